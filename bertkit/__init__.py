@@ -1,0 +1,30 @@
+"""bertkit pre-trains and fine-tunes BERT, and reads and writes Hugging Face's folders.
+
+The public names are imported when they are first used: `import bertkit` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> the module that defines it; none may equal a submodule's name
+_MODULE_OF: dict[str, str] = {
+    "BertConfig": "bertkit.config",
+    "TrainConfig": "bertkit.config",
+    "UserError": "bertkit.errors",
+}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

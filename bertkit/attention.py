@@ -1,0 +1,106 @@
+"""Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
+
+Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head. Sequences are
+padded to (B, T) here and nowhere else, around the two matrix products that need it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.dropout import Dropout
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How packed rows lie in a grid of B by T.
+
+    slots: (N,) the cell of each row, or None where every cell is taken and the packed rows are the grid.
+    mask: (B, 1, 1, T) float, 0 at taken cells and -inf at empty ones; None as above.
+    """
+
+    num_sequences: int
+    max_seqlen: int
+    slots: Tensor | None
+    mask: Tensor | None
+
+    @classmethod
+    def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype) -> Layout:
+        """The layout of rows whose sequences begin and end at cu_seqlens (B + 1,)."""
+        count = len(cu_seqlens) - 1
+        if num_rows == count * max_seqlen:
+            return cls(count, max_seqlen, None, None)
+        device = cu_seqlens.device
+        lengths = cu_seqlens.diff()
+        taken = torch.arange(max_seqlen, device=device) < lengths[:, None]  # (B, T)
+        begins = torch.arange(count, device=device) * max_seqlen - cu_seqlens[:-1]
+        slots = torch.arange(num_rows, device=device) + torch.repeat_interleave(begins, lengths, output_size=num_rows)
+        mask = torch.zeros(taken.shape, dtype=dtype, device=device).masked_fill_(~taken, -torch.inf)
+        return cls(count, max_seqlen, slots, mask[:, None, None, :])
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """(N, A, D) -> (B, A, T, D)"""
+        grid = rows if self.slots is None else _Pad.apply(rows, self.slots, self.num_sequences * self.max_seqlen)
+        return grid.view(self.num_sequences, self.max_seqlen, *rows.shape[1:]).transpose(1, 2)
+
+    def unpad(self, grid: Tensor) -> Tensor:
+        """(B, A, T, D) -> (N, A * D)"""
+        rows = grid.transpose(1, 2).reshape(self.num_sequences * self.max_seqlen, -1)
+        return rows if self.slots is None else _Unpad.apply(rows, self.slots)
+
+
+class _Pad(torch.autograd.Function):
+    """Rows into their cells; the gradient picks them out again (autograd's own would add into zeros, which is slower)."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, slots: Tensor, num_slots: int) -> Tensor:
+        ctx.save_for_backward(slots)
+        return rows.new_zeros(num_slots, *rows.shape[1:]).index_copy_(0, slots, rows)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return gradient.index_select(0, *ctx.saved_tensors), None, None
+
+
+class _Unpad(torch.autograd.Function):
+    """The reverse of _Pad."""
+
+    @staticmethod
+    def forward(ctx, grid: Tensor, slots: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
+        ctx.num_slots = len(grid)
+        return grid.index_select(0, slots)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (slots,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.num_slots, *gradient.shape[1:]).index_copy_(0, slots, gradient), None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Layout, keys: Layout, dropout: Dropout) -> Tensor:
+    """What each query reads from its own sequence.
+
+    query (R, A, D), key and value (N, A, D), packed as `queries` and `keys` say. Returns (R, A * D).
+    """
+    query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
+    kernel = _attend_with_dropout if dropout.active else _attend_without_dropout
+    return queries.unpad(kernel(query, key, value, keys.mask, dropout))
+
+
+def _attend_without_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
+    # torch's fused kernel falls to a slow path with dropout on a CPU, and would not draw from our stream.
+    scores = (query * (1 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)  # (B, A, Tq, Tk)
+    if mask is not None:
+        scores = scores + mask
+    softmax_dtype = torch.promote_types(scores.dtype, torch.float32)  # softmax in bf16 is slower than in float32
+    probabilities = scores.softmax(-1, dtype=softmax_dtype).to(scores.dtype)
+    return dropout(probabilities) @ value

@@ -1,0 +1,114 @@
+"""Which features a step has, cut into packed micro-batches and dealt to the processes.
+
+What a step sees is a pure function of (seed, step): the order of an epoch comes from (seed, epoch), the cut from the
+lengths. So a restart, another number of processes or another micro_batch_tokens changes nothing about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.model import IGNORED, Batch
+from bertkit.store import Features, offsets_of, ranges
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The features of each optimizer step: every epoch a fresh order, the last step of an epoch takes what is left."""
+
+    num_features: int
+    batch_size: int
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_features // self.batch_size)
+
+    def features_at(self, step: int) -> NDArray[np.int64]:
+        """The indices of the features that `step` (from 0) is made of."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.num_features)
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list[NDArray[np.int64]]:
+    """Split features of these lengths, longest first, into groups of about equal tokens, at most `limit` each.
+
+    The number of groups is a multiple of `multiple_of`; groups may be empty. A feature longer than the limit stands alone.
+    """
+    order = np.argsort(-num_tokens, kind="stable")
+    lengths = num_tokens[order]
+    ends = np.cumsum(lengths)
+    total = int(ends[-1])
+    middles = ends - lengths / 2
+    count = multiple_of * max(1, -(-total // (limit * multiple_of)))
+    while True:
+        group = np.minimum((middles * count / total).astype(np.int64), count - 1)
+        sizes, members = np.bincount(group, lengths, count), np.bincount(group, minlength=count)
+        if np.all((sizes <= limit) | (members <= 1)):
+            return np.split(order, np.cumsum(members)[:-1])
+        count += multiple_of
+
+
+def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = False) -> Batch:
+    """The features at `indices`, packed. With `empty` no target counts: all weights are 0."""
+    counts = np.diff(features.offsets)[indices]
+    sequences = ranges(features.offsets[:-1][indices], counts)
+    input_ids, token_type_ids = features.input_ids.take(sequences), features.token_type_ids.take(sequences)
+    cu_rows, max_rows, rows = input_ids.offsets, int(input_ids.lengths.max()), None
+    if features.rows is not None:
+        chosen = features.rows.take(sequences)
+        cu_rows, max_rows = chosen.offsets, int(chosen.lengths.max())
+        rows = torch.from_numpy(chosen.values + np.repeat(input_ids.offsets[:-1], chosen.lengths))
+    labels = {term: targets.take(indices).values for term, targets in features.labels.items()}
+    return Batch(
+        input_ids=torch.from_numpy(input_ids.values.astype(np.int64)),
+        token_type_ids=torch.from_numpy(token_type_ids.values.astype(np.int64)),
+        position_ids=torch.from_numpy(ranges(np.zeros(len(sequences), np.int64), input_ids.lengths)),
+        cu_seqlens=torch.from_numpy(input_ids.offsets),
+        max_seqlen=int(input_ids.lengths.max()),
+        rows=rows,
+        cu_rows=torch.from_numpy(cu_rows),
+        max_rows=max_rows,
+        features=torch.from_numpy(np.repeat(indices, counts)),
+        labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
+        weights={term: 0.0 if empty else float((targets != IGNORED).sum()) for term, targets in labels.items()},
+    )
+
+
+def training_batches(
+    features: Features, sampler: Sampler, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1
+) -> Callable[[int], list[Batch]]:
+    """step -> the micro-batches of this process: equally many on each, an empty one where there is nothing left."""
+
+    def batches(step: int) -> list[Batch]:
+        indices = sampler.features_at(step)
+        groups = cut(features.num_tokens[indices], micro_batch_tokens, multiple_of=world_size)
+        mine = [indices[group] for group in groups[rank::world_size]]
+        return [collate(features, group if len(group) else indices[:1], empty=not len(group)) for group in mine]
+
+    return batches
+
+
+def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+    """Each feature once, over all processes; similar lengths together."""
+    if len(features):
+        for group in cut(features.num_tokens, micro_batch_tokens)[rank::world_size]:
+            if len(group):
+                yield collate(features, group)
+
+
+def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
+    """Logits (R, C) as one array a feature, by feature index."""
+    per_sequence = np.diff(batch.cu_rows.cpu().numpy())
+    if len(rows) == len(per_sequence):  # one row a sequence, as pooling heads give
+        per_sequence = np.ones_like(per_sequence)
+    features = batch.features.cpu().numpy()
+    first = np.flatnonzero(np.r_[True, features[1:] != features[:-1]])
+    ends = offsets_of(np.add.reduceat(per_sequence, first))
+    return {int(features[at]): rows[start:end] for at, start, end in zip(first, ends[:-1], ends[1:], strict=True)}

@@ -1,0 +1,107 @@
+"""Checkpoints that are whole or absent: written aside, flushed, listed with their sha256, then renamed into place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertkit.errors import MachineError, ModelError
+
+MANIFEST = "manifest.json"
+_UNFINISHED = ".unfinished-"
+
+
+def write_checkpoint(folder: Path, write: Callable[[Path], None]) -> None:
+    """Make `folder` with what `write(temporary_folder)` puts there; a kill at any moment leaves all of it or nothing."""
+    aside = folder.with_name(_UNFINISHED + folder.name)
+    with disk_errors(folder):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        write(aside)
+        manifest = {str(path.relative_to(aside)): sha256_of(path) for path in files_in(aside)}
+        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        for path in [*files_in(aside), *(path for path in aside.rglob("*") if path.is_dir()), aside]:
+            flush(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(aside, folder)
+        flush(folder.parent)
+
+
+def verify_checkpoint(folder: Path) -> None:
+    """Raise ModelError unless every file is there and has the sha256 that the manifest gives it."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=_OTHER) from None
+    for name, expected in manifest.items():
+        path = folder / name
+        if not path.is_file():
+            raise ModelError(f"the checkpoint lacks {name}", where=str(folder), hint=_OTHER)
+        if (found := sha256_of(path)) != expected:
+            what = f"{name} of the checkpoint is damaged: sha256 {found[:12]}..., expected {expected[:12]}..."
+            raise ModelError(what, where=str(folder), hint=_OTHER)
+
+
+_OTHER = "give --resume an older checkpoint, or --overwrite to begin again"
+
+
+def newest_checkpoint(run_dir: Path) -> Path | None:
+    """The checkpoint of the highest step in a run folder."""
+    steps = {
+        int(match[1]): path for path in run_dir.glob("checkpoint-*") if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
+    }
+    return steps[max(steps)] if steps else None
+
+
+def drop_other_checkpoints(keep: Path) -> None:
+    """Delete the checkpoints beside `keep`, and what a killed run left unfinished."""
+    for path in keep.parent.glob("*checkpoint-*"):
+        if path != keep and re.fullmatch(rf"({re.escape(_UNFINISHED)})?checkpoint-\d+", path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Every file below a folder, in order of name."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Have the disk hold a file or folder before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace a JSON file, whole or not at all."""
+    with disk_errors(path):
+        aside = path.with_name(_UNFINISHED + path.name)
+        aside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        flush(aside)
+        os.replace(aside, path)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what a full or read-only disk raises into one line: OSError, safetensors' error, and torch's for a short write."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "free some space or choose another --output-dir, then repeat the command: it goes on from the last checkpoint"
+        raise MachineError(f"cannot write: {reason}", where=str(path), hint=hint) from error

@@ -1,0 +1,93 @@
+"""The command line. `main(argv)` returns the exit code; only the rooms of this folder know Typer."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from bertkit.cli.eval import evaluate
+from bertkit.cli.finetune import finetune
+from bertkit.cli.predict import predict
+from bertkit.cli.recipes import recipes
+from bertkit.errors import UserError
+from bertkit.progress import console, plain, silence
+
+BUG, INTERRUPTED = 1, 130
+
+app = typer.Typer(
+    name="bertkit",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(finetune)
+app.command("eval")(evaluate)
+app.command()(predict)
+app.command()(recipes)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from bertkit import __version__
+
+        typer.echo(f"bertkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+) -> None:
+    """Fine-tune, evaluate and use BERT, from and to Hugging Face's folders; no network needed.
+
+    [bold]bertkit recipes[/]                                             what can be trained
+
+    [bold]bertkit finetune sst2 --model bert-base-uncased --output-dir runs/sst2[/]
+
+    [bold]bertkit finetune text-classification --train my.csv --model bert-base-uncased --output-dir runs/mine[/]
+
+    [bold]bertkit eval runs/sst2[/]   [bold]bertkit predict runs/sst2 new.txt[/]
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, or as bertkit.errors lists them. A traceback is shown with BERTKIT_DEBUG=1."""
+    quiet_before = console.quiet
+    if int(os.environ.get("RANK", "0")):
+        silence()
+    try:
+        return app(args=None if argv is None else list(argv), prog_name="bertkit", standalone_mode=False) or 0
+    except typer.Abort:
+        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return _fail(str(error) or "interrupted", None, INTERRUPTED, word="stopped")
+    except UserError as error:
+        return _fail(str(error), error.hint, error.exit_code)
+    except typer.TyperException as error:
+        return _fail(error.format_message().replace("\n", " "), "--help lists the options", UserError.exit_code)
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+            return _fail("out of memory", "halve --micro-batch-tokens: the result stays the same", 5)
+        hint = "this is a bug of bertkit; BERTKIT_DEBUG=1 shows where"
+        return _fail(f"{type(error).__name__}: {error}", hint, BUG)
+    finally:
+        console.quiet = quiet_before
+
+
+def _fail(what: str, hint: str | None, code: int, *, word: str = "error") -> int:
+    if os.environ.get("BERTKIT_DEBUG") == "1":
+        traceback.print_exc()
+    console.print(plain(f"{word}: {what}"), style="red" if word == "error" else None)
+    if hint:
+        console.print(plain(f"hint: {hint}"))
+    return code
+
+
+def run() -> None:
+    """The `bertkit` script."""
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""bertkit eval"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from bertkit.cli.options import INFERENCE, with_options
+from bertkit.config import options_of
+from bertkit.tasks import TextClassification
+
+
+@with_options([*options_of(TextClassification), *INFERENCE])
+def evaluate(
+    target: Annotated[
+        str, typer.Argument(help="A run folder, or any Hugging Face model of the recipe's kind.", metavar="RUN|MODEL")
+    ],
+    recipe: Annotated[str | None, typer.Option(help="Needed for a model that is no run of bertkit.")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Split to score; may be repeated. Default: the recipe's.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
+    typed: dict[str, Any] | None = None,
+) -> None:
+    """Score a model on the splits of its recipe, or on other data.
+
+    [bold]bertkit eval runs/mrpc[/]
+
+    [bold]bertkit eval runs/mnli --validation more.jsonl --json[/]
+
+    [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
+    """
+    from bertkit import inference, progress
+    from bertkit.recipe import published_scores
+
+    opened = inference.open_target(target, recipe, typed or {})
+    scores = inference.evaluate_target(opened, tuple(split) if split else None)
+    published = published_scores(opened.recipe, opened.trained_from)
+    columns = ["score", "value"]
+    rows: list[list[Any]] = [[name, value] for name, value in scores.items()]
+    if published:
+        columns.append(f"published, {opened.trained_from}")
+        rows = [[name, value, published.get(name)] for name, value in scores.items()]
+    progress.table(target, columns, rows)
+    if published:
+        progress.note(f"published: {opened.recipe.reference_source}")
+    if as_json and not progress.console.quiet:
+        typer.echo(json.dumps(scores))

@@ -1,0 +1,91 @@
+"""Options of the command line, made from the one declaration that each has in a dataclass."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertkit.config import Option, TrainConfig, bare_type, options_of
+from bertkit.errors import UsageError
+from bertkit.tasks import FAMILIES
+
+# what eval and predict can change of a run's training settings
+INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
+
+
+def recipe_options() -> dict[str, tuple[str, Option]]:
+    """Every option of every family by name, with the panel that --help shows it in."""
+    named: dict[str, tuple[str, Option]] = {}
+    for family, cls in FAMILIES.items():
+        for name, option in options_of(cls).items():
+            named.setdefault(name, (f"Task ({family})", option))
+    return named | {name: ("Training", option) for name, option in options_of(TrainConfig).items()}
+
+
+def with_options(names: Iterable[str] | None = None) -> Callable:
+    """Give a command the options of recipes and training (`names`: only those); what was typed arrives as `typed`."""
+    known = recipe_options()
+    chosen = {name: known[name] for name in (names if names is not None else known)}
+
+    def decorate(command: Callable) -> Callable:
+        @wraps(command)
+        def wrapped(**arguments: Any) -> Any:
+            typed = {name: arguments.pop(name) for name in chosen}
+            return command(**arguments, typed={name: value for name, value in typed.items() if value is not None})
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "typed"]
+        added = [_parameter(panel, option) for panel, option in chosen.values()]
+        wrapped.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+        return wrapped
+
+    return decorate
+
+
+def _parameter(panel: str, option: Option) -> inspect.Parameter:
+    kind = bare_type(option.type)
+    parsed = {bool: bool, int: float, float: float}.get(kind, str)
+    details = [f"one of {', '.join(option.choices)}"] if option.choices else []
+    if not isinstance(option.default, (type(None), bool)) and option.default != ():
+        details.append(f"default {option.default}")
+    help = option.help + (f" \\[{'; '.join(details)}]" if details else "")
+    flags = (option.flag, f"--no-{option.flag[2:]}") if kind is bool else (option.flag,)
+    flag = "/".join(flags) if kind is bool else flags[0]
+    metavar = None if kind is bool else (option.unit or _METAVARS.get(typing.get_origin(kind) or kind, "TEXT")).upper()
+    declared = typer.Option(flag, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[parsed | None, declared]
+    )
+
+
+_METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
+
+
+def read_options(path: Path | None) -> dict[str, Any]:
+    """The options in a YAML or JSON file (--config): a mapping of option names to values. Raises UsageError."""
+    if path is None:
+        return {}
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise UsageError("the options are not UTF-8 text", where=str(path)) from None
+    except (ValueError, yaml.YAMLError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        place = f"{path}:{line + 1}" if line is not None else str(path)
+        raise UsageError(f"the options cannot be parsed: {getattr(error, 'problem', error)}", where=place) from None
+    if not isinstance(values, dict):
+        raise UsageError("the file holds no options; expected lines like learning_rate: 3e-5", where=str(path))
+    return {str(name).replace("-", "_"): value for name, value in values.items()}

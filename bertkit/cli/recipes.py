@@ -1,0 +1,42 @@
+"""bertkit recipes"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertkit.errors import UsageError, did_you_mean
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this recipe's file.")] = None,
+    copy: Annotated[
+        Path | None, typer.Option(help="Copy the recipe (default: the template) to this folder.", metavar="DIR")
+    ] = None,
+) -> None:
+    """List the recipes, show one, or copy one to begin your own with.
+
+    [bold]bertkit recipes[/]      [bold]bertkit recipes mrpc[/]      [bold]bertkit recipes mrpc --copy .[/]
+    """
+    from bertkit import progress
+    from bertkit.recipe import list_recipes
+    from bertkit.tasks.sources import recipe_folder
+
+    listed = {recipe.name: recipe for recipe in list_recipes()}
+    if name is not None and name not in listed:
+        raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
+    if copy is not None:
+        source = listed[name].path if name else recipe_folder() / "_template.py"
+        target = copy / source.name.lstrip("_")
+        if target.exists():
+            raise UsageError("the file is there already", where=str(target))
+        copy.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
+    elif name is not None:
+        typer.echo(listed[name].path.read_text(encoding="utf-8"), nl=False)
+    else:
+        progress.table("recipes", ["name", "family", "task"], [[r.name, r.family, r.description] for r in listed.values()])

@@ -1,0 +1,42 @@
+"""Which device, how many processes, and in which dtype to compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from bertkit.errors import MachineError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def start_accelerator(device: str = "auto") -> Accelerator:
+    """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
+
+    Raises MachineError for a device that is not there.
+    """
+    from accelerate import Accelerator
+
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if not available.get(device, True):
+        raise MachineError(
+            f"--device {device} is not available to torch {torch.__version__}",
+            hint="take --device cpu, or a torch built for it",
+        )
+    on_cpu = device == "cpu" or (device == "auto" and not available["cuda"] and not available["mps"])
+    return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_steps=1)
+
+
+def working_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The dtype of a module's parameters: "auto" is bf16 where the hardware computes in it, else float32."""
+    if precision == "auto":
+        precision = "bf16" if _computes_in_bf16(device) else "fp32"
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+
+
+def _computes_in_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

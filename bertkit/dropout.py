@@ -1,0 +1,74 @@
+"""Dropout from one seeded stream of random bits, and fast on a CPU.
+
+A model's dropout modules share one stream. The training loop seeds it by (seed, step, micro-step, rank) before each forward
+pass, so that a step draws the same bits whether or not the run was interrupted before it. On a CPU, 16 random bits decide an
+element (8 would make p = 0.1016 of 0.1) and are compared straight into the working dtype; torch's own dropout takes about
+twenty times as long there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class DropoutStream:
+    """The random bits of all dropout modules of one model."""
+
+    def __init__(self) -> None:
+        self.seed(0)
+
+    def seed(self, *key: int) -> None:
+        """Restart the stream at a place that the numbers of `key` decide."""
+        self._sequence = np.random.SeedSequence(key)
+        self._bits = np.random.SFC64(self._sequence)
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def keep_mask(self, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
+        """A tensor of `like`'s dtype and device: 0 with probability p, else 1 / (1 - p)."""
+        if like.device.type == "cpu":
+            count = int(np.prod(shape))
+            threshold = round(p * 2**16)
+            bits = torch.from_numpy(self._bits.random_raw(-(-count // 4)).view(np.int16)[:count].reshape(shape))
+            mask = torch.empty(shape, dtype=like.dtype)
+            torch.ge(bits, threshold - 2**15, out=mask)
+            return mask.mul_(2**16 / (2**16 - threshold))
+        if like.device not in self._generators:
+            generator = torch.Generator(device=like.device)
+            generator.manual_seed(int(self._sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+            self._generators[like.device] = generator
+        mask = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return mask.bernoulli_(1 - p, generator=self._generators[like.device]).div_(1 - p)
+
+
+class Dropout(nn.Module):
+    """Zeroes elements with probability p while training, and scales the others by 1 / (1 - p)."""
+
+    def __init__(self, p: float, stream: DropoutStream) -> None:
+        super().__init__()
+        self.p, self.stream = p, stream
+
+    @property
+    def active(self) -> bool:
+        return self.training and self.p > 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.stream.keep_mask(x.shape, self.p, x) if self.active else x
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """residual + dropout(x), in one pass."""
+        return torch.addcmul(residual, x, self.stream.keep_mask(x.shape, self.p, x)) if self.active else residual + x
+
+
+def seed_dropout(model: nn.Module, *key: int) -> None:
+    """Restart the stream of every dropout module of a model."""
+    for stream in {module.stream for module in model.modules() if isinstance(module, Dropout)}:
+        stream.seed(*key)
+
+
+def set_dropout(model: nn.Module, p: float) -> None:
+    """Give every dropout module of a model the probability p."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = p

@@ -1,0 +1,258 @@
+"""Fine-tuning: a recipe and a model become a run folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from bertkit import progress
+from bertkit.batching import Sampler, evaluation_batches, training_batches
+from bertkit.config import BertConfig, TrainConfig
+from bertkit.devices import start_accelerator, working_dtype
+from bertkit.errors import UsageError
+from bertkit.evaluation import predict
+from bertkit.model import initialize
+from bertkit.model_card import model_card
+from bertkit.model_directory import check_vocabulary, load_weights, read_config, resolve, save_model, weights_hash
+from bertkit.readers import Examples
+from bertkit.recipe import Recipe, published_scores
+from bertkit.run_directory import Claim, claim, describe_run, write_run_file
+from bertkit.store import Features
+from bertkit.tokenizer import Tokenizer
+from bertkit.training import TrainState, train
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model folder, opened."""
+
+    name: str
+    folder: Path
+    config: BertConfig
+    tokenizer: Tokenizer
+
+
+def open_pretrained(name: str) -> Pretrained:
+    """A model by folder, hub id or the name minilm. Raises ModelError where its parts do not fit together."""
+    folder = resolve(name)
+    config = read_config(folder)
+    tokenizer = Tokenizer.load(folder)
+    check_vocabulary(tokenizer, config)
+    return Pretrained(name, folder, config, tokenizer)
+
+
+def check_max_length(max_length: int, config: BertConfig) -> None:
+    """Raise UsageError for sequences longer than the model has positions."""
+    if max_length > config.max_position_embeddings:
+        what = f"--max-length is {max_length}; the model has {config.max_position_embeddings} positions"
+        raise UsageError(what, hint=f"give --max-length {config.max_position_embeddings} or less")
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of the data, as rows and as features."""
+
+    examples: Examples
+    features: Features
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": self.examples.source, "rows": len(self.examples), "sha256": self.features.fingerprint()}
+
+
+def read_split(recipe: Recipe, split: str, examples: Examples, tokenizer: Tokenizer) -> Split:
+    """Encode a split and say how long its sequences are and how many were cut."""
+    features, truncated = recipe.encode(examples, tokenizer, recipe.training.max_length)
+    cut = f", {truncated} longer than {recipe.training.max_length} truncated" if truncated else ""
+    progress.note(f"{split}: {len(examples)} rows, {features.num_tokens.mean():.0f} tokens on average{cut}")
+    return Split(examples, features)
+
+
+def score_splits(
+    recipe: Recipe, module: nn.Module, splits: dict[str, Split], accelerator: Accelerator
+) -> tuple[dict[str, float | None], float | None]:
+    """Every metric of every split as "split/metric", and the first of them as the number that decides which step is best."""
+    scores: dict[str, float | None] = {}
+    for split, data in splits.items():
+        batches = evaluation_batches(
+            data.features,
+            recipe.training.micro_batch_tokens,
+            rank=accelerator.process_index,
+            world_size=accelerator.num_processes,
+        )
+        found = predict(module, batches, accelerator, num_features=len(data.features), description=f"evaluate {split}")
+        for name, value in recipe.score(recipe.decode(found.outputs), data.examples).items():
+            scores[f"{split}/{name}"] = value
+        scores |= {f"{split}/{'loss' if term == 'labels' else term + '_loss'}": loss for term, loss in found.losses.items()}
+    first = next(iter(scores.values()), None)
+    lower_is_better = recipe.metrics[0].__name__ == "mean_squared_error"
+    return scores, -first if first is not None and lower_is_better else first
+
+
+def total_steps(config: TrainConfig, sampler: Sampler) -> int:
+    """Optimizer steps of the whole run."""
+    return config.max_steps or max(1, math.ceil(config.num_epochs * sampler.steps_per_epoch))
+
+
+def finetune(
+    recipe: Recipe,
+    *,
+    name: str,
+    model: str,
+    output_dir: Path,
+    resume: str = "auto",
+    overwrite: bool = False,
+    fresh_head: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Train `model` on the recipe's data; output_dir becomes a run folder. Returns what run.json says at the end.
+
+    Everything that can be wrong with data, model and settings is found before the first step. With dry_run the first steps are
+    made and measured, and nothing is written.
+    """
+    accelerator = start_accelerator(recipe.training.device)
+    claimed = Claim(output_dir) if dry_run else claim(output_dir, resume=resume, overwrite=overwrite)
+    pretrained = open_pretrained(model)
+    recipe = recipe.settled()
+    config = recipe.training
+    check_max_length(config.max_length, pretrained.config)
+
+    examples = {split: recipe.load(split) for split in (recipe.train_split, *recipe.eval_splits)}
+    architectures = pretrained.config.extra.get("architectures") or [recipe.architecture]
+    fresh_head = fresh_head or recipe.architecture not in architectures
+    recipe = recipe.with_labels(examples[recipe.train_split], None if fresh_head else pretrained.config)
+    if pretrained.config.label_names and not fresh_head:
+        recipe.check_head(pretrained.config, str(pretrained.folder))
+    splits = {split: read_split(recipe, split, rows, pretrained.tokenizer) for split, rows in examples.items()}
+
+    model_config = recipe.model_config(pretrained.config)
+    module = recipe.build_model(model_config)
+    initialize(module, model_config, seed=config.seed)
+    if fresh := load_weights(module, pretrained.folder, fresh_head=fresh_head):
+        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+
+    training = splits.pop(recipe.train_split)
+    sampler = Sampler(len(training.features), config.batch_size, config.seed)
+    steps = total_steps(config, sampler)
+    dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
+    progress.note(
+        f"{len(training.features)} features / batch_size {config.batch_size} = {sampler.steps_per_epoch} steps an epoch; "
+        f"{steps} steps in all; {accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
+    )
+    batches = training_batches(
+        training.features,
+        sampler,
+        config.micro_batch_tokens,
+        rank=accelerator.process_index,
+        world_size=accelerator.num_processes,
+    )
+    if dry_run:
+        return _dry_run(module, batches, config, accelerator, steps)
+
+    values = describe_run(
+        recipe,
+        name=name,
+        model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": fresh_head},
+        data={split: data.describe() for split, data in {recipe.train_split: training, **splits}.items()},
+        num_processes=accelerator.num_processes,
+        total_steps=steps,
+    )
+    _enter(claimed, values, accelerator)
+
+    def save(folder: Path, state_dict: dict[str, Tensor]) -> None:
+        save_model(
+            folder, state_dict=state_dict, config=model_config, tokenizer=pretrained.tokenizer, architecture=recipe.architecture
+        )
+
+    start = time.perf_counter()
+    state = train(
+        module,
+        batches,
+        config,
+        accelerator,
+        total_steps=steps,
+        run_dir=output_dir,
+        save_model=save,
+        evaluate=lambda trained: score_splits(recipe, trained, splits, accelerator),
+        eval_every=config.eval_steps or sampler.steps_per_epoch,
+        resume_from=claimed.resume_from,
+    )
+    values |= {
+        "status": "finished",
+        "seconds": round(time.perf_counter() - start, 1),
+        "best": {"step": state.best_step, "scores": state.best_scores},
+        "last": {"step": state.step, "scores": state.last_scores},
+    }
+    if accelerator.is_main_process:
+        (output_dir / "README.md").write_text(model_card(values, pretrained.name), encoding="utf-8")
+        write_run_file(output_dir, values)
+        _show(recipe, state, model, output_dir)
+    accelerator.wait_for_everyone()
+    return values
+
+
+def _enter(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> None:
+    claimed.check_same(values)
+    accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
+    if accelerator.is_main_process:
+        claimed.enter()
+        if claimed.move_to is not None:
+            progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
+        write_run_file(claimed.folder, values)
+    accelerator.wait_for_everyone()
+    if claimed.resume_from is not None:
+        progress.note(f"going on from {claimed.resume_from}")
+        before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
+        if before != accelerator.num_processes:
+            progress.warn(f"the run began with {before} process(es): with dropout its numbers will differ in the last digits")
+
+
+def _dry_run(module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int) -> dict[str, Any]:
+    import dataclasses
+    import resource
+    import sys
+    import tempfile
+
+    import torch
+
+    trial = min(3, steps)
+    with tempfile.TemporaryDirectory() as folder:
+        train(
+            module, batches, dataclasses.replace(config, logging_steps=1), accelerator, total_steps=trial, run_dir=Path(folder)
+        )
+        log = progress.MetricsLog(Path(folder) / "metrics.jsonl").read()
+    tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
+    tokens = float(np.mean([sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]))
+    if accelerator.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated() / 2**20
+    else:
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    seconds = steps * tokens * accelerator.num_processes / tokens_per_second
+    found = {
+        "parameters": sum(p.numel() for p in module.parameters()),
+        "peak memory, MiB": round(memory),
+        "steps": steps,
+        "tokens a second": round(tokens_per_second),
+        "training, minutes": round(seconds / 60, 1),
+    }
+    progress.table("dry run: nothing was written", list(found), [list(found.values())])
+    return found
+
+
+def _show(recipe: Recipe, state: TrainState, model: str, output_dir: Path) -> None:
+    published = published_scores(recipe, model)
+    columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})"]
+    rows = [[name, value, state.last_scores.get(name)] for name, value in state.best_scores.items()]
+    if published:
+        columns.append("published")
+        rows = [[*row, published.get(name)] for name, row in zip(state.best_scores, rows, strict=True)]
+    progress.table(str(output_dir), columns, rows)
+    progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")

@@ -1,0 +1,92 @@
+"""Evaluating and predicting with a run folder, or with any Hugging Face model of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bertkit.batching import evaluation_batches
+from bertkit.config import BertConfig
+from bertkit.devices import start_accelerator, working_dtype
+from bertkit.errors import ModelError, UsageError
+from bertkit.evaluation import predict
+from bertkit.finetuning import Pretrained, check_max_length, open_pretrained, read_split, score_splits
+from bertkit.model_directory import load_weights
+from bertkit.readers import Examples
+from bertkit.recipe import Recipe, load_recipe, override
+from bertkit.run_directory import read_recipe, read_run_file
+
+_FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is evaluated: a model with the recipe it is used by, and the name of the model it was trained from."""
+
+    pretrained: Pretrained
+    recipe: Recipe
+    trained_from: str
+
+
+def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any]) -> Target:
+    """A run folder with its own recipe, or a model with the recipe given; `typed` options override either.
+
+    The model's labels are matched to the recipe's by name. Raises UsageError, ModelError.
+    """
+    folder = Path(name)
+    values = read_run_file(folder) if folder.is_dir() else None
+    if values is not None and not (folder / "config.json").is_file():
+        raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
+    pretrained = open_pretrained(name)
+    if recipe_name is not None:
+        recipe, trained_from = load_recipe(recipe_name), values["model"]["name"] if values else name
+    elif values is not None:
+        recipe, trained_from = read_recipe(values, folder), values["model"]["name"]
+    else:
+        raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it does with --recipe NAME")
+    recipe = override(recipe, typed).with_data_typed(typed)
+    check_max_length(recipe.training.max_length, pretrained.config)
+    architectures = pretrained.config.extra.get("architectures") or [recipe.architecture]
+    if recipe.architecture not in architectures:
+        what = f"the model is a {', '.join(architectures)}; {recipe.family} needs {recipe.architecture}"
+        raise ModelError(what, where=name, hint=_FINETUNE)
+    return Target(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from)
+
+
+def build(target: Target, accelerator: Any) -> nn.Module:
+    """The target's module with its weights, on its device and in its working dtype."""
+    config: BertConfig = target.recipe.model_config(target.pretrained.config)
+    module = target.recipe.build_model(config)
+    if fresh := load_weights(module, target.pretrained.folder):
+        what = f"the model has no trained head: {', '.join(fresh)} are not in its file"
+        raise ModelError(what, where=str(target.pretrained.folder), hint=_FINETUNE)
+    return module.to(accelerator.device, working_dtype(target.recipe.training.precision, accelerator.device))
+
+
+def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> dict[str, float | None]:
+    """Score every split: {"split/metric": value}."""
+    recipe = target.recipe.settled()
+    accelerator = start_accelerator(recipe.training.device)
+    examples = {split: recipe.load(split) for split in splits or recipe.eval_splits}
+    data = {split: read_split(recipe, split, rows, target.pretrained.tokenizer) for split, rows in examples.items()}
+    scores, _ = score_splits(recipe, build(target, accelerator), data, accelerator)
+    accelerator.wait_for_everyone()
+    return scores
+
+
+def predict_file(target: Target, file: str) -> tuple[Examples, list[dict[str, Any]]]:
+    """One prediction for each row of a file, in order; "-" is the standard input."""
+    recipe = target.recipe.reading(file)
+    accelerator = start_accelerator(recipe.training.device)
+    examples = recipe.load("test", to_predict=True)
+    features, _ = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
+    batches = evaluation_batches(
+        features, recipe.training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
+    )
+    found = predict(build(target, accelerator), batches, accelerator, num_features=len(features))
+    accelerator.wait_for_everyone()
+    return examples, recipe.decode(found.outputs)

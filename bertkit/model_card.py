@@ -1,0 +1,60 @@
+"""The README.md of a run folder: what the model is, how it scored, how to use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_CARD = """---
+library_name: transformers
+pipeline_tag: {family}
+base_model: {model}
+tags:
+- bertkit
+- {recipe}
+---
+
+# {model}, fine-tuned on {recipe}
+
+Trained by bertkit {version} on {rows} rows of {source}: {steps} steps of {batch_size}, peak learning rate {learning_rate},
+seed {seed}. The weights here are those of step {best_step}, the best by {objective}.
+
+| score | best (step {best_step}) | last (step {steps}) |
+|---|---|---|
+{scores}
+
+```python
+from transformers import pipeline
+
+classify = pipeline("{family}", model="path/to/this/folder")
+print(classify({example}))
+```
+
+All settings are in `run.json`; the course of the training is in `metrics.jsonl`.
+"""
+
+
+def model_card(run: dict[str, Any], model: str) -> str:
+    """Markdown with the hub's front matter, from the values of run.json."""
+    best, last, recipe, training = run["best"], run["last"], run["recipe"], run["training"]
+    data = next(iter(run["data"].values()))
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4f}"
+
+    return _CARD.format(
+        family=recipe["family"],
+        model=model,
+        recipe=recipe["name"],
+        version=run["versions"].get("bertkit", ""),
+        rows=data["rows"],
+        source=Path(data["source"]).name,
+        steps=last["step"],
+        best_step=best["step"],
+        batch_size=training["batch_size"],
+        learning_rate=training["learning_rate"],
+        seed=training["seed"],
+        objective=next(iter(best["scores"]), "the last step"),
+        scores="\n".join(f"| {name} | {shown(v)} | {shown(last['scores'].get(name))} |" for name, v in best["scores"].items()),
+        example='{"text": "one", "text_pair": "two"}' if recipe.get("text_pair") else '"a text"',
+    )

@@ -1,0 +1,117 @@
+"""AdamW over float32 masters, its parameter groups, and the learning rate of a step.
+
+The module's parameters are in the working dtype; the masters are the truth: the optimizer updates them and copies them
+back, and every save writes them. With a float32 (or float64) module the parameters are their own masters.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.config import TrainConfig
+
+
+def learning_rate_at(step: int, *, peak: float, warmup_steps: int, total_steps: int, schedule: str = "linear") -> float:
+    """The learning rate of optimizer step `step` (from 0): linear rise to `peak`, then linear fall to 0, or constant.
+
+    As in BERT's own code the first step of a warm-up has rate 0 (Devlin et al., 2019, appendix A.2).
+    """
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    if schedule == "constant":
+        return peak
+    return peak * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+
+
+def warmup_steps(config: TrainConfig, total_steps: int) -> int:
+    """The number of warm-up steps that warmup_ratio means."""
+    return math.ceil(config.warmup_ratio * total_steps)
+
+
+def decays(name: str) -> bool:
+    """Whether a parameter takes weight decay: not biases, not LayerNorm (Devlin et al., 2019, their optimization.py)."""
+    return not (name.endswith("bias") or "LayerNorm" in name)
+
+
+class MasterAdamW:
+    """torch's fused AdamW (Loshchilov and Hutter, 2019) on float32 masters of a module's parameters.
+
+    The module comes in float32 (or float64) and is left in `dtype`; where both are the same, a parameter is its own master.
+    Parameters that do not require a gradient have a master too, so that they are saved unrounded, and are never updated.
+    """
+
+    def __init__(self, module: nn.Module, config: TrainConfig, *, dtype: torch.dtype = torch.float32) -> None:
+        self.max_grad_norm = config.max_grad_norm
+        self.parameters = dict(module.named_parameters())
+        self.masters = {name: p.detach().clone() if p.dtype != dtype else p for name, p in self.parameters.items()}
+        module.to(dtype)
+        self.trained = [name for name, p in self.parameters.items() if p.requires_grad]
+        self.rounded = [name for name in self.trained if self.masters[name] is not self.parameters[name]]
+        groups = [
+            {"params": [self.masters[name] for name in self.trained if decays(name) == decay], "weight_decay": weight_decay}
+            for decay, weight_decay in ((True, config.weight_decay), (False, 0.0))
+        ]
+        self.adamw = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=0.0,
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=self.masters[self.trained[0]].device.type in ("cpu", "cuda"),
+        )
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> Tensor:
+        """One update from the gradients in the module, which are then dropped. Returns their norm before clipping."""
+        masters = [self.masters[name] for name in self.rounded]
+        working: list[Tensor] = [self.parameters[name] for name in self.rounded]
+        if self.rounded:
+            for master in masters:
+                master.grad = torch.empty_like(master) if master.grad is None else master.grad
+            torch._foreach_copy_(_gradients(masters), _gradients(working))
+        gradients = _gradients([self.masters[name] for name in self.trained])
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if self.max_grad_norm:
+            divisor = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).to(torch.float32)
+            if self.adamw.defaults["fused"]:
+                setattr(self.adamw, "grad_scale", divisor)  # noqa: B010 - the fused kernel divides by it: clipping costs no pass of its own
+            else:
+                torch._foreach_div_(gradients, divisor)
+        for group in self.adamw.param_groups:
+            group["lr"] = learning_rate
+        self.adamw.step()
+        if self.rounded:
+            torch._foreach_copy_(working, masters)
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        return norm
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything a restart needs, by parameter name: masters, first and second moments, and the count of updates."""
+        state = {f"master.{name}": master.detach() for name, master in self.masters.items()}
+        for name in self.trained:
+            state |= {f"{part}.{name}": tensor for part, tensor in self.adamw.state[self.masters[name]].items()}
+        return state
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state` gave."""
+        for name, master in self.masters.items():
+            master.copy_(state[f"master.{name}"])
+            self.parameters[name].copy_(master)
+        for name in self.trained:
+            if f"step.{name}" not in state:  # saved before the first update
+                continue
+            master = self.masters[name]
+            parts = ("step", "exp_avg", "exp_avg_sq")
+            self.adamw.state[master] = {part: state[f"{part}.{name}"].to(master.device, copy=True) for part in parts}
+
+
+def _gradients(tensors: list[Tensor]) -> list[Tensor]:
+    gradients = [tensor.grad for tensor in tensors]
+    assert all(gradient is not None for gradient in gradients), (
+        "a trained parameter got no gradient: freeze what a head does not read"
+    )
+    return gradients  # type: ignore[return-value]

@@ -1,0 +1,60 @@
+"""Which column is what: guessed from its name where that leaves no doubt, or asked for by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+
+# As `_plain` spells them: "Sentence 1", "sentence_1" and "sentence1" are one name.
+_USUAL_NAMES = {
+    "text": """text texta text1 sentence sentence1 sentencea question question1 premise review message content tweet body
+        title headline comment document post query utterance input sms email""",
+    "text_pair": "textpair textb text2 sentence2 sentenceb question2 hypothesis",
+    "label": """label labels class classes category kind target goldlabel sentiment score rating stars team intent topic
+        emotion isduplicate""",
+}
+_USUAL = {role: frozenset(names.split()) for role, names in _USUAL_NAMES.items()}
+
+
+def guess_column(names: Iterable[str], role: str) -> str | None:
+    """The column for a role ("text", "text_pair" or "label") by its usual names; None unless exactly one would fit."""
+    fitting = [name for name in names if _plain(name) in _USUAL[role]]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def require_column(examples: Examples, name: str, *, option: str) -> str:
+    """`name`, which must be a column. option: the option that sets it, as "--label". Raises DataError."""
+    names = list(examples.columns)
+    if name in names:
+        return name
+    near = next((known for known in names if _plain(known) == _plain(name)), None)
+    near = near or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.5)), None)
+    if near:
+        hint = f"did you mean {near}? set it with {option} {near}"
+    elif any(map(_looks_like_data, names)):
+        asked = "label,text" if len(names) == 2 else f"with a name for each of the {len(names)}"
+        hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"
+    else:
+        hint = f"say which column it is: {option} NAME"
+    shown = ", ".join(_excerpt(known) for known in names[:12]) + (", ..." if len(names) > 12 else "")
+    raise DataError(f"no column {name!r}; columns: {shown}", where=examples.source, hint=hint)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def _looks_like_data(name: str) -> bool:
+    """Whether a column's name is rather a value: a number, or a sentence."""
+    if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.]($| )", name):
+        return True
+    return len(name) > 40 or len(name.split()) > 3
+
+
+def _excerpt(name: str) -> str:
+    name = name if len(name) <= 40 else name[:37] + "..."
+    return name if name.isprintable() else repr(name)

@@ -1,0 +1,170 @@
+"""Data sets of the Hugging Face hub, or a copy of one in a folder, through the datasets library."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from bertkit.errors import DataError, MachineError, UserError
+from bertkit.readers import Examples
+from bertkit.readers.files import find_split_file, read_file
+from bertkit.readers.lines import nearest_files
+
+_PATIENCE = 2.0  # seconds to wait for the hub's first answer
+_LOCAL_HINT = "give a folder that holds the data set: --data DIR"
+
+
+def read_hub(path: str, name: str | None = None, *, split: str, revision: str | None = None) -> Examples:
+    """The rows of one split of a data set.
+
+    path: a hub id such as "nyu-mll/glue", or a folder: a copy of such a set (parquet), what save_to_disk wrote, or text
+    files named after their splits, which `read_file` reads. name: the configuration. A class stays the number it is;
+    `label_names` has the names. Without a network, sets in the cache of datasets are read from there. Raises DataError, or
+    MachineError where the hub cannot be reached.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return _read_folder(folder, name, split)
+    if path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise DataError("no such folder", where=path, hint=nearest_files(folder))
+    source = "/".join(part for part in (path, name, split) if part)
+    offline = not _is_reachable(path, revision)
+    with _quiet(offline):
+        from datasets import load_dataset
+
+        try:
+            return _as_examples(load_dataset(path, name, split=split, revision=revision), source)
+        except Exception as error:
+            raise _explain(error, path, name, split, offline) from None
+
+
+def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
+    # A copy of a hub set says in its README.md what its configurations are; else a configuration is a folder, or is not.
+    if name and not (folder / "README.md").is_file():
+        folder, name = (folder / name if (folder / name).is_dir() else folder), None
+    with _quiet(offline=True):
+        from datasets import Dataset, load_dataset, load_from_disk
+
+        try:
+            if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+                saved = load_from_disk(str(folder))
+                splits = {str(saved.split or "train"): saved} if isinstance(saved, Dataset) else saved
+                if split not in splits:
+                    raise _no_split(split, splits, str(folder))
+                return _as_examples(splits[split], f"{folder}/{split}")
+            # Not through datasets: to its CSV reader the text "NA" is a missing value.
+            if file := find_split_file(folder, split):
+                return read_file(file)
+            return _as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
+        except UserError:
+            raise
+        except Exception as error:
+            raise _explain(error, str(folder), name, split, offline=False) from None
+
+
+def _as_examples(dataset: Any, source: str) -> Examples:
+    from datasets import ClassLabel
+
+    label_names = {}
+    for column, feature in dataset.features.items():
+        feature = getattr(feature, "feature", feature)  # of a list of classes, as tags are
+        if isinstance(feature, ClassLabel):
+            label_names[column] = tuple(feature.names)
+    if not len(dataset):
+        raise DataError("the split holds no rows", where=source)
+    columns = dataset.with_format(None)[:]
+    return Examples(columns=columns, source=source, lines=range(len(dataset)), label_names=label_names)
+
+
+@lru_cache  # once per data set, not per split
+def _is_reachable(path: str, revision: str | None) -> bool:
+    """Whether the hub answers soon, where datasets would retry for 24 s. Raises DataError where it has no such set."""
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    answers: list[Exception | None] = []
+
+    def ask() -> None:
+        try:
+            HfApi().dataset_info(path, revision=revision, timeout=_PATIENCE)
+            answers.append(None)
+        except Exception as error:
+            answers.append(error)
+
+    # In a thread, for the look-up of the hub's address heeds no timeout.
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE + 0.5)
+    answer = answers[0] if answers else TimeoutError()
+    if isinstance(answer, GatedRepoError):
+        hint = f"ask for access on its page and log in: hf auth login; or {_LOCAL_HINT}"
+        raise DataError(f"the data set {path} is gated", where=path, hint=hint)
+    if isinstance(answer, RevisionNotFoundError):
+        raise DataError(f"the data set has no revision {revision!r}", where=path)
+    if isinstance(answer, RepositoryNotFoundError):
+        hint = f"check its name (owner/name); a private one needs: hf auth login; or {_LOCAL_HINT}"
+        raise DataError("the hub has no such data set, or does not show it to you", where=path, hint=hint)
+    if isinstance(answer, ValueError) and not isinstance(answer, HfHubHTTPError):
+        raise DataError("this is neither a folder nor the name of a data set on the hub", where=path, hint=_LOCAL_HINT)
+    return answer is None
+
+
+@contextmanager
+def _quiet(offline: bool) -> Iterator[None]:
+    """datasets without progress bars and warnings, and without a network where there is none."""
+    import datasets
+    import huggingface_hub
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    huggingface_hub.utils.disable_progress_bars()
+    switches = (datasets.config, huggingface_hub.constants)
+    before = [module.HF_HUB_OFFLINE for module in switches]
+    for module, was in zip(switches, before, strict=True):
+        module.HF_HUB_OFFLINE = was or offline
+    try:
+        yield
+    finally:
+        for module, was in zip(switches, before, strict=True):
+            module.HF_HUB_OFFLINE = was
+
+
+def _explain(error: Exception, path: str, name: str | None, split: str, offline: bool) -> UserError:
+    """An error of datasets as one line. It tells its reasons apart by their text alone."""
+    if isinstance(error, UserError):
+        return error
+    text = str(error)
+    quoted = [name for names in re.findall(r"\[(.*?)\]", text.replace("\n", " ")) for name in re.findall(r"'([^']*)'", names)]
+    if "Unknown split" in text:
+        return _no_split(split, quoted, path)
+    if "BuilderConfig" in text or "Config name is missing" in text or "Available configs in the cache" in text:
+        what = f"no configuration {name!r}" if name else "the data set has several configurations: name one"
+        what += " in the cache, and the hub cannot be reached" if offline else ""
+        return DataError(what, where=path, hint=f"there are {', '.join(quoted[:40])}")
+    if "multiple" in text and "configurations in the cache" in text:
+        return DataError(text.partition("\n")[0], where=path)
+    if "scripts are no longer supported" in text:
+        hint = f'revision="refs/convert/parquet" may have it without; or {_LOCAL_HINT}'
+        return DataError("the data set needs a loading script, which datasets no longer runs", where=path, hint=hint)
+    if offline:
+        what = "the data set is not in the cache, and the hub cannot be reached"
+        return MachineError(what, where=path, hint=_LOCAL_HINT)
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    reason = " ".join(str(cause).split()) or type(cause).__name__
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        return MachineError(f"the data set cannot be stored: {reason}", where=path, hint="HF_HOME says where its cache is")
+    return DataError(f"the data set cannot be loaded: {reason[:300]}", where=path)
+
+
+def _no_split(split: str, known: Iterable[str], where: str) -> DataError:
+    return DataError(f"no split {split!r}", where=where, hint=f"there are {', '.join(known)}")

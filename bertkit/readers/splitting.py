@@ -1,0 +1,99 @@
+"""A part of the rows held out for evaluation: stratified by label, and never a text on both sides."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from hashlib import blake2b
+
+from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples
+
+
+def parse_fraction(value: str) -> float | None:
+    """0.1 for "10%"; None for what is not a percentage. Raises UsageError unless it is above 0% and below 100%."""
+    match = re.fullmatch(r"\s*([-+]?\d*\.?\d+)\s*%\s*", value)
+    if not match:
+        return None
+    fraction = float(match[1]) / 100
+    if not 0 < fraction < 1:
+        raise UsageError(f"{value.strip()} cannot be held out; expected more than 0% and less than 100%")
+    return fraction
+
+
+def split_examples(
+    examples: Examples, fraction: float, *, seed: int, label: str | None, text: tuple[str, ...]
+) -> tuple[Examples, Examples]:
+    """The rows as (kept, held out), about `fraction` of them, and of each label's, held out; order is kept.
+
+    Rows whose columns `text` are alike but for case and white space stay together. A label with two or more texts is on
+    both sides, beyond `fraction` if need be, unless texts of several labels stand in the way; one with a single text is
+    kept. Which are held out follows from the seed and the texts alone, so rows added later move few others. Raises
+    DataError where nothing can be held out.
+    """
+    assert 0 < fraction < 1
+    keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
+    labels = examples.columns[label] if label is not None else [None] * len(examples)
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        groups[key].append(row)
+    if len(groups) < 2:
+        what = f"{len(examples)} rows with {len(groups)} different texts cannot be split; expected at least 2"
+        raise DataError(what, where=examples.source, hint="add rows, or give a file of its own for evaluation")
+
+    order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())
+    members = [groups[key] for key in order]
+    held = _hold_out(members, [tuple(dict.fromkeys(labels[row] for row in rows)) for rows in members], fraction)
+    if not any(held):
+        what = f"{len(examples)} rows cannot be split: each text is the only one of some {label}"
+        raise DataError(what, where=examples.source, hint="is this the column of the labels? or give a file for evaluation")
+    side = [False] * len(examples)
+    for rows, is_held in zip(members, held, strict=True):
+        for row in rows:
+            side[row] = is_held
+    return (
+        examples.select([row for row, is_held in enumerate(side) if not is_held]),
+        examples.select([row for row, is_held in enumerate(side) if is_held]),
+    )
+
+
+def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) -> list[bool]:
+    """For each group of rows whether it is held out. labels: those of each group's rows, the first row's first."""
+    held = [False] * len(members)
+    of_label: dict[object, list[int]] = defaultdict(list)
+    strata: dict[object, list[int]] = defaultdict(list)
+    for group, its in enumerate(labels):
+        strata[its[0]].append(group)
+        for name in its:
+            of_label[name].append(group)
+
+    owed = 0.0  # what rounding left over, handed on so that many small classes do not add up to too many or too few
+    for groups in strata.values():
+        want = fraction * sum(len(members[group]) for group in groups) + owed
+        taken = 0
+        for group in groups:
+            # Taking the group brings the count nearer to `want`; a label with one text stays where it is trained on.
+            if taken + len(members[group]) / 2 <= want and all(len(of_label[name]) > 1 for name in labels[group]):
+                held[group] = True
+                taken += len(members[group])
+        owed = max(-1.0, min(1.0, want - taken))
+
+    count: dict[bool, Counter] = {False: Counter(), True: Counter()}
+    for group, its in enumerate(labels):
+        count[held[group]].update(its)
+    # A label wholly on one side gets its smallest group on the other, unless that would take another label from a side.
+    for side in (True, False):
+        for name in sorted(of_label, key=lambda name: len(of_label[name])):
+            if count[side][name] or len(of_label[name]) < 2:
+                continue
+            free = [g for g in of_label[name] if all(count[not side][its] > 1 for its in labels[g])]
+            if free:
+                group = min(free, key=lambda g: (len(members[g]), len(labels[g])))
+                held[group] = side
+                count[side].update(labels[group])
+                count[not side].subtract(labels[group])
+    return held
+
+
+def _alike(value: object) -> str:
+    return " ".join(str(value).casefold().split())

@@ -1,0 +1,140 @@
+"""The folder of a run: who may write into it, and run.json, from which eval and predict rebuild the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertkit import __version__
+from bertkit.checkpoint import newest_checkpoint, write_json
+from bertkit.config import TrainConfig
+from bertkit.errors import MachineError, ModelError, UsageError
+from bertkit.recipe import Recipe, from_json, to_json
+
+RUN_FILE = "run.json"
+_COMPARED = ("recipe", "training", "model", "data")
+_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a command will do with its output folder: go on from a checkpoint, or begin, after moving old content aside."""
+
+    folder: Path
+    resume_from: Path | None = None
+    unfinished: dict[str, Any] | None = None
+    move_to: Path | None = None
+
+    def check_same(self, values: dict[str, Any]) -> None:
+        """Raise UsageError unless the unfinished run in the folder has these settings, model and data."""
+        if self.unfinished is None:
+            return
+        old, new = (
+            {key: part for name in _COMPARED for key, part in _flat(run.get(name), name)} for run in (self.unfinished, values)
+        )
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if changed:
+            shown = "; ".join(f"{key.partition('.')[2]} {old.get(key)!r} there, {new.get(key)!r} here" for key in changed[:4])
+            more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+            what = f"the folder holds an unfinished run with other settings: {shown}{more}"
+            raise UsageError(
+                what, where=str(self.folder), hint="repeat its command, or give another --output-dir, or --overwrite"
+            )
+
+    def enter(self) -> None:
+        """Move old content aside and make the folder. Raises MachineError where it cannot be written."""
+        try:
+            if self.move_to is not None:
+                os.rename(self.folder, self.move_to)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe = self.folder / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            hint = "choose another --output-dir"
+            raise MachineError(
+                f"the output folder cannot be written: {error.strerror}", where=str(self.folder), hint=hint
+            ) from None
+
+
+def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Claim:
+    """Decide what becomes of an output folder; nothing is changed. resume: auto, never, or the path of a checkpoint.
+
+    Raises UsageError for a file, a finished run, or content that is not a run's.
+    """
+    begin_anew = "give another --output-dir, or --overwrite, which moves it aside"
+    nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError("the output folder is a file", where=str(nearest), hint="choose another --output-dir")
+    if not os.access(nearest, os.W_OK):
+        raise MachineError("the output folder cannot be written", where=str(nearest), hint="choose another --output-dir")
+    explicit = None if resume in ("auto", "never") else Path(resume)
+    if explicit is not None and not explicit.is_dir():
+        raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
+    if not folder.exists() or not any(folder.iterdir()):
+        return Claim(folder, resume_from=explicit, unfinished=read_run_file(explicit.parent) if explicit else None)
+    if overwrite:
+        number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.old-{n}").exists())
+        return Claim(folder, resume_from=explicit, move_to=folder.with_name(f"{folder.name}.old-{number}"))
+    values = read_run_file(folder)
+    if values is None:
+        raise UsageError("the output folder is not empty and holds no run of bertkit", where=str(folder), hint=begin_anew)
+    if values["status"] == "finished":
+        raise UsageError("the output folder holds a finished run", where=str(folder), hint=begin_anew)
+    if resume == "never":
+        raise UsageError("the output folder holds an unfinished run and --resume is never", where=str(folder), hint=begin_anew)
+    return Claim(folder, resume_from=explicit or newest_checkpoint(folder), unfinished=values)
+
+
+def _flat(value: Any, key: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [pair for name, part in value.items() for pair in _flat(part, f"{key}.{name}")]
+    return [(key, value)]
+
+
+def describe_run(recipe: Recipe, *, name: str, model: dict[str, Any], data: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What run.json says of a run that begins, as plain JSON values."""
+    versions = {"bertkit": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    values = {
+        "status": "running",
+        "recipe": to_json(recipe, name=name),
+        "training": dataclasses.asdict(recipe.training),
+        "model": model,
+        "data": data,
+        "versions": versions,
+        **more,
+    }
+    return json.loads(json.dumps(values, default=str))
+
+
+def write_run_file(folder: Path, values: dict[str, Any]) -> None:
+    write_json(folder / RUN_FILE, values)
+
+
+def read_run_file(folder: Path) -> dict[str, Any] | None:
+    """The content of run.json, or None where there is none. Raises ModelError for a damaged one."""
+    path = folder / RUN_FILE
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
+
+
+def read_recipe(values: dict[str, Any], folder: Path) -> Recipe:
+    """The recipe and training settings that run.json holds."""
+    known = {field.name for field in dataclasses.fields(TrainConfig)}
+    training = {name: value for name, value in values["training"].items() if name in known}
+    return from_json(values["recipe"], training, where=str(folder / RUN_FILE))

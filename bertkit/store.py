@@ -1,0 +1,153 @@
+"""Flat arrays with offsets: features of a task, and shards of a corpus.
+
+A ragged array is one flat array of values and the offsets at which its rows begin; nothing is padded, and rows are picked
+without a loop. Above a size the values live in a memory-mapped file, so that many processes share one copy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+MEMORY_MAP_ABOVE = 64 * 2**20  # bytes; smaller stores are read into memory
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of unequal length in one flat array: row i is values[offsets[i]:offsets[i + 1]]."""
+
+    values: NDArray
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], dtype: type = np.int32) -> Ragged:
+        """The rows of a list of lists."""
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        values: NDArray = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(lengths.sum()))
+        return cls(values, offsets_of(lengths))
+
+    @classmethod
+    def column(cls, values: Iterable, dtype: type = np.int64) -> Ragged:
+        """Rows of one value each."""
+        flat: NDArray = np.asarray(values, dtype=dtype)
+        return cls(flat, np.arange(len(flat) + 1))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> NDArray:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def take(self, rows: NDArray[np.int64]) -> Ragged:
+        """The given rows in the given order."""
+        lengths = self.lengths[rows]
+        return Ragged(self.values[ranges(self.offsets[:-1][rows], lengths)], offsets_of(lengths))
+
+
+def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where rows of these lengths begin in a flat array, and where the last one ends: (len(lengths) + 1,)."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """starts[0] .. starts[0] + lengths[0] - 1, starts[1] .., one after the other."""
+    begins = offsets_of(lengths)
+    return np.arange(begins[-1]) + np.repeat(np.asarray(starts) - begins[:-1], lengths)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a model sees of a split; F features of one sequence or several (choices), S sequences in all.
+
+    input_ids, token_type_ids: S rows of tokens. sequences: (F + 1,) offsets of the sequences that make up a feature;
+    None where each has one. rows: the positions within each sequence that the head reads; None = all.
+    labels: per loss term one row of targets a feature; -100 is ignored. examples: (F,) the example that a feature came from.
+    """
+
+    input_ids: Ragged
+    token_type_ids: Ragged
+    examples: NDArray[np.int64]
+    sequences: NDArray[np.int64] | None = None
+    rows: Ragged | None = None
+    labels: dict[str, Ragged] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """(F + 1,) where the sequences of each feature begin."""
+        return np.arange(len(self) + 1) if self.sequences is None else self.sequences
+
+    @cached_property
+    def num_tokens(self) -> NDArray[np.int64]:
+        """(F,) tokens of each feature, over all its sequences."""
+        return np.diff(self.input_ids.offsets[self.offsets])
+
+    def _arrays(self) -> dict[str, NDArray]:
+        ragged = {"input_ids": self.input_ids, "token_type_ids": self.token_type_ids}
+        if self.rows is not None:
+            ragged["rows"] = self.rows
+        ragged |= {f"labels.{term}": labels for term, labels in self.labels.items()}
+        arrays = {f"{name}.{part}": getattr(array, part) for name, array in ragged.items() for part in ("values", "offsets")}
+        arrays["examples"] = self.examples
+        if self.sequences is not None:
+            arrays["sequences"] = self.sequences
+        return arrays
+
+    def fingerprint(self) -> str:
+        """sha256 over every array: two equal ones hold the same features in the same order."""
+        digest = sha256()
+        for name, array in sorted(self._arrays().items()):
+            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """One .npy file an array, and index.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = self._arrays()
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array)
+        (folder / "index.json").write_text(json.dumps(sorted(arrays)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Features:
+        """The features that `save` wrote, memory-mapped above MEMORY_MAP_ABOVE bytes."""
+
+        def read(name: str) -> NDArray:
+            path = folder / f"{name}.npy"
+            return np.load(path, mmap_mode="r" if os.path.getsize(path) > MEMORY_MAP_ABOVE else None)
+
+        def read_ragged(name: str) -> Ragged:
+            return Ragged(read(f"{name}.values"), read(f"{name}.offsets"))
+
+        names = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        ragged = {
+            name.removesuffix(".values"): read_ragged(name.removesuffix(".values"))
+            for name in names
+            if name.endswith(".values")
+        }
+        return cls(
+            input_ids=ragged.pop("input_ids"),
+            token_type_ids=ragged.pop("token_type_ids"),
+            rows=ragged.pop("rows", None),
+            examples=read("examples"),
+            sequences=read("sequences") if "sequences" in names else None,
+            labels={name.removeprefix("labels."): array for name, array in ragged.items()},
+        )

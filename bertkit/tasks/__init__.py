@@ -1,0 +1,26 @@
+"""The task families, and all that a recipe file needs: `from bertkit.tasks import TextClassification, TrainConfig, hub`."""
+
+from bertkit.config import TrainConfig
+from bertkit.metrics import accuracy, f1, macro_f1, matthews_correlation, mean_squared_error, pearson, spearmanr
+from bertkit.tasks.sources import Embedded, Folder, Hub, embedded, hub
+from bertkit.tasks.text_classification import TextClassification
+
+FAMILIES = {family.family: family for family in (TextClassification,)}
+
+__all__ = [
+    "FAMILIES",
+    "Embedded",
+    "Folder",
+    "Hub",
+    "TextClassification",
+    "TrainConfig",
+    "accuracy",
+    "embedded",
+    "f1",
+    "hub",
+    "macro_f1",
+    "matthews_correlation",
+    "mean_squared_error",
+    "pearson",
+    "spearmanr",
+]

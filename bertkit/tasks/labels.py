@@ -1,0 +1,108 @@
+"""Class labels: names in the data to numbers in the model, and never by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import DataError, did_you_mean
+from bertkit.readers import Examples
+
+_MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a label is absent: GLUE writes -1 for it, Hugging Face data sets -1 or None."""
+    return value is None or value == "" or (not isinstance(value, bool) and str(value) == "-1")
+
+
+def label_name(value: Any) -> str:
+    """The name of a label as it stands in the data: 1, 1.0 and "1" are one name."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)
+
+
+def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
+    """The label names of the training data: numbers in numeric order, names in alphabetical order."""
+    values = examples.columns[column]
+    first: dict[str, int] = {}
+    for row, value in enumerate(values):
+        if not is_missing(value):
+            first.setdefault(label_name(value), row)
+    kinds = {
+        bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v): row for row, v in enumerate(values)
+    }
+    kinds.pop(type(None), None)
+    if len(kinds) > 1:
+        places = " and ".join(f"{values[row]!r} ({examples.where(row)})" for row in sorted(kinds.values())[:2])
+        raise DataError(
+            f"column {column!r} mixes types of label: {places}", hint="write every label as text, or every one as a number"
+        )
+    names = list(first)
+    if not names:
+        raise DataError(
+            f"no row has a label in column {column!r}", where=examples.source, hint="train on rows that have labels"
+        )
+    if len(names) == 1:
+        raise DataError(f"every row has the label {names[0]!r}; expected two or more labels", where=examples.source)
+    if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
+        what = f"column {column!r} has {len(names)} different values in {len(examples)} rows, too many for classes"
+        raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
+    whole = all(name.lstrip("-").isdigit() for name in names)
+    return tuple(sorted(names, key=int) if whole else sorted(names))
+
+
+def label_ids(examples: Examples, column: str, labels: Sequence[str]) -> NDArray[np.int64]:
+    """The number of each row's label: by its name, or where the data holds numbers that are no names, by number.
+
+    Raises DataError with the row for a label that is missing, unknown or out of range.
+    """
+    values = examples.columns[column]
+    missing = [row for row, value in enumerate(values) if is_missing(value) and label_name(value) not in labels]
+    if len(missing) == len(values):
+        what = f"no row has a label in column {column!r}: this is a test split without labels"
+        raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
+    if missing:
+        what = f"{len(missing)} of {len(values)} rows have no label in column {column!r}; the first is here"
+        raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
+    numbers = {name: number for number, name in enumerate(labels)}
+    by_number = not any(name.isdigit() for name in labels)
+    ids = np.empty(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        name = label_name(value)
+        number = numbers.get(name)
+        if number is None and by_number and name.isdigit() and int(name) < len(labels):
+            number = int(name)
+        if number is None:
+            raise _unknown(name, labels, examples.where(row))
+        ids[row] = number
+    return ids
+
+
+def _unknown(name: str, labels: Sequence[str], where: str) -> DataError:
+    shown = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
+    if name.lstrip("-").isdigit():
+        what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({shown})"
+        return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
+    spelt = {label.casefold(): label for label in labels}.get(name.casefold())
+    hint = f"did you mean {spelt}?" if spelt else did_you_mean(name, labels)
+    return DataError(f"unknown label {name!r}; expected one of {shown}", where=where, hint=f"{hint} (--labels sets the names)")
+
+
+def scores_of(examples: Examples, column: str) -> NDArray[np.float32]:
+    """The numbers to regress to. Raises DataError with the row for one that is missing, not a number or not finite."""
+    values = examples.columns[column]
+    numbers = np.empty(len(values), dtype=np.float32)
+    for row, value in enumerate(values):
+        try:
+            numbers[row] = float("nan" if isinstance(value, bool) else value)
+        except (TypeError, ValueError):
+            numbers[row] = np.nan
+        if not np.isfinite(numbers[row]):
+            what = f"{value!r} in column {column!r} is not a finite number, as regression needs"
+            raise DataError(what, where=examples.where(row), hint="mend the row, or leave out --regression for classes")
+    return numbers

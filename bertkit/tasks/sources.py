@@ -1,0 +1,78 @@
+"""Where a task's examples come from: a hub data set, files that ship with bertkit, or a folder in a known layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.files import find_split_file, read_file
+from bertkit.readers.hub import read_hub
+
+
+def recipe_folder() -> Path:
+    """The folder of the recipe files: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    return package / "recipes" if (package / "recipes").is_dir() else package.parent / "recipes"
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A data set of the Hugging Face hub, or a local copy of one."""
+
+    path: str
+    name: str | None = None
+    revision: str | None = None
+
+    def read(self, split: str) -> Examples:
+        return read_hub(self.path, self.name, split=split, revision=self.revision)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """CSV files that ship with bertkit, one a split."""
+
+    folder: str
+
+    def read(self, split: str) -> Examples:
+        return read_file(recipe_folder() / "data" / self.folder / f"{split}.csv")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """How a folder of files is laid out where that is not plain: headers of files without one, by split; names to translate."""
+
+    headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+    def read(
+        self, folder: Path, split: str, *, separator: str | None = None, columns: tuple[str, ...] | None = None
+    ) -> Examples:
+        """The split's rows, from its file or from a data set saved there. Raises DataError naming what was looked for."""
+        if not folder.is_dir():
+            raise DataError("the data folder does not exist", where=str(folder), hint="give --data the folder with the files")
+        path = find_split_file(folder, split)
+        if path is not None:
+            header = columns or self.headers.get(split)
+            examples = read_file(path, separator=separator, columns=tuple(header) if header else None)
+            return replace(examples, columns={self.rename.get(name, name): values for name, values in examples.columns.items()})
+        if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
+            return read_hub(str(folder), split=split)
+        there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
+        raise DataError(
+            f"no file for the split {split}, as {split}.tsv, .csv or .jsonl, plain or .gz; the folder has {there}",
+            where=str(folder),
+            hint="name the files yourself: --train FILE --validation FILE",
+        )
+
+
+def hub(path: str, name: str | None = None, *, revision: str | None = None) -> Hub:
+    """A data set of the hub by its id, with the name of its configuration."""
+    return Hub(path, name, revision)
+
+
+def embedded(folder: str) -> Embedded:
+    """Data that ships with bertkit: a folder below recipes/data."""
+    return Embedded(folder)

@@ -1,0 +1,229 @@
+"""Text classification: a class, or with `regression` a number, for one sentence or two (Devlin et al., 2019, section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit import progress
+from bertkit.config import BertConfig, option
+from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.metrics import accuracy, pearson, spearmanr
+from bertkit.readers import Examples
+from bertkit.readers.columns import guess_column, require_column
+from bertkit.store import Features, Ragged
+from bertkit.tasks.labels import derive_labels, label_ids, scores_of
+from bertkit.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertkit.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextClassification(Task):
+    """A recipe of this family; see Task for where its data comes from."""
+
+    family: ClassVar[str] = "text-classification"
+    architecture: ClassVar[str] = "BertForSequenceClassification"
+
+    text: str | None = option(None, "column of the text (of a pair: the first one)")
+    text_pair: str | None = option(None, "column of the second text of a pair")
+    label: str | None = option(None, "column of the label")
+    labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
+    regression: bool = option(False, "predict a number instead of a class")
+
+    def settled(self) -> Self:
+        metrics = self.metrics or ((pearson, spearmanr) if self.regression else (accuracy,))
+        return replace(super().settled(), metrics=metrics)
+
+    # --- data ---
+
+    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+        columns = self._columns(examples)
+        texts = tuple(columns[role] for role in ("text", "text_pair") if role in columns)
+        return texts, None if self.regression else columns.get("label")
+
+    def load(self, split: str, *, to_predict: bool = False) -> Examples:
+        """The examples of a split, with the columns `text`, `text_pair` and `label` as far as the data has them.
+
+        to_predict: empty texts are kept, so that every row has its prediction, and a file of plain lines will do for one text.
+        Raises DataError with the row for a text that is missing.
+        """
+        examples = self.read(split)
+        if len(examples) == 0:
+            raise DataError(f"split {split!r} has no rows", where=examples.source)
+        columns = self._columns(examples)
+        if to_predict and self.text_pair is None and list(examples.columns) == ["text"]:
+            columns = {"text": "text"}
+        return self._standard(examples, columns, empty_texts=to_predict)
+
+    def _columns(self, examples: Examples) -> dict[str, str]:
+        """The column in the data by role, as named by the recipe or guessed where the names leave no doubt."""
+        names = list(examples.columns)
+        found: dict[str, str] = {}
+        for role in ("text", "text_pair", "label"):
+            wanted = getattr(self, role)
+            if wanted in names:
+                found[role] = wanted
+            elif wanted is None and (guess := guess_column(names, role)) is not None:
+                found[role] = guess
+        if self.text is not None and self.text_pair is None:
+            found.pop("text_pair", None)  # a recipe or a user that names one text means one
+        return found
+
+    def _standard(self, examples: Examples, columns: dict[str, str], *, empty_texts: bool) -> Examples:
+        for role in ("text", "text_pair"):
+            if role not in columns and (role == "text" or self.text_pair is not None):
+                name = getattr(self, role)
+                if name is None:
+                    hint = f"name it: --text {next(iter(examples.columns))}; for files without a header --columns label,text"
+                    raise DataError(
+                        f"no telling which column is the text; columns: {', '.join(examples.columns)}",
+                        where=examples.source,
+                        hint=hint,
+                    )
+                require_column(examples, name, option="--" + role.replace("_", "-"))
+        standard = {role: examples.columns[name] for role, name in columns.items()}
+        for role in ("text", "text_pair"):
+            if role in standard:
+                standard[role] = [
+                    _text(value, examples, row, columns[role], empty_texts) for row, value in enumerate(standard[role])
+                ]
+        return replace(examples, columns=standard)
+
+    # --- labels ---
+
+    def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
+        """This recipe with its labels settled: given, or derived from training data; in the model's order where it has them.
+
+        Raises DataError for rows whose label is not among them.
+        """
+        self._require_label(examples)
+        if self.regression:
+            return self
+        labels = self.labels or derive_labels(examples, "label")
+        if len(set(labels)) != len(labels):
+            raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
+        if config is not None and config.label_names and set(config.label_names) == set(labels):
+            labels = config.label_names
+        return replace(self, labels=labels)
+
+    def _require_label(self, examples: Examples) -> None:
+        if "label" not in examples.columns:
+            require_column(examples, self.label or "label", option="--label")
+
+    def with_model_labels(self, config: BertConfig, where: str) -> Self:
+        labels, names = self.labels, config.label_names
+        if labels is None and (config.problem_type == "regression" or config.num_labels == 1):
+            return replace(self, regression=True)
+        if labels and names:  # the model's order in the recipe's spelling
+            own = {label.casefold(): label for label in labels}
+            labels = tuple(own.get(name.casefold(), name) for name in names)
+            config = replace(config, id2label=dict(enumerate(labels)))
+        elif labels and not self.regression:
+            progress.warn(f"the model does not name its labels; taken in the recipe's order: {', '.join(labels)}")
+        self.check_head(config, where)
+        if self.regression:
+            return self
+        return replace(self, labels=labels or tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values()))
+
+    def model_config(self, config: BertConfig) -> BertConfig:
+        """The architecture with this task's labels and problem_type."""
+        if self.regression:
+            return replace(config, id2label={0: "LABEL_0"}, problem_type="regression")
+        return replace(config, id2label=dict(enumerate(self.label_names)), problem_type="single_label_classification")
+
+    def check_head(self, config: BertConfig, where: str) -> None:
+        """Raise ModelError where a fine-tuned model's labels are not this task's. LABEL_0 ... fit by their number."""
+        if self.regression:
+            if config.num_labels != 1:
+                raise ModelError(
+                    f"the model has {config.num_labels} labels; regression has one output", where=where, hint=_FRESH
+                )
+        elif self.labels is None:
+            return
+        elif config.num_labels != len(self.labels):
+            what = f"the model has {config.num_labels} labels and the data {len(self.labels)}: {', '.join(self.labels[:12])}"
+            raise ModelError(what, where=where, hint=_FRESH)
+        elif config.label_names and set(config.label_names) != set(self.labels):
+            what = f"the model's labels are {', '.join(config.label_names[:12])}; the data's are {', '.join(self.labels[:12])}"
+            raise ModelError(what, where=where, hint=_FRESH)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels in the order of their numbers, once they are settled."""
+        assert self.labels is not None, "with_labels or with_model_labels comes first"
+        return self.labels
+
+    # --- features, model, predictions ---
+
+    def encode(
+        self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True
+    ) -> tuple[Features, int]:
+        """One feature an example, reading [CLS]; and how many were truncated to max_length."""
+        pairs = examples.columns.get("text_pair")
+        encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=max_length)
+        labels = {}
+        if labelled:
+            self._require_label(examples)
+            targets = scores_of(examples, "label") if self.regression else label_ids(examples, "label", self.label_names)
+            labels["labels"] = Ragged(targets, np.arange(len(targets) + 1))
+        features = Features(
+            input_ids=encoded.input_ids,
+            token_type_ids=encoded.token_type_ids,
+            examples=np.arange(len(examples)),
+            rows=Ragged.column(np.zeros(len(examples))),
+            labels=labels,
+        )
+        return features, int(encoded.truncated.sum())
+
+    def build_model(self, config: BertConfig) -> nn.Module:
+        from bertkit.model import BertForSequenceClassification
+
+        return BertForSequenceClassification(config)
+
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]]) -> list[dict[str, Any]]:
+        """One prediction an example: its label and probability, or its number."""
+        logits = np.stack([rows[0] for rows in outputs["logits"]]).astype(np.float64)  # (F, C)
+        if self.regression:
+            return [{"prediction": float(value)} for value in logits[:, 0]]
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+        best = logits.argmax(axis=1)
+        return [{"label": self.label_names[c], "probability": float(probabilities[row, c])} for row, c in enumerate(best)]
+
+    def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
+        """Every metric of the recipe by its name. Raises DataError for examples without labels."""
+        predicted: NDArray
+        gold: NDArray
+        if self.regression:
+            predicted, gold = np.array([p["prediction"] for p in predictions]), scores_of(examples, "label")
+        else:
+            number = {name: i for i, name in enumerate(self.label_names)}
+            predicted, gold = (
+                np.array([number[p["label"]] for p in predictions]),
+                label_ids(examples, "label", self.label_names),
+            )
+        return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
+
+
+_FRESH = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"
+
+
+def _text(value: Any, examples: Examples, row: int, column: str, may_be_empty: bool) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        found = "nothing" if value is None else f"{value!r}"
+        raise DataError(
+            f"column {column!r} holds {found}; expected text", where=examples.where(row), hint="mend or remove the row"
+        )
+    if not value.strip() and not may_be_empty:
+        raise DataError(f"the text in column {column!r} is empty", where=examples.where(row), hint="mend or remove the row")
+    return value

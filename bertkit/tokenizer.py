@@ -1,0 +1,262 @@
+"""Load and save a WordPiece tokenizer, and encode columns of text with it (Devlin et al., 2019, section 3).
+
+The work is done by the tokenizers library without special tokens; [CLS] a [SEP] b [SEP] is then put together for all rows
+at once. Nothing is padded: rows are ragged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from bertkit.errors import ModelError, UsageError
+from bertkit.store import Ragged, offsets_of, ranges
+
+CHUNK = 4096  # rows encoded at once: the library's encodings weigh far more than the ids kept of them
+
+SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
+# Classes of transformers that take tokenizer.json as it stands; all others lay tokenizer_config.json's options over it.
+_AS_IT_STANDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows as the model takes them: [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
+
+    input_ids: int32. token_type_ids: uint8, 1 from the first token of b on. truncated: (rows,) whether tokens were lost.
+    """
+
+    input_ids: Ragged
+    token_type_ids: Ragged
+    truncated: NDArray[np.bool_]
+
+
+class Tokenizer:
+    """A WordPiece tokenizer; `backend` is the tokenizers.Tokenizer that does the work.
+
+    special_tokens: names by role (cls_token ...), where they are not BERT's. Raises ModelError, naming `where`, for a model
+    other than WordPiece, a missing special token, or numbers that are not 0 to n - 1.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, *, special_tokens: dict[str, str] | None = None, where: str | None = None
+    ) -> None:
+        kind = type(backend.model).__name__
+        if kind != "WordPiece":
+            hint = "choose a BERT checkpoint"
+            raise ModelError(f"the tokenizer is a {kind} model; expected WordPiece", where=where, hint=hint)
+        self.special_tokens = SPECIAL_TOKENS | (special_tokens or {})
+        missing = [token for token in self.special_tokens.values() if backend.token_to_id(token) is None]
+        if missing:
+            raise ModelError(f"the vocabulary lacks {', '.join(missing)}, which BERT needs", where=where)
+        backend.no_truncation()
+        backend.no_padding()
+        backend.add_special_tokens(list(self.special_tokens.values()))
+        self.backend = backend
+        self.vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = len(self.vocab)
+        if (last := max(self.vocab.values())) != self.vocab_size - 1:
+            what = f"the vocabulary has {self.vocab_size} tokens, numbered up to {last}; expected no gap"
+            raise ModelError(what, where=where)
+        self.unk_token_id, self.sep_token_id, self.pad_token_id, self.cls_token_id, self.mask_token_id = (
+            self.vocab[self.special_tokens[role]] for role in SPECIAL_TOKENS
+        )
+        cls, sep = self.special_tokens["cls_token"], self.special_tokens["sep_token"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(cls, self.cls_token_id), (sep, self.sep_token_id)],
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """The tokenizer of a Hugging Face folder: its tokenizer.json, else its vocab.txt.
+
+        do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json decide, as in transformers. Where
+        they are not given, tokenizer.json keeps its own; a vocab.txt is lower-cased unless tokens of its own have upper-case
+        letters, which lower-cased text could never reach (transformers lower-cases even then, silently). Raises ModelError.
+        """
+        settings = _read_json(folder / "tokenizer_config.json")
+        options = {
+            "lowercase": settings.get("do_lower_case"),
+            "strip_accents": settings.get("strip_accents"),
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars"),
+        }
+        given = {name: value for name, value in options.items() if isinstance(value, bool)}
+        named = _read_json(folder / "special_tokens_map.json") | settings
+        contents = {role: _content(named[role]) for role in SPECIAL_TOKENS if named.get(role)}
+        if (path := folder / "tokenizer.json").exists():
+            try:
+                backend = tokenizers.Tokenizer.from_file(str(path))
+            except Exception as error:  # the library raises Exception itself
+                raise ModelError(f"the tokenizer cannot be read: {error}", where=str(path)) from None
+            normalizer = backend.normalizer
+            if isinstance(normalizer, normalizers.BertNormalizer) and settings.get("tokenizer_class") not in _AS_IT_STANDS:
+                for name, value in given.items():
+                    setattr(normalizer, name, value)
+        elif (path := folder / "vocab.txt").exists():
+            backend = _of_vocabulary(_read_vocabulary(path), given, unk_token=contents.get("unk_token", "[UNK]"))
+            _add_tokens(backend, folder, settings)
+        else:
+            found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+            raise ModelError(
+                f"no tokenizer.json and no vocab.txt; found {', '.join(found) or 'nothing'}",
+                where=str(folder),
+                hint="copy tokenizer.json (or vocab.txt with tokenizer_config.json) of the model into the folder",
+            )
+        return cls(backend, special_tokens=contents, where=str(path))
+
+    @cached_property
+    def vocab_hash(self) -> str:
+        """sha256 of the tokens in their order, one a line: where no tokens were added, that of vocab.txt as saved."""
+        return sha256("".join(f"{token}\n" for token in sorted(self.vocab, key=self.vocab.__getitem__)).encode()).hexdigest()
+
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int) -> Encoded:
+        """Each text, or each text with its pair, as at most max_length tokens.
+
+        What is too long loses tokens from the end of the longer of the two ("longest_first" of the tokenizers library).
+        """
+        num_special = 2 if pairs is None else 3
+        if max_length < num_special:
+            raise UsageError(f"max_length is {max_length}; expected at least {num_special}, for [CLS] and [SEP] alone")
+        room = max_length - num_special
+        columns = [self._encode_column(texts)]
+        if pairs is None:
+            kept = [np.minimum(columns[0].lengths, room)]
+        else:
+            columns.append(self._encode_column(pairs))
+            kept = list(longest_first(columns[0].lengths, columns[1].lengths, room))
+        offsets = offsets_of(np.sum(kept, axis=0) + num_special)
+        input_ids = np.full(offsets[-1], self.sep_token_id, dtype=np.int32)
+        token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
+        input_ids[offsets[:-1]] = self.cls_token_id
+        begins = offsets[:-1] + 1
+        for number, (column, lengths) in enumerate(zip(columns, kept, strict=True)):
+            input_ids[ranges(begins, lengths)] = column.values[ranges(column.offsets[:-1], lengths)]
+            token_type_ids[ranges(begins, lengths + 1)] = number  # + 1: the [SEP] behind it
+            begins = begins + lengths + 1
+        truncated = np.any([column.lengths > lengths for column, lengths in zip(columns, kept, strict=True)], axis=0)
+        return Encoded(Ragged(input_ids, offsets), Ragged(token_type_ids, offsets), truncated)
+
+    def _encode_column(self, texts: Sequence[str]) -> Ragged:
+        """The ids of each text, without special tokens."""
+        chunks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
+        encodings = (self.backend.encode_batch_fast(list(chunk), add_special_tokens=False) for chunk in chunks)
+        return Ragged.of([encoding.ids for encoding in chain.from_iterable(encodings)])
+
+    def files(self, *, model_max_length: int = 512) -> dict[str, str]:
+        """What a folder needs for AutoTokenizer, and for older tools vocab.txt: contents by file name."""
+        settings: dict[str, Any] = {"model_max_length": model_max_length, **self.special_tokens}
+        if isinstance(normalizer := self.backend.normalizer, normalizers.BertNormalizer):
+            settings |= {
+                "tokenizer_class": "BertTokenizer",
+                "do_lower_case": normalizer.lowercase,
+                "strip_accents": normalizer.strip_accents,
+                "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+            }
+        else:  # BertTokenizer would put BERT's normalizer in the place of this one
+            settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+            settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        vocab = self.backend.get_vocab(with_added_tokens=False)
+        return {
+            "tokenizer.json": self.backend.to_str(pretty=True),
+            "vocab.txt": "".join(f"{token}\n" for token in sorted(vocab, key=vocab.__getitem__)),
+            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+            "special_tokens_map.json": json.dumps(self.special_tokens, indent=2) + "\n",
+        }
+
+    def save(self, folder: Path, *, model_max_length: int = 512) -> None:
+        """Write `files` into the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files(model_max_length=model_max_length).items():
+            (folder / name).write_text(content, encoding="utf-8", newline="\n")
+
+
+def longest_first(a: NDArray[np.int64], b: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many tokens of each pair of lengths stay: the rule of truncate_encodings in the tokenizers library.
+
+    The shorter of the two stays whole if it fits in half the room; else both get half, the longer (or b) the odd token.
+    """
+    over = a + b > room
+    half = np.minimum(a, b) > room // 2
+    shorter = np.where(half, room // 2, np.minimum(a, b))
+    longer = room - shorter
+    swap = a > b
+    return np.where(over, np.where(swap, longer, shorter), a), np.where(over, np.where(swap, shorter, longer), b)
+
+
+def _of_vocabulary(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str) -> tokenizers.Tokenizer:
+    """BERT's tokenizer over a vocabulary; `given` are options of BertNormalizer."""
+    named = re.compile(r"\[.*\]|<.*>")  # [CLS], <S>: written by hand, whatever the case of the text
+    cased = any(token != token.lower() and not named.fullmatch(token) for token in vocab)
+    backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unk_token))
+    backend.normalizer = normalizers.BertNormalizer(**{"lowercase": not cased, **given})
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Tokens by line, counted from 0; not by splitlines(): some vocabularies hold U+2028 as a token."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the vocabulary is not UTF-8: {error.reason} at byte {error.start}", where=str(path)) from None
+    vocab: dict[str, int] = {}
+    for number, token in enumerate(lines):
+        if (first := vocab.setdefault(token, number)) != number:
+            raise ModelError(
+                f"token {token!r} stands in line {first + 1} and again in line {number + 1}; all numbers after it would shift",
+                where=f"{path}:{number + 1}",
+                hint="take the vocab.txt that the model was trained with",
+            )
+    return vocab
+
+
+def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
+    """Add the tokens behind vocab.txt under their own numbers: added_tokens.json, or added_tokens_decoder of newer tools."""
+    added = {int(number): token for token, number in _read_json(folder / "added_tokens.json").items()}
+    added |= {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
+    for number in sorted(number for number in added if number >= backend.get_vocab_size(with_added_tokens=False)):
+        token = added[number]
+        backend.add_tokens([tokenizers.AddedToken(**token) if isinstance(token, dict) else token])
+        if (found := backend.token_to_id(_content(token))) != number:
+            what = f"added token {_content(token)!r} has number {number}; behind vocab.txt it would get {found}"
+            raise ModelError(what, where=str(folder))
+
+
+def _content(token: str | dict[str, Any]) -> str:
+    """The text of a token that may be given with its options."""
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """An object of a JSON file; empty where there is no such file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"not valid JSON: {error}", where=str(path)) from None
+    if not isinstance(values, dict):
+        raise ModelError("not a JSON object", where=str(path))
+    return values

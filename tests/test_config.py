@@ -1,0 +1,268 @@
+"""BertConfig against transformers' BertConfig and published config.json files; the option mechanism's own promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from bertkit.config import ACTIVATIONS, MODEL_SIZES, BertConfig, TrainConfig, convert, options_of
+from bertkit.errors import ModelError, UsageError
+
+TINY = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+OWN = [f.name for f in dataclasses.fields(BertConfig) if f.name not in ("extra", "id2label")]
+
+# --- config.json ---------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_transformers() -> None:
+    ours, theirs = BertConfig(), transformers.BertConfig()
+    assert {name: getattr(ours, name) for name in OWN} == {name: getattr(theirs, name) for name in OWN}
+    assert ours.num_labels == theirs.num_labels
+
+
+def test_reads_what_transformers_writes_and_the_other_way_round(tmp_path: Path) -> None:
+    changes = {"hidden_act": "relu", "layer_norm_eps": 1e-5, "classifier_dropout": 0.3, "type_vocab_size": 3, "pad_token_id": 4}
+    changes |= {
+        "problem_type": "regression",
+        "hidden_dropout_prob": 0.0,
+        "max_position_embeddings": 40,
+        "initializer_range": 0.1,
+    }
+    theirs = transformers.BertConfig(
+        **TINY, **changes, id2label={0: "no", 1: "yes", 2: "maybe"}, label2id={"no": 0, "yes": 1, "maybe": 2}
+    )
+    theirs.save_pretrained(tmp_path)
+    ours = BertConfig.read(tmp_path / "config.json")
+    assert {name: getattr(ours, name) for name in OWN} == {name: getattr(theirs, name) for name in OWN}
+    assert ours.label_names == ("no", "yes", "maybe")
+    (tmp_path / "config.json").write_text(json.dumps(ours.to_dict()), encoding="utf-8")
+    again = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert again.to_dict() == theirs.to_dict() | {"_name_or_path": str(tmp_path)}
+    assert BertConfig.read(tmp_path / "config.json") == ours
+
+
+def test_transformers_defaults_come_back(tmp_path: Path) -> None:
+    transformers.BertConfig().save_pretrained(tmp_path)
+    ours = BertConfig.read(tmp_path / "config.json")
+    assert {name: getattr(ours, name) for name in OWN} == {name: getattr(BertConfig(), name) for name in OWN}
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese", "bert-base-multilingual-cased"])
+def test_published_configurations_keep_every_key(data_dir: Path, name: str) -> None:
+    folder = data_dir.parent / "vocab" / name
+    (path,) = [path for path in (folder / "config.json", folder / "bert_config.json") if path.exists()]
+    values = json.loads(path.read_text(encoding="utf-8"))
+    config = BertConfig.read(path)
+    assert (config.num_hidden_layers, config.num_labels, config.layer_norm_eps) == (12, 2, 1e-12)
+    written = config.to_dict()
+    assert {key: written[key] for key in values if values[key] is not None} == {
+        k: v for k, v in values.items() if v is not None
+    }
+
+
+def test_minilm_configuration(minilm: Path) -> None:
+    config = BertConfig.read(minilm / "config.json")
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (6, 384, 12)
+
+
+def test_unknown_keys_are_kept() -> None:
+    values = {**TINY, "our_own_key": {"a": [1, None]}, "use_cache": True}
+    written = BertConfig.from_dict(values).to_dict()
+    assert values.items() <= written.items()
+    assert written["model_type"] == "bert"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("position_embedding_type", "relative_key"),
+        ("is_decoder", True),
+        ("add_cross_attention", True),
+        ("pruned_heads", {"0": [1]}),
+        ("problem_type", "multi_label_classification"),
+    ],
+)
+def test_what_bertkit_does_not_compute_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(ModelError) as error:
+        BertConfig.from_dict({**TINY, key: value}, where="m/config.json")
+    assert str(error.value) == f"{key} is {value!r}, which bertkit does not compute (m/config.json)"
+    assert error.value.exit_code == 4
+
+
+def test_another_model_type_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"^this is a roberta model; expected model_type bert"):
+        BertConfig.from_dict({**TINY, "model_type": "roberta"})
+
+
+def test_unknown_activation_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ModelError, match="hidden_act is 'gelu_nwe'; expected one of gelu, gelu_new") as error:
+        BertConfig.from_dict({**TINY, "hidden_act": "gelu_nwe"})
+    assert "gelu_new" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_transformers_own(name: str) -> None:
+    from bertkit.model import ACTIVATIONS as functions
+
+    x = torch.linspace(-6, 6, 101, dtype=torch.float64)
+    assert torch.allclose(functions[name](x), transformers.activations.ACT2FN[name](x), rtol=0, atol=1e-12)
+
+
+def test_heads_must_divide_the_hidden_size() -> None:
+    with pytest.raises(ModelError, match=r"^num_attention_heads 5 does not divide hidden_size 32 \(m/config\.json\)$"):
+        BertConfig.from_dict({**TINY, "num_attention_heads": 5}, where="m/config.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("vocab_size", 0),
+        ("hidden_size", "768"),
+        ("num_hidden_layers", 2.0),
+        ("num_hidden_layers", -1),
+        ("num_attention_heads", True),
+        ("max_position_embeddings", -1),
+        ("type_vocab_size", 0),
+        ("pad_token_id", -1),
+        ("pad_token_id", 50),
+        ("hidden_dropout_prob", 1.5),
+        ("attention_probs_dropout_prob", "0.1"),
+        ("classifier_dropout", -0.1),
+        ("layer_norm_eps", "1e-12"),
+        ("layer_norm_eps", float("nan")),
+    ],
+)
+def test_impossible_values_are_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(ModelError, match=f"^{key} is {value!r}; expected a "):
+        BertConfig.from_dict({**TINY, key: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "the configuration is not valid JSON"),
+        ('{"hidden_size": 3', "the configuration is not valid JSON"),
+        ("[]", "the configuration is not a JSON object"),
+        ('{"pooling_mode_mean_tokens": true}', "the configuration lacks hidden_size"),
+        ('{"model_type": "bert"}', "the configuration lacks hidden_size"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError) as error:
+        BertConfig.read(path)
+    assert error.value.what.startswith(what)
+    assert error.value.where == str(path)
+    with pytest.raises(ModelError, match="cannot be read"):
+        BertConfig.read(tmp_path)
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values", [{"num_labels": 3}, {"_num_labels": 3}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}]
+)
+def test_labels_without_names(values: dict) -> None:
+    config = BertConfig.from_dict({**TINY, **values})
+    assert config.num_labels == 3
+    assert config.label_names is None
+
+
+def test_labels_in_the_order_of_their_numbers() -> None:
+    config = BertConfig.from_dict(
+        {**TINY, "id2label": {"2": "c", "10": "k", "0": "a"} | {str(i): f"x{i}" for i in (1, *range(3, 10))}}
+    )
+    assert config.label_names == ("a", "x1", "c", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "k")
+    assert config.to_dict()["label2id"]["k"] == 10
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label numbers its labels [0, 2]; expected 0 to 1"),
+        ({"id2label": {"0": "a", "1": "a"}}, "id2label names more than one label 'a'"),
+        ({"id2label": {"a": 0}}, "id2label is {'a': 0}; expected names by number"),
+        ({"id2label": ["a", "b"]}, "id2label is ['a', 'b']; expected names by number"),
+        ({"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label names 2 labels"),
+    ],
+)
+def test_labels_that_contradict_themselves(values: dict, what: str) -> None:
+    with pytest.raises(ModelError) as error:
+        BertConfig.from_dict({**TINY, **values})
+    assert error.value.what == what
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------------
+
+# Parameters in millions, encoder with embeddings and pooler: Turc et al. (2019), table 1, and Devlin et al. (2019), section 3.
+PAPER = {"tiny": 4.4, "mini": 11.3, "small": 29.1, "medium": 41.7, "base": 110, "large": 340}
+
+
+@pytest.mark.parametrize("size", MODEL_SIZES)
+def test_sizes_are_the_papers(size: str) -> None:
+    config = BertConfig.of_size(size)
+    with torch.device("meta"):
+        model = transformers.BertModel(transformers.BertConfig(**{name: getattr(config, name) for name in OWN}))
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert millions == pytest.approx(PAPER[size], rel=0.02)
+
+
+def test_sizes_take_changes_and_know_their_names() -> None:
+    assert BertConfig.of_size("tiny", vocab_size=99).vocab_size == 99
+    with pytest.raises(UsageError, match="no model size 'bsae'") as error:
+        BertConfig.of_size("bsae")
+    assert error.value.hint == "did you mean base?"
+
+
+# --- options -------------------------------------------------------------------------------------------------------
+
+
+def test_every_training_setting_is_an_option_with_help() -> None:
+    options = options_of(TrainConfig)
+    assert list(options) == [f.name for f in dataclasses.fields(TrainConfig)]
+    assert all(option.help and option.default == getattr(TrainConfig(), name) for name, option in options.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("learning_rate", "1e-5", 1e-5),  # as YAML reads it
+        ("learning_rate", 1, 1.0),
+        ("batch_size", "32", 32),
+        ("batch_size", 32.0, 32),
+        ("max_steps", None, None),
+        ("max_steps", "7", 7),
+        ("precision", "bf16", "bf16"),
+    ],
+)
+def test_convert(name: str, value: object, expected: object) -> None:
+    found = convert(options_of(TrainConfig)[name], value)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("learning_rate", "fast", "--learning-rate is 'fast'; expected a number"),
+        ("learning_rate", False, "--learning-rate is False; expected a number"),  # YAML's no
+        ("learning_rate", float("nan"), "--learning-rate is nan; expected a number"),
+        ("learning_rate", None, "--learning-rate needs a value"),
+        ("learning_rate", -1, "--learning-rate is -1; expected at least 0"),
+        ("batch_size", 2.5, "--batch-size is 2.5; expected a whole number"),
+        ("batch_size", 0, "--batch-size is 0; expected at least 1"),
+        ("precision", "fp61", "--precision is 'fp61'; expected auto or fp32 or bf16"),
+    ],
+)
+def test_convert_refuses(name: str, value: object, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        convert(options_of(TrainConfig)[name], value)
+    assert str(error.value) == what
+    assert error.value.exit_code == 2

@@ -1,0 +1,294 @@
+"""Data sets of the hub: against a hub of our own on this machine, without a network, from the cache and from folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from bertkit.errors import DataError, MachineError
+from bertkit.readers.hub import read_hub
+
+COMMIT = "a" * 40
+CARD = """---
+configs:
+- config_name: mrpc
+  data_files:
+  - {split: train, path: mrpc/train.jsonl}
+  - {split: validation, path: mrpc/validation.jsonl}
+- config_name: cola
+  data_files:
+  - {split: train, path: cola/train.jsonl}
+dataset_info:
+- config_name: mrpc
+  features:
+  - {name: sentence1, dtype: string}
+  - name: label
+    dtype: {class_label: {names: {'0': different, '1': same}}}
+- config_name: cola
+  features:
+  - {name: sentence, dtype: string}
+  - {name: label, dtype: int64}
+---
+"""
+ROWS = [{"sentence1": "NA", "label": 1}, {"sentence1": "null", "label": 0}, {"sentence1": "caf\u00e9", "label": -1}]
+REPOSITORIES = {
+    "ns/pairs": {
+        "README.md": CARD,
+        "mrpc/train.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
+        "mrpc/validation.jsonl": json.dumps(ROWS[0]) + "\n",
+        "cola/train.jsonl": '{"sentence": "a", "label": 1}\n',
+    },
+    "ns/scripted": {"README.md": "", "scripted.py": "raise RuntimeError('must not run')"},
+}
+
+# Reads several sets in one process and prints what came of each; a process of its own, for the endpoint is read at import.
+CLIENT = """
+import json, sys, time
+from bertkit.errors import UserError
+from bertkit.readers.hub import read_hub
+for request in json.loads(sys.argv[1]):
+    start = time.monotonic()
+    try:
+        examples = read_hub(request[0], request[1], split=request[2], revision=(request + [None])[3])
+        result = {"columns": examples.columns, "where": examples.where(0), "label_names": examples.label_names}
+    except UserError as error:
+        result = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
+    print(json.dumps({**result, "seconds": time.monotonic() - start}))
+"""
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The few answers of the hub that datasets asks for."""
+
+    def log_message(self, *args) -> None:
+        pass
+
+    def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        match = re.fullmatch(r"/(?:api/)?datasets/(\w+/\w+)(?:/(revision|tree|resolve)/([^/]+)/?(.*))?", path)
+        if not match or match[1] not in REPOSITORIES:
+            return self.answer(404, b"{}", X_Error_Code="RepoNotFound")
+        files = {name: text.encode() for name, text in REPOSITORIES[match[1]].items()}
+        _, action, revision, name = match.groups()
+        if revision not in (None, "main", COMMIT):
+            return self.answer(404, b"{}", X_Error_Code="RevisionNotFound")
+        if action == "resolve":
+            if name not in files:
+                return self.answer(404, X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
+            etag = f'"{hashlib.sha1(files[name]).hexdigest()}"'
+            return self.answer(200, files[name], ETag=etag, X_Repo_Commit=COMMIT)
+        if action == "tree":
+            listed = [
+                {"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                for file, data in files.items()
+                if file.startswith(name)
+            ]
+        else:
+            listed = {"id": match[1], "sha": COMMIT, "siblings": [{"rfilename": file} for file in files], "tags": []}
+        return self.answer(200, json.dumps(listed).encode(), Content_Type="application/json")
+
+    do_HEAD = do_POST = do_GET
+
+
+@contextmanager
+def own_hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def ask(endpoint: str, home: Path, *requests: list, **settings: str) -> list[dict]:
+    """What `read_hub` makes of each request in a new process; nothing else may be printed."""
+    drop = ("HF_", "HUGGINGFACE", "TRANSFORMERS_")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(drop) and "proxy" not in name.lower()
+    }
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), **settings}
+    command = [sys.executable, "-c", CLIENT, json.dumps(requests)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def visited(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """A cache after one visit to the hub, and what the visit gave."""
+    home = tmp_path_factory.mktemp("home")
+    with own_hub() as endpoint:
+        results = ask(
+            endpoint,
+            home,
+            ["ns/pairs", "mrpc", "train"],
+            ["ns/pairs", "mrpc", "dev"],
+            ["ns/pairs", "mrcp", "train"],
+            ["ns/pairs", None, "train"],
+            ["ns/pairs", "mrpc", "train", "v9"],
+            ["ns/scripted", None, "train"],
+            ["ns/nothing", None, "train"],
+            ["no name", None, "train"],
+        )
+    return home, results
+
+
+def test_a_set_of_the_hub(visited):
+    result = visited[1][0]
+    assert result["columns"] == {"sentence1": ["NA", "null", "caf\u00e9"], "label": [1, 0, -1]}
+    assert result["label_names"] == {"label": ["different", "same"]}
+    assert result["where"] == "ns/pairs/mrpc/train:0"
+
+
+@pytest.mark.parametrize(
+    ("request_number", "error", "hint"),
+    [
+        (1, "no split 'dev' (ns/pairs)", "there are train, validation"),
+        (2, "no configuration 'mrcp' (ns/pairs)", "there are mrpc, cola"),
+        (3, "the data set has several configurations: name one (ns/pairs)", "there are mrpc, cola"),
+        (4, "the data set has no revision 'v9' (ns/pairs)", None),
+        (5, "the data set needs a loading script, which datasets no longer runs (ns/scripted)", "--data DIR"),
+        (6, "the hub has no such data set, or does not show it to you (ns/nothing)", "--data DIR"),
+        (7, "this is neither a folder nor the name of a data set on the hub (no name)", "--data DIR"),
+    ],
+)
+def test_what_the_hub_does_not_have(visited, request_number, error, hint):
+    result = visited[1][request_number]
+    assert result["kind"] == "DataError"
+    assert result["error"] == error
+    assert (hint in result["hint"] and "\n" not in result["hint"]) if hint else result["hint"] is None
+
+
+CACHED = (
+    ["ns/pairs", "mrpc", "train"],
+    ["ns/pairs", "cola", "train"],
+    ["ns/pairs", "mrpc", "dev"],
+    ["ns/other", None, "train"],
+)
+
+
+@pytest.mark.parametrize("case", ["refused", "silent", "offline"])
+def test_without_a_network_the_cache_serves_and_all_else_fails_soon(visited, case):
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never answers
+        port = server.getsockname()[1] if case != "refused" else 1
+        settings = {"HF_HUB_OFFLINE": "1"} if case == "offline" else {}
+        cached, other, split, unknown = ask(f"http://127.0.0.1:{port}", visited[0], *CACHED, **settings)
+    assert {k: cached[k] for k in ("columns", "label_names")} == {k: visited[1][0][k] for k in ("columns", "label_names")}
+    assert other["error"] == "no configuration 'cola' in the cache, and the hub cannot be reached (ns/pairs)"
+    assert other["hint"] == "there are mrpc"
+    assert split["error"] == "no split 'dev' (ns/pairs)"
+    assert "validation" in split["hint"]
+    assert unknown["error"] == "the data set is not in the cache, and the hub cannot be reached (ns/other)"
+    assert unknown["kind"] == "MachineError"
+    assert "--data DIR" in unknown["hint"]
+    # The first includes the import of datasets; the silent hub is waited for each time.
+    assert all(result["seconds"] < 4 for result in (other, split, unknown))
+    if case == "offline":
+        assert unknown["seconds"] < 1
+
+
+# --- folders -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def pairs():
+    import datasets
+
+    names = datasets.ClassLabel(names=["different", "same"])
+    features = datasets.Features({"text": datasets.Value("string"), "tags": datasets.Sequence(names), "label": names})
+    return datasets.Dataset.from_dict({"text": ["NA", None], "tags": [[0, 1], []], "label": [1, 0]}, features=features)
+
+
+EXPECTED = {"text": ["NA", None], "tags": [[0, 1], []], "label": [1, 0]}
+
+
+@pytest.mark.parametrize("layout", ["flat", "configuration", "saved", "saved alone"])
+def test_folders_of_arrow_and_parquet(tmp_path, cache, capfd, layout):
+    import datasets
+
+    folder, name = tmp_path / "set", None
+    if layout == "saved":
+        datasets.DatasetDict({"train": pairs(), "validation": pairs().select([1])}).save_to_disk(str(folder))
+    elif layout == "saved alone":
+        pairs().save_to_disk(str(folder))
+    else:
+        name = "mrpc"
+        place = folder / name if layout == "configuration" else folder
+        place.mkdir(parents=True)
+        pairs().to_parquet(place / "train-00000-of-00001.parquet")
+        pairs().select([1]).to_parquet(place / "validation-00000-of-00001.parquet")
+    capfd.readouterr()
+    examples = read_hub(str(folder), name, split="train")
+    assert examples.columns == EXPECTED
+    assert examples.label_names == {"label": ("different", "same"), "tags": ("different", "same")}
+    assert list(examples.lines) == [0, 1]
+    with pytest.raises(DataError) as caught:
+        read_hub(str(folder), name, split="dev")
+    assert caught.value.what == "no split 'dev'"
+    assert "train" in caught.value.hint
+    if layout != "saved alone":
+        assert read_hub(str(folder), name, split="validation").columns["label"] == [0]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_files_of_a_folder_are_read_as_they_stand(tmp_path, nested):
+    folder = tmp_path / "mrpc" if nested else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "train.csv").write_text("text,label\nNA,1\nnull,\n")
+    (folder / "dev.jsonl").write_text('{"text": "nan", "label": 1}\n')
+    examples = read_hub(str(tmp_path), "mrpc", split="train")
+    assert examples.columns == {"text": ["NA", "null"], "label": ["1", ""]}
+    assert examples.where(1) == f"{folder}/train.csv:3"
+    assert read_hub(str(tmp_path), "mrpc", split="validation").columns == {"text": ["nan"], "label": [1]}
+
+
+def test_folders_that_hold_no_data(tmp_path, cache):
+    with pytest.raises(DataError) as caught:
+        read_hub(str(tmp_path / "nowhere"), split="train")
+    assert caught.value.what == "no such folder"
+    assert caught.value.hint
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError) as caught:
+        read_hub(str(tmp_path / "empty"), split="train")
+    assert "\n" not in str(caught.value)
+
+
+def test_switches_are_left_as_they_were(monkeypatch):
+    import datasets
+    import huggingface_hub
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(MachineError):
+        read_hub("ns/none", split="train")
+    assert (datasets.config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE) == (False, False)

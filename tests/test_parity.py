@@ -1,0 +1,491 @@
+"""The model against transformers' own BERT as the oracle: logits, losses, every gradient, and fifty steps of training."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from bertkit import config as bertkit_config
+from bertkit.batching import Sampler, collate, training_batches
+from bertkit.config import BertConfig
+from bertkit.devices import start_accelerator
+from bertkit.dropout import DropoutStream
+from bertkit.model import BertForSequenceClassification, BertModel
+from bertkit.model_directory import load_weights, read_config
+from bertkit.recipe import load_recipe, override
+from bertkit.store import Features, Ragged
+from bertkit.tokenizer import Tokenizer
+from bertkit.training import train
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative, per tensor
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+# --- the oracle --------------------------------------------------------------------------------------------------------
+
+
+def pair(
+    architecture: str = "BertForSequenceClassification", *, seed: int, dtype: torch.dtype, **sizes: Any
+) -> tuple[nn.Module, nn.Module]:
+    """Our model and transformers', with one set of random weights; eager attention there, as ours is a fused kernel."""
+    theirs_config = transformers.BertConfig(**sizes, attn_implementation="eager")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        theirs = getattr(transformers, architecture)(theirs_config)
+        with torch.no_grad():
+            for parameter in theirs.parameters():  # no bias, LayerNorm or padding row stays as it is made
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    ours = {"BertModel": BertModel, "BertForSequenceClassification": BertForSequenceClassification}[architecture](
+        BertConfig.from_dict(theirs_config.to_dict())
+    )
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    return ours.to(dtype).train(), theirs.to(dtype).train()
+
+
+Rows = list[tuple[list[int], list[int]]]  # input_ids and token_type_ids of each sequence
+
+
+def random_rows(rng: np.random.Generator, lengths: list[int], vocab_size: int, type_vocab_size: int) -> Rows:
+    return [(rng.integers(vocab_size, size=n).tolist(), rng.integers(type_vocab_size, size=n).tolist()) for n in lengths]
+
+
+def padded(rows: Rows) -> dict[str, Tensor]:
+    """What transformers takes."""
+    ids, types = ([torch.tensor(row[part]) for row in rows] for part in (0, 1))
+    mask = [torch.ones(len(row), dtype=torch.long) for row in ids]
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    return {name: pad_sequence(part, batch_first=True) for name, part in zip(names, (ids, types, mask), strict=True)}
+
+
+def packed(rows: Rows, labels: Tensor):
+    """What we take: the features read at their first token, through the store and collate that training uses."""
+    targets = Ragged.of(labels.view(len(rows), -1).tolist(), dtype=labels.numpy().dtype.type)
+    features = Features(
+        input_ids=Ragged.of([ids for ids, _ in rows]),
+        token_type_ids=Ragged.of([types for _, types in rows], dtype=np.uint8),
+        examples=np.arange(len(rows)),
+        rows=Ragged.column(np.zeros(len(rows))),
+        labels={"labels": targets},
+    )
+    return collate(features, np.arange(len(rows)))
+
+
+def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    loss.backward()
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert not [name for name, gradient in found.items() if gradient is None]
+    return found
+
+
+def assert_close(ours: Tensor, theirs: Tensor, tolerance: float, *, scale: Tensor | None = None, what: str = "") -> None:
+    assert ours.shape == theirs.shape
+    assert ours.dtype == theirs.dtype
+    scale = theirs.norm() if scale is None else scale
+    difference = (ours - theirs).norm()
+    assert difference <= tolerance * (scale if scale > 0 else 1), f"{what}: {difference / scale:.2e}"
+
+
+def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float) -> None:
+    """Each tensor relative to itself; key.bias, whose gradient is zero in theory, to the norm of all."""
+    assert set(ours) == set(theirs)
+    total = torch.stack([gradient.norm() for gradient in theirs.values()]).norm()
+    assert total > 0
+    for name, gradient in theirs.items():
+        scale = total if name.endswith("key.bias") else None
+        assert_close(ours[name], gradient, tolerance, scale=scale, what=name)
+
+
+def assert_parity(ours: nn.Module, theirs: nn.Module, rows: Rows, labels: Tensor, tolerance: float) -> None:
+    """Logits, loss and all gradients: packed, and padded."""
+    inputs, batch = padded(rows), packed(rows, labels)
+    dtype = next(theirs.parameters()).dtype
+    reference = theirs(**inputs, labels=labels.to(dtype) if labels.is_floating_point() else labels)
+    wanted = {name: g.clone() for name, g in gradients(theirs, reference.loss).items()}
+
+    outputs = ours(batch)
+    loss = outputs.loss_sums["labels"] / batch.weights["labels"]
+    assert_close(outputs.logits["logits"], reference.logits, tolerance, what="packed logits")
+    assert_close(loss, reference.loss, tolerance, what="packed loss")
+    assert_same_gradients(gradients(ours, loss), wanted, tolerance)
+
+    outputs = ours(**inputs)
+    assert outputs.loss_sums == {}
+    logits = outputs.logits["logits"]
+    assert_close(logits, reference.logits, tolerance, what="padded logits")
+    regression = labels.is_floating_point()
+    loss = F.mse_loss(logits.view(labels.shape), labels.to(dtype)) if regression else F.cross_entropy(logits, labels)
+    assert_same_gradients(gradients(ours, loss), wanted, tolerance)
+
+
+def random_labels(rng: np.random.Generator, count: int, num_labels: int, *, regression: bool) -> Tensor:
+    if regression:
+        return torch.from_numpy(rng.normal(size=(count, num_labels) if num_labels > 1 else count).astype(np.float32))
+    return torch.from_numpy(rng.integers(num_labels, size=count))
+
+
+# --- random configs ----------------------------------------------------------------------------------------------------
+
+LONGEST = 24
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    heads = draw(st.integers(1, 4))
+    vocab_size = draw(st.integers(8, 40))
+    regression = draw(st.booleans())
+    num_labels = draw(st.integers(1 if regression else 2, 5))
+    sizes = {
+        "vocab_size": vocab_size,
+        "hidden_size": heads * draw(st.sampled_from([8, 12, 16])),
+        "num_hidden_layers": draw(st.integers(0, 4)),
+        "num_attention_heads": heads,
+        "intermediate_size": draw(st.integers(16, 70)),
+        "hidden_act": draw(st.sampled_from(bertkit_config.ACTIVATIONS)),
+        "max_position_embeddings": draw(st.integers(LONGEST, 40)),
+        "type_vocab_size": draw(st.integers(1, 3)),
+        "pad_token_id": draw(st.integers(0, vocab_size - 1)),
+        "layer_norm_eps": draw(st.sampled_from([1e-12, 1e-5])),
+        "num_labels": num_labels,
+        "problem_type": "regression" if regression else "single_label_classification",
+    }
+    # At least one of several tokens: alone, a token has no choice what to attend to.
+    lengths = [draw(st.integers(4, LONGEST)), *draw(st.lists(st.integers(1, LONGEST), max_size=5))]
+    return {"sizes": sizes, "lengths": draw(st.permutations(lengths)), "seed": draw(st.integers(0, 2**16))}
+
+
+def check_case(case: dict[str, Any], dtype: torch.dtype) -> None:
+    sizes = case["sizes"]
+    rng = np.random.default_rng(case["seed"])
+    rows = random_rows(rng, case["lengths"], sizes["vocab_size"], sizes["type_vocab_size"])
+    rows[0][0][-1] = sizes["pad_token_id"]  # attended, and yet without a gradient
+    labels = random_labels(rng, len(rows), sizes["num_labels"], regression=sizes["problem_type"] == "regression")
+    ours, theirs = pair(seed=case["seed"], dtype=dtype, **NO_DROPOUT, **sizes)
+    assert_parity(ours, theirs, rows, labels, TOLERANCES[dtype])
+    assert not ours.bert.embeddings.word_embeddings.weight.grad[sizes["pad_token_id"]].any()
+
+
+@settings(max_examples=40)
+@given(cases())
+def test_random_configs_in_float64(case: dict[str, Any]) -> None:
+    check_case(case, torch.float64)
+
+
+# Derandomized: a sum that cancels can lose more than 1e-5 of a tensor in float32, on either side.
+@settings(max_examples=40, derandomize=True)
+@given(cases())
+def test_random_configs_in_float32(case: dict[str, Any]) -> None:
+    check_case(case, torch.float32)
+
+
+TINY = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 32,
+}
+
+
+def test_the_comparison_sees_one_wrong_parameter() -> None:
+    rng = np.random.default_rng(0)
+    rows, labels = random_rows(rng, [9, 4, 7], 50, 2), random_labels(rng, 3, 3, regression=False)
+    ours, theirs = pair(seed=0, dtype=torch.float64, num_labels=3, **NO_DROPOUT, **TINY)
+    assert_parity(ours, theirs, rows, labels, 1e-10)
+    for name, parameter in ours.named_parameters():
+        if name.endswith("key.bias"):  # changes nothing, in theory
+            continue
+        before = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.mul_(1 + 1e-7)
+        with pytest.raises(AssertionError):
+            assert_parity(ours, theirs, rows, labels, 1e-10)
+        with torch.no_grad():
+            parameter.copy_(before)
+
+
+def test_an_ignored_label_counts_nothing() -> None:
+    rng = np.random.default_rng(1)
+    rows, labels = random_rows(rng, [9, 4, 7, 3], 50, 2), torch.tensor([0, -100, 2, 1])
+    ours, theirs = pair(seed=1, dtype=torch.float64, num_labels=3, **NO_DROPOUT, **TINY)
+    assert packed(rows, labels).weights == {"labels": 3.0}
+    assert_parity(ours, theirs, rows, labels, 1e-10)
+
+
+# --- the rows that a head reads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("chosen", [[[0], [0], [0], [0]], [[0, 3, 8], [], [6], [0, 2]], [[8], [1, 2], [], []]])
+def test_rows_alone_equal_the_same_rows_of_all(chosen: list[list[int]], dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(2)
+    rows = random_rows(rng, [9, 4, 7, 3], 50, 2)
+    model, _ = pair("BertModel", seed=2, dtype=dtype, **NO_DROPOUT, **TINY)
+    model.pooler = None
+    batch = packed(rows, torch.zeros(4, dtype=torch.long))
+    counts = [len(positions) for positions in chosen]
+    starts = batch.cu_seqlens[:-1].tolist()
+    some = dataclasses.replace(
+        batch,
+        rows=torch.tensor([start + p for start, positions in zip(starts, chosen, strict=True) for p in positions]),
+        cu_rows=torch.tensor([0, *np.cumsum(counts)]),
+        max_rows=max(counts),
+    )
+    every = dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, max_rows=batch.max_seqlen)
+
+    hidden = model.encode(every)
+    assert hidden.shape == (9 + 4 + 7 + 3, 32)
+    weights = torch.from_numpy(rng.normal(size=(sum(counts), 32))).to(dtype)
+    wanted = hidden[some.rows]
+    wanted_gradients = {name: g.clone() for name, g in gradients(model, (wanted * weights).sum()).items()}
+
+    computed: list[torch.Size] = []
+    model.encoder.layer[-1].intermediate.register_forward_hook(lambda module, inputs, output: computed.append(inputs[0].shape))
+    found = model.encode(some)
+    assert computed == [(sum(counts), 32)]  # and no others
+    assert_close(found, wanted, TOLERANCES[dtype])
+    assert_same_gradients(gradients(model, (found * weights).sum()), wanted_gradients, TOLERANCES[dtype])
+
+
+def test_unread_embeddings_have_no_gradient() -> None:
+    ours, _ = pair(seed=3, dtype=torch.float64, **NO_DROPOUT, **TINY)
+    batch = packed([([5, 6, 7], [0, 0, 0]), ([5, 9], [0, 0])], torch.tensor([0, 1]))
+    ours(batch).loss_sums["labels"].backward()
+    embeddings = ours.bert.embeddings
+
+    def read(embedding: nn.Embedding) -> list[int]:
+        return embedding.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+
+    assert read(embeddings.word_embeddings) == [5, 6, 7, 9]
+    assert read(embeddings.position_embeddings) == [0, 1, 2]
+    assert read(embeddings.token_type_embeddings) == [0]
+
+
+# --- padded input ------------------------------------------------------------------------------------------------------
+
+
+def with_holes(rng: np.random.Generator, mask: Tensor) -> Tensor:
+    holes = torch.from_numpy(rng.random(mask.shape) < 0.3)
+    holes[:, 0] = False
+    return mask.masked_fill(holes, 0)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_padded_forward(seed: int, holes: bool, dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = padded(random_rows(rng, rng.integers(2, 24, size=5).tolist(), 50, 2))
+    if holes:
+        inputs["attention_mask"] = with_holes(rng, inputs["attention_mask"])
+    ours, theirs = pair("BertModel", seed=seed, dtype=dtype, **NO_DROPOUT, **TINY)
+    attended = inputs["attention_mask"].bool()
+    assert not attended.all()
+    found, wanted = ours(**inputs), theirs(**inputs)
+    assert found.last_hidden_state.shape == wanted.last_hidden_state.shape
+    assert not found.last_hidden_state[~attended].any()
+    assert_close(found.last_hidden_state[attended], wanted.last_hidden_state[attended], TOLERANCES[dtype])
+    assert_close(found.pooler_output, wanted.pooler_output, TOLERANCES[dtype])
+
+    weights = torch.from_numpy(rng.normal(size=(int(attended.sum()), 32))).to(dtype)
+    losses = [(out.last_hidden_state[attended] * weights).sum() + out.pooler_output.sum() for out in (found, wanted)]
+    assert_same_gradients(gradients(ours, losses[0]), gradients(theirs, losses[1]), TOLERANCES[dtype])
+
+
+def test_defaults_of_padded_input() -> None:
+    """Without a mask everything is attended; without segments all are the first."""
+    ids = torch.randint(50, (3, 11), generator=torch.Generator().manual_seed(0))
+    for architecture in ("BertModel", "BertForSequenceClassification"):
+        ours, theirs = pair(architecture, seed=4, dtype=torch.float64, **NO_DROPOUT, **TINY)
+        found, wanted = ours(ids), theirs(ids)
+        if architecture == "BertModel":
+            assert_close(found.last_hidden_state, wanted.last_hidden_state, 1e-10)
+        else:
+            assert_close(found.logits["logits"], wanted.logits, 1e-10)
+        types = torch.ones_like(ids)
+        mask = torch.ones(ids.shape, dtype=torch.bool)
+        assert_close(ours(ids, mask, types)[1 if architecture == "BertModel" else -1], *[None] * 0) if False else None
+        ours(ids, mask, types)
+
+
+# --- where dropout stands ----------------------------------------------------------------------------------------------
+
+
+def column_mask(size: int, p: float) -> Tensor:
+    """A mask that depends on the last dimension and on p alone, so that padded and packed tensors get the same one."""
+    kept = torch.from_numpy(np.random.default_rng((size, round(p * 1000))).random(size) >= p)
+    kept[0] = True
+    return kept.to(torch.float64) / (1 - p)
+
+
+def test_dropout_stands_where_transformers_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides drop by one fixed rule in place of chance: then every output and gradient is the same."""
+    used: list[float] = []
+
+    def drop(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return x * column_mask(x.shape[-1], p).to(x.dtype) if training and p else x
+
+    def keep_mask(stream: DropoutStream, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
+        used.append(p)
+        return column_mask(shape[-1], p).to(like.dtype).expand(shape)
+
+    rng = np.random.default_rng(5)
+    rows, labels = random_rows(rng, [9, 4, 7, 3], 50, 2), random_labels(rng, 4, 3, regression=False)
+    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.25, "classifier_dropout": 0.5}
+    ours, theirs = pair(seed=5, dtype=torch.float64, num_labels=3, **rates, **TINY)
+    monkeypatch.setattr(F, "dropout", drop)
+    monkeypatch.setattr(DropoutStream, "keep_mask", keep_mask)
+    assert_parity(ours, theirs, rows, labels, 1e-10)
+    once = [0.1, *[0.25, 0.1, 0.1] * 3, 0.5]
+    assert used == once * 2  # packed and padded
+
+    dropped = ours(packed(rows, labels)).logits["logits"]
+    assert not torch.allclose(dropped, ours.eval()(packed(rows, labels)).logits["logits"], rtol=1e-3)
+    assert_parity(ours.eval(), theirs.eval(), rows, labels, 1e-10)
+
+
+# --- the real weights --------------------------------------------------------------------------------------------------
+
+SENTENCES = [
+    ("The printer on the second floor is jammed again.", "Paper is stuck in the printer upstairs."),
+    ("A gorgeous, witty, seductive movie.", None),
+    ("No.", None),
+    ("He said the foodservice pie business doesn't fit the company's long-term growth strategy.", "It does not, he said."),
+]
+
+
+def real_pair(minilm: Path, *, dtype: torch.dtype, num_labels: int, problem_type: str) -> tuple[nn.Module, nn.Module]:
+    """Each side loads the file in its own way; the fresh head is copied from theirs."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = transformers.BertForSequenceClassification.from_pretrained(
+            minilm, num_labels=num_labels, problem_type=problem_type, **NO_DROPOUT
+        )
+    theirs_labels = {i: f"LABEL_{i}" for i in range(num_labels)}
+    ours = BertForSequenceClassification(
+        dataclasses.replace(read_config(minilm), id2label=theirs_labels, problem_type=problem_type, **NO_DROPOUT)
+    )
+    fresh = load_weights(ours, minilm, fresh_head=True)
+    assert sorted(fresh) == ["classifier.bias", "classifier.weight"]
+    ours.classifier.load_state_dict(theirs.classifier.state_dict())
+    return ours.to(dtype).train(), theirs.to(dtype).train()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(("num_labels", "problem_type"), [(3, "single_label_classification"), (1, "regression")])
+def test_real_weights(minilm: Path, num_labels: int, problem_type: str, dtype: torch.dtype) -> None:
+    ours, theirs = real_pair(minilm, dtype=dtype, num_labels=num_labels, problem_type=problem_type)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    encoded = [tokenizer(*(text for text in texts if text), padding=False) for texts in SENTENCES]
+    rows = [(row["input_ids"], row["token_type_ids"]) for row in encoded]
+    assert len({len(ids) for ids, _ in rows}) == 4
+    labels = random_labels(np.random.default_rng(0), 4, num_labels, regression=num_labels == 1)
+    assert_parity(ours, theirs, rows, labels, TOLERANCES[dtype])
+
+
+# --- fifty steps of training -------------------------------------------------------------------------------------------
+
+STEPS, NUM_ROWS = 50, 300  # 38 steps an epoch, the last one of 4 rows: the curve crosses into the second epoch
+
+
+def read_glue(folder: Path, columns: tuple[int, ...], label: int) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Texts and labels of the first rows of an official train.tsv, with nothing of ours."""
+    path = folder / "train.tsv.gz"
+    with gzip.open(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+        lines = [next(file).rstrip("\r\n").split("\t") for _ in range(NUM_ROWS + 1)][1:]
+    return [tuple(line[column] for column in columns) for line in lines], [int(line[label]) for line in lines]
+
+
+def reference_curve(
+    model: nn.Module, batches: Iterator[dict[str, Tensor]], config: bertkit_config.TrainConfig
+) -> list[dict[str, float]]:
+    """A plain loop of torch: nothing of ours but the values of the settings."""
+    decayed, plain = [], []
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            (plain if isinstance(module, nn.LayerNorm) or name == "bias" else decayed).append(parameter)
+    assert len(decayed) + len(plain) == len(list(model.parameters()))
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    betas = (config.adam_beta1, config.adam_beta2)
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon)
+    scheduler = transformers.get_linear_schedule_with_warmup(optimizer, STEPS // 10, STEPS)
+    events = []
+    for inputs in batches:
+        loss = model(**inputs).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        events.append({"loss": loss.item(), "grad_norm": norm.item(), "learning_rate": scheduler.get_last_lr()[0]})
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    return events
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "columns", "label", "micro_batch_tokens"),
+    [("sst2", "SST-2", (0,), 1, 8192), ("mrpc", "MRPC", (3, 4), 0, 200)],
+)
+def test_fifty_steps(
+    task: str,
+    folder: str,
+    columns: tuple[int, ...],
+    label: int,
+    micro_batch_tokens: int,
+    data_dir: Path,
+    minilm: Path,
+    tmp_path: Path,
+) -> None:
+    """Real data and weights, float32, no dropout: `train` and a plain loop give the same losses; MRPC in micro-batches."""
+    place = data_dir / "GLUE" / folder
+    typed = {"data": str(place), "batch_size": 8, "max_length": 64, "dropout": 0.0, "precision": "fp32", "device": "cpu"}
+    typed |= {"logging_steps": 1, "micro_batch_tokens": micro_batch_tokens, "max_steps": STEPS}
+    recipe = override(load_recipe(task), typed)
+    config = recipe.training
+    features, _ = recipe.encode(recipe.load("train").select(range(NUM_ROWS)), Tokenizer.load(minilm), config.max_length)
+    sampler = Sampler(len(features), config.batch_size, config.seed)
+    batches = training_batches(features, sampler, config.micro_batch_tokens)
+    ours, theirs = real_pair(minilm, dtype=torch.float32, num_labels=2, problem_type="single_label_classification")
+    initial = {name: parameter.detach().clone() for name, parameter in theirs.named_parameters()}
+
+    texts, labels = read_glue(place, columns, label)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+
+    def reference_batches() -> Iterator[dict[str, Tensor]]:
+        for step in range(STEPS):
+            rows = sampler.features_at(step)
+            parts = [[texts[row][at] for row in rows] for at in range(len(columns))]
+            encoded = tokenizer(*parts, padding="longest", truncation=True, max_length=64, return_tensors="pt")
+            yield {**encoded, "labels": torch.tensor([labels[row] for row in rows])}
+
+    wanted = reference_curve(theirs, reference_batches(), config)
+    train(ours, batches, config, start_accelerator("cpu"), total_steps=STEPS, run_dir=tmp_path)
+    lines = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+
+    assert [event["step"] for event in found] == list(range(1, STEPS + 1))
+    assert {len(batches(step)) for step in range(3)} == ({1} if task == "sst2" else {2, 3}) or task == "mrpc"
+    for ours_event, theirs_event in zip(found, wanted, strict=True):
+        step = ours_event["step"]
+        assert abs(ours_event["loss"] - theirs_event["loss"]) <= 1e-5, (step, ours_event, theirs_event)
+        assert ours_event["learning_rate"] == pytest.approx(theirs_event["learning_rate"], rel=1e-12), step
+        assert ours_event["grad_norm"] == pytest.approx(theirs_event["grad_norm"], rel=1e-4), step
+    # The curves are of training, and what came of it is the same too.
+    moved = torch.stack([(p.detach() - initial[name]).norm() for name, p in theirs.named_parameters()]).norm()
+    apart = torch.stack([(p - q).detach().norm() for p, q in zip(ours.parameters(), theirs.parameters(), strict=True)]).norm()
+    assert max(event["loss"] for event in wanted) - min(event["loss"] for event in wanted) > 0.1
+    assert moved > 0.01
+    assert apart < 1e-2 * moved

@@ -1,0 +1,165 @@
+"""The held-out part: stratified, seeded, and never a text on both sides."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples
+from bertkit.readers.splitting import parse_fraction, split_examples
+
+
+def make(texts: list[str], labels: list[str]) -> Examples:
+    return Examples(columns={"text": texts, "label": labels}, source="f.tsv", lines=range(2, len(texts) + 2))
+
+
+def texts(examples: Examples) -> set[str]:
+    return {" ".join(text.lower().split()) for text in examples.columns["text"]}
+
+
+@pytest.mark.parametrize(("value", "fraction"), [("10%", 0.1), (" 12.5 % ", 0.125), ("0.1%", 0.001), ("99%", 0.99)])
+def test_a_percentage(value, fraction):
+    assert parse_fraction(value) == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize("value", ["0.1", "dev.csv", "10%.csv", "%", "", "ten%"])
+def test_what_is_no_percentage(value):
+    assert parse_fraction(value) is None
+
+
+@pytest.mark.parametrize("value", ["0%", "100%", "250%", "-5%"])
+def test_percentages_out_of_range(value):
+    with pytest.raises(UsageError):
+        parse_fraction(value)
+
+
+@pytest.mark.parametrize("fraction", [0.02, 0.1, 1 / 3, 0.5, 0.9])
+def test_the_share_held_out_of_each_label(fraction):
+    sizes = {"a": 500, "b": 300, "c": 37, "d": 2}
+    labels = [label for label, size in sizes.items() for _ in range(size)]
+    random.Random(0).shuffle(labels)
+    examples = make([f"text {i}" for i in range(len(labels))], labels)
+    kept, held = split_examples(examples, fraction, seed=1, label="label", text=("text",))
+    assert len(kept) + len(held) == len(labels)
+    assert len(held) == pytest.approx(fraction * len(labels), abs=3)
+    for label, size in sizes.items():
+        count = held.columns["label"].count(label)
+        assert 1 <= count < size
+        assert count == pytest.approx(fraction * size, abs=1.5)
+
+
+def test_order_and_places_are_kept_and_the_held_rows_are_spread():
+    examples = make([f"text {i}" for i in range(1000)], ["a"] * 1000)
+    kept, held = split_examples(examples, 0.2, seed=1, label=None, text=("text",))
+    for part in (kept, held):
+        assert list(part.lines) == sorted(part.lines)
+        assert [part.columns["text"][i] for i in range(len(part))] == [f"text {line - 2}" for line in part.lines]
+    # Rank sum of a random sample of 200 out of 1000: mean 500, standard deviation of the mean 18.3.
+    assert abs(np.mean(held.lines) - 501) < 4 * 18.3
+
+
+def test_the_seed_alone_decides():
+    examples = make([f"text {i}" for i in range(300)], ["a", "b", "c"] * 100)
+
+    def split(seed: int) -> list[int]:
+        return list(split_examples(examples, 0.1, seed=seed, label="label", text=("text",))[1].lines)
+
+    random.seed(1)
+    np.random.seed(1)
+    state = random.getstate()
+    first = split(1)
+    assert random.getstate() == state
+    np.random.seed(2)
+    assert split(1) == first
+    draws = [set(split(seed)) for seed in range(40)]
+    assert len(set(map(frozenset, draws))) == 40
+    # Each row is held out in about a tenth of the draws.
+    counts = Counter(line for draw in draws for line in draw)
+    assert len(counts) > 280
+    assert max(counts.values()) < 16
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    labels = ["a", "b", "c"] * 100
+    rows = [(f"text {i}", labels[i]) for i in range(300)]
+    shuffled = random.Random(0).sample(rows, len(rows))
+    held = [
+        split_examples(make(*map(list, zip(*r, strict=True))), 0.1, seed=1, label=None, text=("text",))[1]
+        for r in (rows, shuffled)
+    ]
+    assert texts(held[0]) == texts(held[1])
+
+
+def test_like_texts_stay_together():
+    labels = [random.Random(i).choice("ab") for i in range(400)]
+    spelt = [(" Same  Text {} ", "same text {}", "SAME\ttext {}", "same text\n{}")[i % 4].format(i // 4) for i in range(400)]
+    kept, held = split_examples(make(spelt, labels), 0.25, seed=3, label="label", text=("text",))
+    assert not texts(kept) & texts(held)
+    assert len(held) == pytest.approx(100, abs=8)
+
+
+def test_a_pair_is_one_text():
+    columns = {"a": ["x"] * 100, "b": [str(i // 2) for i in range(100)], "label": ["0", "1"] * 50}
+    examples = Examples(columns=columns, source="f", lines=range(100))
+    kept, held = split_examples(examples, 0.2, seed=0, label="label", text=("a", "b"))
+    assert len(held) == 20
+    assert not set(kept.columns["b"]) & set(held.columns["b"])
+
+
+def test_a_single_text_is_trained_on_and_a_crowd_of_duplicates_does_not_swell_the_held_part():
+    texts_, labels = ["same"] * 90 + [f"t{i}" for i in range(10)], ["a"] * 99 + ["rare"]
+    for seed in range(20):
+        kept, held = split_examples(make(texts_, labels), 0.1, seed=seed, label="label", text=("text",))
+        assert "rare" in kept.columns["label"]
+        assert "rare" not in held.columns["label"]
+        assert "same" not in held.columns["text"]
+        assert 1 <= len(held) <= 9
+
+
+@pytest.mark.parametrize(("rows", "labels"), [([], []), (["a"], ["x"]), (["a", " A "], ["x", "y"]), (["a", "b"], ["x", "y"])])
+def test_too_few_rows(rows, labels):
+    with pytest.raises(DataError) as caught:
+        split_examples(make(rows, labels), 0.5, seed=0, label="label", text=("text",))
+    assert caught.value.where == "f.tsv"
+    assert "cannot be split" in caught.value.what
+
+
+def test_two_rows_are_one_on_each_side():
+    for fraction in (0.01, 0.5, 0.99):
+        kept, held = split_examples(make(["a", "b"], ["x", "x"]), fraction, seed=0, label="label", text=("text",))
+        assert len(kept) == len(held) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz")), min_size=2, max_size=14),
+    fraction=st.floats(0.05, 0.95),
+    seed=st.integers(0, 5),
+)
+def test_labels_with_two_texts_are_on_both_sides_where_that_can_be(rows, fraction, seed):
+    by_label, by_text = defaultdict(set), defaultdict(set)
+    for text, label in rows:
+        by_label[label].add(text)
+        by_text[text].add(label)
+    several = {label for label, its in by_label.items() if len(its) > 1}
+    examples = make(*map(list, zip(*rows, strict=True)))
+    if all(its - several for its in by_text.values()):
+        with pytest.raises(DataError):
+            split_examples(examples, fraction, seed=seed, label="label", text=("text",))
+        return
+    kept, held = split_examples(examples, fraction, seed=seed, label="label", text=("text",))
+    assert len(kept)
+    assert len(held)
+    assert not texts(kept) & texts(held)
+    assert sorted([*kept.lines, *held.lines]) == list(range(2, len(rows) + 2))
+    assert set(held.columns["label"]) <= several
+    assert set(kept.columns["label"]) == set(by_label)
+    # Where no text has two labels it can always be.
+    if all(len(its) == 1 for its in by_text.values()):
+        assert set(held.columns["label"]) == several
