@@ -39,7 +39,7 @@ class Sampler:
 def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list[NDArray[np.int64]]:
     """Split features of these lengths, longest first, into groups of about equal tokens, at most `limit` each.
 
-    The number of groups is a multiple of `multiple_of`; groups may be empty. A feature longer than the limit stands alone.
+    A feature longer than the limit stands alone. Empty groups make their number a multiple of `multiple_of`.
     """
     order = np.argsort(-num_tokens, kind="stable")
     lengths = num_tokens[order]
@@ -51,7 +51,8 @@ def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list
         group = np.minimum((middles * count / total).astype(np.int64), count - 1)
         sizes, members = np.bincount(group, lengths, count), np.bincount(group, minlength=count)
         if np.all((sizes <= limit) | (members <= 1)):
-            return np.split(order, np.cumsum(members)[:-1])
+            groups = [group for group in np.split(order, np.cumsum(members)[:-1]) if len(group)]
+            return groups + [order[:0]] * (-len(groups) % multiple_of)
         count += multiple_of
 
 
@@ -65,7 +66,7 @@ def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = Fal
         chosen = features.rows.take(sequences)
         cu_rows, max_rows = chosen.offsets, int(chosen.lengths.max())
         rows = torch.from_numpy(chosen.values + np.repeat(input_ids.offsets[:-1], chosen.lengths))
-    labels = {term: targets.take(indices).values for term, targets in features.labels.items()}
+    labels = {term: _targets(ragged.take(indices).values) for term, ragged in features.labels.items()}
     return Batch(
         input_ids=torch.from_numpy(input_ids.values.astype(np.int64)),
         token_type_ids=torch.from_numpy(token_type_ids.values.astype(np.int64)),
@@ -77,8 +78,18 @@ def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = Fal
         max_rows=max_rows,
         features=torch.from_numpy(np.repeat(indices, counts)),
         labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
-        weights={term: 0.0 if empty else float((targets != IGNORED).sum()) for term, targets in labels.items()},
+        weights={term: 0.0 if empty else _weight(targets) for term, targets in labels.items()},
     )
+
+
+def _targets(values: NDArray) -> NDArray:
+    return values.astype(np.int64) if np.issubdtype(values.dtype, np.integer) else values  # what torch takes for a class
+
+
+def _weight(targets: NDArray) -> float:
+    return float(
+        (targets != IGNORED).sum() if np.issubdtype(targets.dtype, np.integer) else targets.size
+    )  # a score may be -100
 
 
 def training_batches(
@@ -106,7 +117,10 @@ def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int
 def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
     """Logits (R, C) as one array a feature, by feature index."""
     per_sequence = np.diff(batch.cu_rows.cpu().numpy())
-    if len(rows) == len(per_sequence):  # one row a sequence, as pooling heads give
+    if len(rows) != per_sequence.sum():  # one row a sequence, as pooling heads give
+        assert len(rows) == len(per_sequence), (
+            f"{len(rows)} logits for {per_sequence.sum()} rows of {len(per_sequence)} sequences"
+        )
         per_sequence = np.ones_like(per_sequence)
     features = batch.features.cpu().numpy()
     first = np.flatnonzero(np.r_[True, features[1:] != features[:-1]])

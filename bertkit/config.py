@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -81,17 +82,18 @@ def convert(option: Option, value: Any) -> Any:
         if not isinstance(value, bool):
             raise wrong
         return value
-    if isinstance(value, bool):
-        raise wrong
+    if isinstance(value, bool) or (isinstance(value, list) and any(isinstance(item, bool) for item in value)):
+        hint = "in YAML, no, yes, off and on mean false and true: put them in quotes"
+        raise UsageError(wrong.what, hint=hint)
     if kind in (int, float):
         try:
             number = float(value)
         except (TypeError, ValueError):
             raise wrong from None
-        if number != number or (kind is int and number != int(number)):
+        if not math.isfinite(number) or (kind is int and number != int(number)):
             raise wrong
         if option.minimum is not None and number < option.minimum:
-            raise UsageError(f"{option.flag} is {value}; expected at least {option.minimum:g}", hint=option.help)
+            raise UsageError(f"{option.flag} is {number:g}; expected at least {option.minimum:g}", hint=option.help)
         return kind(number)
     if typing.get_origin(kind) is tuple:
         items = value.split(",") if isinstance(value, str) else value

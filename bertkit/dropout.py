@@ -26,20 +26,20 @@ class DropoutStream:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def keep_mask(self, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
-        """A tensor of `like`'s dtype and device: 0 with probability p, else 1 / (1 - p)."""
+        """A tensor of `like`'s dtype and device: 0 with probability p, else 1 / (1 - p); all 0 for p = 1."""
         if like.device.type == "cpu":
             count = int(np.prod(shape))
-            threshold = round(p * 2**16)
+            kept = 2**16 - round(p * 2**16)
             bits = torch.from_numpy(self._bits.random_raw(-(-count // 4)).view(np.int16)[:count].reshape(shape))
             mask = torch.empty(shape, dtype=like.dtype)
-            torch.ge(bits, threshold - 2**15, out=mask)
-            return mask.mul_(2**16 / (2**16 - threshold))
+            torch.ge(bits, 2**15 - kept, out=mask)
+            return mask.mul_(2**16 / kept if kept else 0.0)
         if like.device not in self._generators:
             generator = torch.Generator(device=like.device)
             generator.manual_seed(int(self._sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
             self._generators[like.device] = generator
         mask = torch.empty(shape, dtype=like.dtype, device=like.device)
-        return mask.bernoulli_(1 - p, generator=self._generators[like.device]).div_(1 - p)
+        return mask.bernoulli_(1 - p, generator=self._generators[like.device]).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 
 class Dropout(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from bertkit.run_directory import Claim, claim, describe_run, write_run_file
 from bertkit.store import Features
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import TrainState, train
+from bertkit.vocabulary import UsedVocabulary
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -91,7 +92,11 @@ def score_splits(
         found = predict(module, batches, accelerator, num_features=len(data.features), description=f"evaluate {split}")
         for name, value in recipe.score(recipe.decode(found.outputs), data.examples).items():
             scores[f"{split}/{name}"] = value
-        scores |= {f"{split}/{'loss' if term == 'labels' else term + '_loss'}": loss for term, loss in found.losses.items()}
+        for term, loss in found.losses.items():
+            if not math.isfinite(loss):
+                hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
+                raise UsageError(f"the loss on {split} is {loss}", hint=hint)
+            scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
     first = next(iter(scores.values()), None)
     lower_is_better = recipe.metrics[0].__name__ == "mean_squared_error"
     return scores, -first if first is not None and lower_is_better else first
@@ -139,6 +144,9 @@ def finetune(
     if fresh := load_weights(module, pretrained.folder, fresh_head=fresh_head):
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
 
+    data = {split: rows.describe() for split, rows in splits.items()}
+    vocabulary = UsedVocabulary([split.features for split in splits.values()], module)
+    splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
     training = splits.pop(recipe.train_split)
     sampler = Sampler(len(training.features), config.batch_size, config.seed)
     steps = total_steps(config, sampler)
@@ -161,13 +169,14 @@ def finetune(
         recipe,
         name=name,
         model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": fresh_head},
-        data={split: data.describe() for split, data in {recipe.train_split: training, **splits}.items()},
+        data=data,
         num_processes=accelerator.num_processes,
         total_steps=steps,
     )
     _enter(claimed, values, accelerator)
 
-    def save(folder: Path, state_dict: dict[str, Tensor]) -> None:
+    def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
+        state_dict = vocabulary.widen(state_dict, config, step=step, total_steps=steps)
         save_model(
             folder, state_dict=state_dict, config=model_config, tokenizer=pretrained.tokenizer, architecture=recipe.architecture
         )
@@ -216,7 +225,6 @@ def _enter(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> 
 
 
 def _dry_run(module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int) -> dict[str, Any]:
-    import dataclasses
     import resource
     import sys
     import tempfile
@@ -225,9 +233,7 @@ def _dry_run(module: nn.Module, batches: Any, config: TrainConfig, accelerator: 
 
     trial = min(3, steps)
     with tempfile.TemporaryDirectory() as folder:
-        train(
-            module, batches, dataclasses.replace(config, logging_steps=1), accelerator, total_steps=trial, run_dir=Path(folder)
-        )
+        train(module, batches, replace(config, logging_steps=1), accelerator, total_steps=trial, run_dir=Path(folder))
         log = progress.MetricsLog(Path(folder) / "metrics.jsonl").read()
     tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
     tokens = float(np.mean([sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]))

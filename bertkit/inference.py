@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,9 @@ def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> di
     return scores
 
 
-def predict_file(target: Target, file: str) -> tuple[Examples, list[dict[str, Any]]]:
-    """One prediction for each row of a file, in order; "-" is the standard input."""
-    recipe = target.recipe.reading(file)
+def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:
+    """One prediction for each row of a file, in order; "-" is the standard input. typed: the options that a user gave."""
+    recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed})
     accelerator = start_accelerator(recipe.training.device)
     examples = recipe.load("test", to_predict=True)
     features, _ = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)

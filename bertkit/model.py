@@ -311,3 +311,5 @@ def initialize(module: nn.Module, config: BertConfig, *, seed: int) -> None:
                 part.weight[part.padding_idx].zero_()
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()

@@ -45,7 +45,7 @@ def model_card(run: dict[str, Any], model: str) -> str:
     return _CARD.format(
         family=recipe["family"],
         model=model,
-        recipe=recipe["name"],
+        recipe=Path(recipe["name"]).stem,
         version=run["versions"].get("bertkit", ""),
         rows=data["rows"],
         source=Path(data["source"]).name,

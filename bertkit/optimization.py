@@ -26,9 +26,15 @@ def learning_rate_at(step: int, *, peak: float, warmup_steps: int, total_steps: 
     return peak * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
 
 
-def warmup_steps(config: TrainConfig, total_steps: int) -> int:
-    """The number of warm-up steps that warmup_ratio means."""
-    return math.ceil(config.warmup_ratio * total_steps)
+def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
+    """The learning rate that these settings mean for a step of a run."""
+    return learning_rate_at(
+        step,
+        peak=config.learning_rate,
+        warmup_steps=math.ceil(config.warmup_ratio * total_steps),
+        total_steps=total_steps,
+        schedule=config.schedule,
+    )
 
 
 def decays(name: str) -> bool:

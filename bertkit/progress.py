@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -120,7 +121,9 @@ class MetricsLog:
     def cut_after(self, step: int) -> None:
         """Drop the events of later steps, and a line that a kill left half written."""
         kept = [event for event in self.read() if event["step"] <= step]
-        self.path.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
+        aside = self.path.with_name(f".unfinished-{self.path.name}")
+        aside.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
+        os.replace(aside, self.path)
 
 
 def _finite(value: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+import os
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,10 @@ def _execute(path: Path) -> Recipe:
         spec.loader.exec_module(module)
     except UserError:
         raise
-    except Exception as error:
-        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == str(path)), "")
-        raise UsageError(f"the recipe fails: {type(error).__name__}: {error}", where=f"{path}{line}") from error
+    except (Exception, SystemExit) as error:
+        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == os.path.abspath(path)), "")
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise UsageError(f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}{line}") from error
     recipe = getattr(module, "recipe", None)
     if not isinstance(recipe, Task):
         families = ", ".join(cls.__name__ for cls in FAMILIES.values())
@@ -140,30 +142,48 @@ def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
     source = values.pop("dataset")
     if isinstance(source, (Hub, Embedded)):
         values["dataset"] = {type(source).__name__.lower(): dataclasses.asdict(source)}
+    elif source is not None:
+        values["dataset"] = {"recipe": {}}
     values["folder"] = dataclasses.asdict(recipe.folder)
     values["metrics"] = [metric.__name__ for metric in recipe.metrics]
     return {"name": name, "family": recipe.family, **values}
 
 
 def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str) -> Recipe:
-    """The recipe that run.json keeps. Functions that are no metrics of ours are taken from the recipe's file."""
+    """The recipe that run.json keeps. Functions of its own are taken from its file, once they are called."""
     values = dict(values)
     name, family = values.pop("name"), FAMILIES[values.pop("family")]
     source = values.pop("dataset", None)
     if source:
         (kind, fields) = next(iter(source.items()))
-        values["dataset"] = {"hub": Hub, "embedded": Embedded}[kind](**fields)
-    values["folder"] = Folder(**values["folder"])
+        values["dataset"] = {"hub": Hub, "embedded": Embedded}[kind](**fields) if kind != "recipe" else _own_dataset(name)
+    headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
+    values["folder"] = Folder(**values["folder"] | {"headers": headers})
     values["metrics"] = tuple(_metric(metric, name, where) for metric in values["metrics"])
     hints = typing.get_type_hints(family)
     values = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in values.items()}
     return family(training=TrainConfig(**training), **values)
 
 
+def _own_dataset(recipe_name: str) -> Callable[[str], Iterable[Mapping[str, Any]]]:
+    def rows(split: str) -> Iterable[Mapping[str, Any]]:
+        source = load_recipe(recipe_name).dataset
+        if not callable(source):
+            raise UsageError("the recipe no longer has a function that gives its data", where=recipe_name)
+        return source(split)
+
+    return rows
+
+
 def _metric(metric: str, recipe_name: str, where: str) -> Metric:
     if metric in METRICS:
         return METRICS[metric]
-    for own in load_recipe(recipe_name).metrics:
-        if own.__name__ == metric:
-            return own
-    raise UsageError(f"the metric {metric} is no longer in the recipe {recipe_name}", where=where)
+
+    def score(predictions: Any, references: Any) -> float | None:
+        for own in load_recipe(recipe_name).metrics:
+            if own.__name__ == metric:
+                return own(predictions, references)
+        raise UsageError(f"the metric {metric} is no longer in the recipe {recipe_name}", where=where)
+
+    score.__name__ = metric
+    return score

@@ -69,7 +69,11 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
     Raises UsageError for a file, a finished run, or content that is not a run's.
     """
     begin_anew = "give another --output-dir, or --overwrite, which moves it aside"
-    nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    try:
+        nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    except OSError as error:  # one may be a folder of someone else
+        what = f"the output folder cannot be reached: {error.strerror}"
+        raise MachineError(what, where=str(folder), hint="choose another --output-dir") from None
     if not nearest.is_dir():
         raise UsageError("the output folder is a file", where=str(nearest), hint="choose another --output-dir")
     if not os.access(nearest, os.W_OK):

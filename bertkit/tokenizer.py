@@ -197,8 +197,7 @@ def longest_first(a: NDArray[np.int64], b: NDArray[np.int64], room: int) -> tupl
     The shorter of the two stays whole if it fits in half the room; else both get half, the longer (or b) the odd token.
     """
     over = a + b > room
-    half = np.minimum(a, b) > room // 2
-    shorter = np.where(half, room // 2, np.minimum(a, b))
+    shorter = np.minimum(np.minimum(a, b), room // 2)
     longer = room - shorter
     swap = a > b
     return np.where(over, np.where(swap, longer, shorter), a), np.where(over, np.where(swap, shorter, longer), b)
@@ -234,7 +233,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
     """Add the tokens behind vocab.txt under their own numbers: added_tokens.json, or added_tokens_decoder of newer tools."""
-    added = {int(number): token for token, number in _read_json(folder / "added_tokens.json").items()}
+    added: dict[int, str | dict[str, Any]] = {
+        int(number): token for token, number in _read_json(folder / "added_tokens.json").items()
+    }
     added |= {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
     for number in sorted(number for number in added if number >= backend.get_vocab_size(with_added_tokens=False)):
         token = added[number]

@@ -28,7 +28,7 @@ from bertkit.devices import working_dtype
 from bertkit.dropout import seed_dropout, set_dropout
 from bertkit.errors import UsageError
 from bertkit.model import Batch
-from bertkit.optimization import MasterAdamW, learning_rate_at, warmup_steps
+from bertkit.optimization import MasterAdamW, learning_rate_of
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -71,17 +71,18 @@ def train(
     *,
     total_steps: int,
     run_dir: Path,
-    save_model: Callable[[Path, dict[str, Tensor]], None] | None = None,
+    save_model: Callable[[Path, dict[str, Tensor], int], None] | None = None,
     evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None = None,
     eval_every: int | None = None,
     resume_from: Path | None = None,
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
-    batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict) writes
-    a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is best (higher is better). Every
-    `eval_every` steps, and at the end, the model is evaluated and a checkpoint written. A checkpoint given as `resume_from` is
-    gone on from, bit for bit. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
+    batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict,
+    step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is best
+    (higher is better); without it the last is. Every `eval_every` steps, and at the end, the model is evaluated and a
+    checkpoint written. A checkpoint given as `resume_from` is gone on from, bit for bit. Raises UsageError when the loss is
+    not finite, Interrupted on SIGINT and SIGTERM.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
@@ -91,38 +92,56 @@ def train(
     main = accelerator.is_main_process
     log = progress.MetricsLog(run_dir / "metrics.jsonl")
     state = TrainState()
+    saved_step: int | None = None
 
     def model_state() -> dict[str, Tensor]:
-        return {name: optimizer.masters.get(name, tensor).detach() for name, tensor in module.state_dict().items()}
+        masters = {id(p): optimizer.masters[name] for name, p in optimizer.parameters.items()}  # a tied one has several names
+        return {name: masters.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
 
     def save() -> None:
-        if main and save_model is not None:
+        nonlocal saved_step
+        if main and save_model is not None and state.step != saved_step:  # to write one again would leave none for a moment
             checkpoint = run_dir / f"checkpoint-{state.step}"
             write_checkpoint(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))
             drop_other_checkpoints(checkpoint)
             if state.best_step == state.step:
-                save_model(run_dir, model_state())
+                save_model(run_dir, model_state(), state.step)
+        saved_step = state.step
         accelerator.wait_for_everyone()
 
     if resume_from is not None:
         verify_checkpoint(resume_from)
         state = _restore(resume_from, optimizer, accelerator.device)
-        if main:
-            log.cut_after(state.step)
-            if (
-                save_model is not None and state.best_step == state.step
-            ):  # the kill may have come between the checkpoint and the copy in the root
-                save_model(run_dir, model_state())
+        if resume_from.resolve().parent == run_dir.resolve():
+            saved_step = state.step
+        # the kill may have come between the checkpoint and the copy in the root
+        if main and save_model is not None and state.best_step == state.step:
+            save_model(run_dir, model_state(), state.step)
         accelerator.wait_for_everyone()
+    if main:
+        log.cut_after(state.step)
 
     wrapped = accelerator.prepare_model(module) if accelerator.num_processes > 1 else module
     wrapped.train()
     window = _Window(accelerator)
+
+    def report() -> dict[str, float]:
+        event = {
+            "step": state.step,
+            "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
+            **window.read(state.step),
+        }
+        if main:
+            log.append(event)
+        return event
+
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
         while state.step < total_steps:
             micro_batches = batches(state.step)
             weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
             if stopping:
+                if window.losses:
+                    report()  # raises where a loss is not finite, which must not be saved
                 save()
                 raise Interrupted(state.step)
             for micro_step, batch in enumerate(micro_batches):
@@ -134,23 +153,13 @@ def train(
                     # DDP takes the mean over processes of what is already a share of the whole
                     accelerator.backward(loss * accelerator.num_processes)
                 window.add(loss.detach(), len(batch.input_ids), first=micro_step == 0)
-            learning_rate = learning_rate_at(
-                state.step,
-                peak=config.learning_rate,
-                warmup_steps=warmup_steps(config, total_steps),
-                total_steps=total_steps,
-                schedule=config.schedule,
-            )
-            window.grad_norm = optimizer.step(learning_rate)
+            window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
             state.step += 1
             evaluating = state.step % eval_every == 0 or state.step == total_steps
             if evaluating or state.step % config.logging_steps == 0:
-                event = {"step": state.step, "learning_rate": learning_rate, **window.read(state.step)}
-                if main:
-                    log.append(event)
-                bar.advance(
-                    0, loss=f"{event['loss']:.4f}", lr=f"{learning_rate:.2e}", tokens=f"{event['tokens_per_second']:.0f}/s"
-                )
+                event = report()
+                shown = {"loss": f"{event['loss']:.4f}", "lr": f"{event['learning_rate']:.2e}"}
+                bar.advance(0, **shown, tokens=f"{event['tokens_per_second']:.0f}/s")
             bar.advance(1)
             if evaluating:
                 if evaluate is not None:
@@ -159,8 +168,9 @@ def train(
                     if main:
                         log.append({"step": state.step, **scores})
                 else:
-                    state.record({}, None)
+                    state.best_step = state.step  # nothing says which is best: the last one
                 save()
+                window.start = time.perf_counter()  # tokens_per_second is that of training
     return state
 
 
@@ -222,14 +232,14 @@ class _Window:
 
 def _write(
     folder: Path,
-    save_model: Callable[[Path, dict[str, Tensor]], None],
+    save_model: Callable[[Path, dict[str, Tensor], int], None],
     model_state: dict[str, Tensor],
     optimizer_state: dict[str, Tensor],
     state: TrainState,
 ) -> None:
     from safetensors.torch import save_file
 
-    save_model(folder, model_state)
+    save_model(folder, model_state, state.step)
     training = folder / TRAINING
     training.mkdir()
     save_file({name: tensor.contiguous() for name, tensor in optimizer_state.items()}, training / "optimizer.safetensors")

@@ -6,12 +6,14 @@ BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked gpu or slow.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import os
 import string
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -96,6 +98,34 @@ def minilm() -> Path:
     found = sorted(Path(package.submodule_search_locations[0]).rglob("model.safetensors"))
     assert len(found) == 1, found
     return found[0].parent
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+class Ran(NamedTuple):
+    """How a command ended: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run_bertkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """A function that runs a command in this process, in tmp_path: run_bertkit("eval", "run", "--json", stdin=b"...")."""
+    from bertkit.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv: object, stdin: bytes = b"") -> Ran:
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2))
+        with monkeypatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+            code = main([str(argument) for argument in argv])
+        return Ran(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+
+    return run
 
 
 # --- tiny models -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ FLOORS = {
     5: "__main__ cli",
     4: "finetuning pretraining inference",
     3: "training evaluation recipe run_directory model_card",
-    2: "tasks corpus checkpoint model_directory batching",
+    2: "tasks corpus checkpoint model_directory vocabulary batching",
     1: "model attention dropout devices tokenizer optimization store readers",
     0: "__init__ errors config metrics progress",
 }

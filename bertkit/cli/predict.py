@@ -39,8 +39,10 @@ def predict(
 
     if output is not None and output.suffix not in (".jsonl", *_SEPARATORS):
         raise UsageError(f"--output {output} ends in {output.suffix or 'nothing'}; expected .jsonl, .csv or .tsv")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UsageError("the folder of --output does not exist", where=str(output.parent))
     opened = inference.open_target(target, recipe or _family(target), typed or {})
-    examples, predictions = inference.predict_file(opened, file)
+    examples, predictions = inference.predict_file(opened, file, typed or {})
     texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
     rows = [{**{name: values[at] for name, values in texts.items()}, **found} for at, found in enumerate(predictions)]
     written = _formatted(rows, output.suffix if output else ".jsonl")

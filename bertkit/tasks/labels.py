@@ -85,7 +85,7 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str]) -> NDArray
 
 def _unknown(name: str, labels: Sequence[str], where: str) -> DataError:
     shown = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
-    if name.lstrip("-").isdigit():
+    if name.lstrip("-").isdigit() and not any(label.isdigit() for label in labels):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({shown})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
     spelt = {label.casefold(): label for label in labels}.get(name.casefold())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
+
 from bertkit.config import BertConfig, TrainConfig, option
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError, UserError
 from bertkit.metrics import Metric
 from bertkit.readers import Examples
 from bertkit.readers.files import read_file
@@ -17,7 +20,6 @@ from bertkit.readers.splitting import parse_fraction, split_examples
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import nn
 
     from bertkit.store import Features
@@ -78,17 +80,11 @@ class Task(ABC):
         )
 
     def with_data_typed(self, typed: Collection[str]) -> Self:
-        """This recipe without the data it had before, where a user typed other data: a folder and files exclude each other."""
-        if "data" in typed:
-            return replace(self, train=None, validation=None, test=None)
-        if "train" in typed or "validation" in typed or "test" in typed:
-            own = {name: getattr(self, name) if name in typed else None for name in ("train", "validation", "test")}
-            return replace(self, data=None, train=own["train"], validation=own["validation"], test=own["test"])
-        return self
-
-    def reading(self, file: str) -> Self:
-        """This recipe with a file as its test split, and no other data."""
-        return replace(self, data=None, train=None, validation=None, test=file)
+        """This recipe without what it said of other data, where a user typed data: a folder and files exclude each other."""
+        if not {"data", "train", "validation", "test"} & set(typed):
+            return self
+        forgotten = {"data", "train", "validation", "test", "columns", "separator"} - set(typed)
+        return replace(self, **dict.fromkeys(forgotten, None))  # type: ignore[arg-type]
 
     def read(self, split: str) -> Examples:
         """The rows of a split as they stand in the data."""
@@ -101,7 +97,14 @@ class Task(ABC):
             return self.dataset.read(split)
         if self.dataset is None:
             raise UsageError("no data is named", hint=_NO_DATA)
-        rows = [dict(row) for row in self.dataset(split)]
+        try:
+            rows = [dict(row) for row in self.dataset(split)]
+        except UserError:
+            raise
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"the recipe's dataset fails for split {split!r}: {type(error).__name__}: {error}"
+            raise DataError(what, where=f"{frame.filename}:{frame.lineno}") from error
         names = dict.fromkeys(name for row in rows for name in row)
         return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
 

@@ -37,6 +37,7 @@ class TextClassification(Task):
     label: str | None = option(None, "column of the label")
     labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
     regression: bool = option(False, "predict a number instead of a class")
+    model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
 
     def settled(self) -> Self:
         metrics = self.metrics or ((pearson, spearmanr) if self.regression else (accuracy,))
@@ -61,7 +62,16 @@ class TextClassification(Task):
         columns = self._columns(examples)
         if to_predict and self.text_pair is None and list(examples.columns) == ["text"]:
             columns = {"text": "text"}
-        return self._standard(examples, columns, empty_texts=to_predict)
+        guessed = [f"{role} = {name}" for role, name in columns.items() if getattr(self, role) is None]
+        if guessed and not to_predict:
+            progress.note(f"{split}: columns by their names: {', '.join(guessed)}")
+        standard = self._standard(examples, columns, empty_texts=to_predict)
+        if "label" not in columns and not to_predict:
+            if self.label is None:
+                what = f"no telling which column is the label; columns: {', '.join(examples.columns)}"
+                raise DataError(what, where=examples.source, hint="name it: --label NAME")
+            require_column(examples, self.label, option="--label")
+        return standard
 
     def _columns(self, examples: Examples) -> dict[str, str]:
         """The column in the data by role, as named by the recipe or guessed where the names leave no doubt."""
@@ -95,49 +105,41 @@ class TextClassification(Task):
                 standard[role] = [
                     _text(value, examples, row, columns[role], empty_texts) for row, value in enumerate(standard[role])
                 ]
-        return replace(examples, columns=standard)
+        if (names := examples.label_names.get(columns.get("label", ""))) is not None:
+            standard["label"] = [names[value] if value is not None and value >= 0 else None for value in standard["label"]]
+        return replace(examples, columns=standard, label_names={})
 
     # --- labels ---
 
     def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
-        """This recipe with its labels settled: given, or derived from training data; in the model's order where it has them.
+        """This recipe with its labels settled: given, or derived from training data; and the order in which the model has them.
 
-        Raises DataError for rows whose label is not among them.
+        Raises DataError where the training data gives no labels.
         """
-        self._require_label(examples)
         if self.regression:
             return self
         labels = self.labels or derive_labels(examples, "label")
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
-        if config is not None and config.label_names and set(config.label_names) == set(labels):
-            labels = config.label_names
-        return replace(self, labels=labels)
-
-    def _require_label(self, examples: Examples) -> None:
-        if "label" not in examples.columns:
-            require_column(examples, self.label or "label", option="--label")
+        return replace(self, labels=labels, model_labels=labels if config is None else _in_the_models_order(labels, config))
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
-        labels, names = self.labels, config.label_names
+        labels = self.labels
         if labels is None and (config.problem_type == "regression" or config.num_labels == 1):
             return replace(self, regression=True)
-        if labels and names:  # the model's order in the recipe's spelling
-            own = {label.casefold(): label for label in labels}
-            labels = tuple(own.get(name.casefold(), name) for name in names)
-            config = replace(config, id2label=dict(enumerate(labels)))
-        elif labels and not self.regression:
-            progress.warn(f"the model does not name its labels; taken in the recipe's order: {', '.join(labels)}")
         self.check_head(config, where)
         if self.regression:
             return self
-        return replace(self, labels=labels or tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values()))
+        if labels is None:
+            labels = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
+            return replace(self, labels=labels, model_labels=labels)
+        return replace(self, model_labels=_in_the_models_order(labels, config))
 
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
         if self.regression:
             return replace(config, id2label={0: "LABEL_0"}, problem_type="regression")
-        return replace(config, id2label=dict(enumerate(self.label_names)), problem_type="single_label_classification")
+        return replace(config, id2label=dict(enumerate(self._settled_labels()[1])), problem_type="single_label_classification")
 
     def check_head(self, config: BertConfig, where: str) -> None:
         """Raise ModelError where a fine-tuned model's labels are not this task's. LABEL_0 ... fit by their number."""
@@ -151,15 +153,15 @@ class TextClassification(Task):
         elif config.num_labels != len(self.labels):
             what = f"the model has {config.num_labels} labels and the data {len(self.labels)}: {', '.join(self.labels[:12])}"
             raise ModelError(what, where=where, hint=_FRESH)
-        elif config.label_names and set(config.label_names) != set(self.labels):
+        elif config.label_names and sorted(map(str.casefold, config.label_names)) != sorted(map(str.casefold, self.labels)):
             what = f"the model's labels are {', '.join(config.label_names[:12])}; the data's are {', '.join(self.labels[:12])}"
             raise ModelError(what, where=where, hint=_FRESH)
 
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The labels in the order of their numbers, once they are settled."""
+    def _settled_labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The labels in the order of their numbers in the data, and in that of the model's outputs."""
         assert self.labels is not None, "with_labels or with_model_labels comes first"
-        return self.labels
+        assert self.model_labels is not None, "with_labels or with_model_labels comes first"
+        return self.labels, self.model_labels
 
     # --- features, model, predictions ---
 
@@ -171,8 +173,7 @@ class TextClassification(Task):
         encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=max_length)
         labels = {}
         if labelled:
-            self._require_label(examples)
-            targets = scores_of(examples, "label") if self.regression else label_ids(examples, "label", self.label_names)
+            targets = scores_of(examples, "label") if self.regression else self._outputs_of(examples)
             labels["labels"] = Ragged(targets, np.arange(len(targets) + 1))
         features = Features(
             input_ids=encoded.input_ids,
@@ -182,6 +183,11 @@ class TextClassification(Task):
             labels=labels,
         )
         return features, int(encoded.truncated.sum())
+
+    def _outputs_of(self, examples: Examples) -> NDArray[np.int64]:
+        """The number of each row's label among the model's outputs."""
+        labels, outputs = self._settled_labels()
+        return np.array([outputs.index(label) for label in labels])[label_ids(examples, "label", labels)]
 
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.model import BertForSequenceClassification
@@ -196,7 +202,8 @@ class TextClassification(Task):
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
         best = logits.argmax(axis=1)
-        return [{"label": self.label_names[c], "probability": float(probabilities[row, c])} for row, c in enumerate(best)]
+        names = self._settled_labels()[1]
+        return [{"label": names[c], "probability": float(probabilities[row, c])} for row, c in enumerate(best)]
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Every metric of the recipe by its name. Raises DataError for examples without labels."""
@@ -205,15 +212,28 @@ class TextClassification(Task):
         if self.regression:
             predicted, gold = np.array([p["prediction"] for p in predictions]), scores_of(examples, "label")
         else:
-            number = {name: i for i, name in enumerate(self.label_names)}
-            predicted, gold = (
-                np.array([number[p["label"]] for p in predictions]),
-                label_ids(examples, "label", self.label_names),
-            )
+            labels = self._settled_labels()[0]  # the order of the data: f1 is that of class 1
+            number = {name: i for i, name in enumerate(labels)}
+            predicted, gold = np.array([number[p["label"]] for p in predictions]), label_ids(examples, "label", labels)
         return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
 
 
 _FRESH = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"
+
+
+def _in_the_models_order(labels: tuple[str, ...], config: BertConfig) -> tuple[str, ...]:
+    """The labels, in their own spelling, in the order in which the model has them; as they come where it does not say."""
+    names = config.label_names
+    if names is None:
+        if config.num_labels == len(labels):
+            progress.warn(f"the model does not name its labels; taken in this order: {', '.join(labels)}")
+        return labels
+    if set(names) == set(labels):
+        return names
+    own = {label.casefold(): label for label in labels}
+    if set(own) == {name.casefold() for name in names} and len(own) == len(labels) == len(names):
+        return tuple(own[name.casefold()] for name in names)
+    return labels
 
 
 def _text(value: Any, examples: Examples, row: int, column: str, may_be_empty: bool) -> str:

@@ -12,21 +12,23 @@ from __future__ import annotations
 import csv
 import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
 # --- the world -----------------------------------------------------------------------------------------------------
 
-# What each team looks after, and its share of the tickets in percent.
+# Each team's share of the tickets in percent, and what it looks after.
 TEAMS = {
-    "delivery": ("an order on its way to the customer", 28),
-    "technical": ("a product that does not do what it should, or how to use it", 19),
-    "billing": ("money taken, not taken or wrongly taken; invoices and plans", 18),
-    "returns": ("goods that go back, are exchanged, or are to be refunded", 14),
-    "accounts": ("who may log in, and what is stored about a customer", 12),
-    "sales": ("questions before buying", 9),
+    "delivery": 28,  # an order on its way to the customer
+    "technical": 19,  # a product that does not do what it should, or how to use it
+    "billing": 18,  # money taken, not taken or wrongly taken; invoices and plans
+    "returns": 14,  # goods that go back, are exchanged, or are to be refunded
+    "accounts": 12,  # who may log in, and what is stored about a customer
+    "sales": 9,  # questions before buying
 }
 
 
@@ -43,7 +45,7 @@ PRODUCTS = (
     Product("Bravo speaker", "speaker", "89"),
     Product("Lumo desk lamp", "lamp", "49"),
     Product("Pico robot vacuum", "vacuum", "319"),
-    Product("Quill e-reader", "e-reader", "129"),
+    Product("Quill e-reader", "reader", "129"),
     Product("Stride fitness watch", "watch", "159"),
     Product("Wren baby monitor", "monitor", "74"),
     Product("Portal doorbell camera", "camera", "139"),
@@ -74,8 +76,7 @@ class Order:
     date: str
 
 
-# Everybody bought everything once. The strides have no factor in common with what they step through, so no number or
-# date says anything about person or product.
+# Everybody bought everything once; the strides scatter numbers, all different, and dates.
 ORDERS = tuple(
     Order(f"HD-{1_000 + 4_127 * i % 8_999}", person, product, DATES[37 * i % len(DATES)])
     for i, (person, product) in enumerate(itertools.product(PERSONS, PRODUCTS))
@@ -84,7 +85,7 @@ ORDERS = tuple(
 
 @dataclass(frozen=True)
 class Wording:
-    """One way to say an intent, with {slots}, used in one split alone. The team follows from the intent."""
+    """One way to say what a customer wants (the intent of a team), with {slots}; used in one split alone."""
 
     team: str
     intent: str
@@ -97,6 +98,8 @@ def read_wordings() -> tuple[Wording, ...]:
     with (HERE / "wordings.tsv").open(encoding="utf-8", newline="") as file:
         return tuple(Wording(**row) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
+
+WORDINGS = read_wordings()
 
 # What customers add whatever they want: words of every team that say nothing about the team.
 GREETINGS = {
@@ -151,10 +154,10 @@ class Draw:
     def happens(self, probability: float) -> bool:
         return self._random() < probability
 
-    def one_of(self, items):
+    def one_of(self, items: Sequence[Any]) -> Any:
         return items[int(self._random() * len(items))]
 
-    def shuffled(self, items: list) -> list:
+    def shuffled(self, items: Sequence[Any]) -> list[Any]:
         return sorted(items, key=lambda _: self._random())
 
 
@@ -184,8 +187,8 @@ def write_tickets(split: str) -> list[tuple[str, str]]:
     """The (text, team) rows of a split: each team its share, each of its wordings equally often, no text twice."""
     draw = Draw(f"helpdesk tickets {split}")
     rows: dict[str, str] = {}
-    for team, (_, percent) in TEAMS.items():
-        wordings = [w for w in read_wordings() if (w.team, w.split) == (team, split)]
+    for team, percent in TEAMS.items():
+        wordings = [w for w in WORDINGS if (w.team, w.split) == (team, split)]
         wanted = len(rows) + SPLIT_SIZES[split] * percent // 100
         for wording in itertools.cycle(draw.shuffled(wordings)):
             if len(rows) == wanted:

@@ -1,0 +1,74 @@
+"""Where a figure comes from: the commit, versions and machine that it was measured with."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+# What figures depend on. Results and README change while figures are made.
+SOURCES = ("bertkit", "recipes", "scripts", "pyproject.toml", "constraints.txt")
+PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn")
+
+
+def commit() -> str:
+    """The commit of the checkout, with -dirty where its sources differ from it; "uncommitted" where there is none."""
+    head = _git("rev-parse", "HEAD")
+    if head is None:
+        return "uncommitted"
+    return f"{head}-dirty" if _git("status", "--porcelain", "--", *SOURCES) else head
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    """bertkit, Python and the packages that decide figures."""
+    from bertkit import __version__
+
+    found = {"bertkit": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> str:
+    """Processor and usable cores, such as "AMD EPYC 9R14, 2 cores"."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"
+
+
+def provenance() -> dict[str, Any]:
+    """commit, date (UTC), versions and machine of what is measured now."""
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    return {"commit": commit(), "date": date, "versions": versions(), "machine": machine()}
+
+
+def write_result(name: str, values: dict[str, Any]) -> Path:
+    """Write results/NAME.json, whole or not at all."""
+    RESULTS.mkdir(exist_ok=True)
+    path, partial = RESULTS / f"{name}.json", RESULTS / f".{name}.json.partial"
+    partial.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+    return path

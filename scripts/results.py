@@ -1,0 +1,343 @@
+"""The runs whose figures stand in the README: each becomes results/NAME.json, from which the README's tables are written.
+
+    python scripts/results.py                 run what has no file yet, then rewrite the tables
+    python scripts/results.py cola rte        run these again
+    python scripts/results.py --tables        only rewrite the tables
+
+Stopped, it goes on where it was: a finished entry is skipped, a finished seed too, and a run resumes. Run it by `make results`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bench
+from baselines import baseline_scores
+from provenance import RESULTS, ROOT, provenance, write_result
+
+README = ROOT / "README.md"
+RUNS = Path("runs/results")  # of the repository
+GLUE = "$BERTKIT_TEST_DATA/GLUE"
+BENCH = "bench"  # the one entry that is not made of runs: bench.py writes it
+
+KIN = (
+    "MiniLM was trained on AllNLI, which holds MultiNLI: these figures show that it works, and stand beside no published ones."
+)
+SENTENCES = "These weights were trained to embed sentences and are weak on this task whatever trains them."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Runs that differ in their seed alone.
+
+    finetune: the command's arguments but for model, seed and folder. evaluate: arguments of `bertkit eval` by the name that
+    their scores are kept under; "" keeps the splits' own names. Without any, the scores are those of the training's evaluation.
+    """
+
+    name: str
+    finetune: str
+    seeds: tuple[int, ...]
+    evaluate: Mapping[str, str] = field(default_factory=dict)
+    baselines: tuple[str, ...] = ()  # splits on which the recipe's two baselines are scored too
+    note: str = ""
+
+
+MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MNLI-1k"
+
+# Everything starts from --model minilm.
+ENTRIES = (
+    Entry("helpdesk", "helpdesk", (1, 2, 3), {"": "--split validation --split test"}, baselines=("validation", "test")),
+    Entry("cola", f"cola --data {GLUE}/CoLA --learning-rate 1e-4 --num-epochs 3", (1, 2, 3), note=SENTENCES),
+    Entry("sst2", f"sst2 --data {GLUE}/SST-2 --learning-rate 1e-4 --num-epochs 1", (1,)),
+    Entry("mrpc", f"mrpc --data {GLUE}/MRPC --learning-rate 1e-4 --num-epochs 5", (1, 2, 3)),
+    Entry("stsb", f"stsb --data {GLUE}/STS-B --learning-rate 1e-4 --num-epochs 3", (1, 2, 3)),
+    Entry("rte", f"rte --data {GLUE}/RTE --learning-rate 1e-4 --num-epochs 3", (1, 2, 3), note=SENTENCES),
+    Entry(
+        "mnli",
+        "mnli --train $BERTKIT_TEST_DATA/LingNLI/train.jsonl.gz --validation $BERTKIT_TEST_DATA/LingNLI/val.jsonl.gz"
+        " --learning-rate 1e-4 --num-epochs 2",
+        (1,),
+        {
+            "LingNLI": "",
+            "MNLI-1k matched": f"{MNLI_1K}/mnli_matched.tsv",
+            "MNLI-1k mismatched": f"{MNLI_1K}/mnli_mismatched.tsv",
+        },
+        note=KIN,
+    ),
+    Entry(
+        "sms_spam",
+        "text-classification --train $BERTKIT_TEST_DATA/SMSSpam/SMSSpamCollection.gz --columns label,text --validation 10%"
+        " --num-epochs 1",
+        (1,),
+    ),
+)
+
+
+# --- running ---------------------------------------------------------------------------------------------------------------
+
+
+def commands(entry: Entry) -> list[str]:
+    """The entry's command lines, with $SEED and $BERTKIT_TEST_DATA for the shell."""
+    run = f"{RUNS}/{entry.name}/seed-$SEED"
+    finetune = f"bertkit finetune {entry.finetune} --model minilm --seed $SEED --output-dir {run}"
+    return [finetune, *(f"bertkit eval {run} {options} --json".replace("  ", " ") for options in entry.evaluate.values())]
+
+
+def execute(line: str, seed: int, *more: str) -> str:
+    """Run a command line of bertkit; returns its standard output. Raises SystemExit with its exit code when it fails."""
+    words = [word.replace("$SEED", str(seed)) for word in shlex.split(line)]
+    print(f"\n$ {shlex.join([*words, *more])}", flush=True)
+    arguments = [os.path.expandvars(word) for word in words[1:]]
+    if missing := next((word for word in arguments if "$" in word), None):
+        raise SystemExit(f"error: {missing} is not set\nhint: BERTKIT_TEST_DATA names the folder of the data sets")
+    command = [sys.executable, "-m", "bertkit", *arguments, *more]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: str | None = None) -> dict[str, Any]:
+    """What one seed gives. Kept beside its run folder, which goes away then, and taken from there the next time."""
+    folder = ROOT / RUNS / entry.name
+    folder.mkdir(parents=True, exist_ok=True)
+    run, kept = folder / f"seed-{seed}", folder / f"seed-{seed}.json"
+    made_by = {"command": commands(entry), "commit": commit, "max_steps": max_steps}
+    before = _read(kept)
+    if force or before is None or before["made_by"] != made_by:
+        shutil.rmtree(run, ignore_errors=True)
+        before = {"made_by": made_by}
+        kept.write_text(json.dumps(before), encoding="utf-8")
+    if "scores" in before:
+        return before
+    finetune, *evaluations = commands(entry)
+    if (_read(run / "run.json") or {}).get("status") != "finished":
+        execute(finetune, seed, *(("--max-steps", max_steps) if max_steps else ()))
+    finished = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    scores = {} if evaluations else _without_losses(finished["best"]["scores"])
+    for name, line in zip(entry.evaluate, evaluations):
+        found = _without_losses(json.loads(execute(line, seed)))
+        scores |= {f"{name}/{key.partition('/')[2]}" if name else key: value for key, value in found.items()}
+    values = {
+        "made_by": made_by,
+        "scores": scores,
+        "last": _without_losses(finished["last"]["scores"]),
+        "seconds": finished["seconds"],
+        "steps": {"best": finished["best"]["step"], "last": finished["last"]["step"]},
+        "model": finished["model"],
+        "training": {name: value for name, value in finished["training"].items() if name != "seed"},
+        "rows": {split: data["rows"] for split, data in finished["data"].items()},
+    }
+    kept.write_text(json.dumps(values), encoding="utf-8")
+    shutil.rmtree(run)
+    return values
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _without_losses(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: value for name, value in scores.items() if not name.endswith("loss")}
+
+
+def summarize(scores: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:
+    """Mean, median and sample standard deviation of each score over the seeds; None where it is not defined."""
+    found: dict[str, dict[str, float | None]] = {"mean": {}, "median": {}, "std": {}}
+    for name in scores[0]:
+        values = [value for one in scores if (value := one[name]) is not None]
+        whole = len(values) == len(scores)
+        found["mean"][name] = statistics.fmean(values) if whole else None
+        found["median"][name] = statistics.median(values) if whole else None
+        found["std"][name] = statistics.stdev(values) if whole and len(values) > 1 else None
+    return found
+
+
+def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[str, Any]:
+    """All seeds of an entry, as results/NAME.json keeps them."""
+    origin = provenance()
+    runs = {seed: run_seed(entry, seed, origin["commit"], force=force, max_steps=max_steps) for seed in entry.seeds}
+    first = runs[entry.seeds[0]]
+    values = {
+        "name": entry.name,
+        "command": commands(entry),
+        **origin,
+        "seeds": list(entry.seeds),
+        **{name: first[name] for name in ("model", "training", "rows")},
+        **{name: {str(seed): run[name] for seed, run in runs.items()} for name in ("scores", "last", "steps", "seconds")},
+        **summarize([run["scores"] for run in runs.values()]),
+    }
+    if entry.baselines:
+        from bertkit.recipe import load_recipe
+
+        recipe = load_recipe(entry.finetune.split()[0])
+        by_split = [baseline_scores(recipe, split) for split in entry.baselines]
+        values["baselines"] = {who: {key: v for one in by_split for key, v in one[who].items()} for who in by_split[0]}
+    if entry.note:
+        values["note"] = entry.note
+    return values
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------------
+
+
+BLOCK = re.compile(r"<!-- results:(?P<names>[\w ]+) -->\n(?P<table>.*?)<!-- /results:(?P=names) -->", re.DOTALL)
+
+
+def load_results(names: str) -> list[dict[str, Any]] | None:
+    """The results that a marker names, or None where one has no file."""
+    found = [_read(RESULTS / f"{name}.json") for name in names.split()]
+    return None if None in found else [values for values in found if values is not None]
+
+
+def rewrite(readme: str) -> str:
+    """The README with every table between markers <!-- results:NAME ... --> and <!-- /results:NAME ... --> made anew."""
+
+    def block(match: re.Match[str]) -> str:
+        results = load_results(match["names"])
+        if results is None:
+            print(f"README.md: results:{match['names']} stays as it is: not all of it has been run")
+            return match[0]
+        return f"<!-- results:{match['names']} -->\n{render(results)}<!-- /results:{match['names']} -->"
+
+    return BLOCK.sub(block, readme)
+
+
+def render(results: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown of results that share a table: bench alone, or any of the others."""
+    if any(values["name"] == BENCH for values in results):
+        (values,) = results
+        return _render_bench(values)
+    rows, notes = [], []
+    for values in results:
+        name = values["name"]
+        for key, mean in values["mean"].items():
+            split, _, metric = key.partition("/")
+            each = " ".join(_percent(values["scores"][str(seed)][key]) for seed in values["seeds"])
+            last = [scores.get(key) for scores in values["last"].values()]
+            ended = "-" if None in last else _percent(statistics.fmean(last))
+            rows.append([name, split, metric, f"**{_percent(mean)}**", _percent(values["std"][key]), each, ended])
+        for who, scores in values.get("baselines", {}).items():
+            for key, value in scores.items():
+                split, _, metric = key.partition("/")
+                rows.append([f"{name}, {who}", split, metric, _percent(value), "-", "-", "-"])
+        if "note" in values:
+            notes += [f"{name}: {values['note']}", ""]
+    header = ["task", "split", "metric", "mean, in percent", "std", "each seed", "last step, mean"]
+    return "\n".join([*_table(header, rows, numbers_from=3), "", *notes, *_commands(results), ""])
+
+
+def _render_bench(values: Mapping[str, Any]) -> str:
+    units = ["examples/s", "real tokens/s", "peak MiB"]
+    sides = [[task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"] for task, side, ex, tok, mem in bench.side_rows(values)]
+    ratios = [
+        [task, pair, f"**{ex:.2f}**", f"{tok:.2f}", f"{mem:.2f}", "-" if needed is None else f"{needed:g}"]
+        for task, pair, ex, tok, mem, needed in bench.ratio_rows(values)
+    ]
+    startup = values["startup"]
+    return "\n".join(
+        [
+            *_table(["task", "side, medians", *units], sides, numbers_from=2),
+            "",
+            *_table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
+            "",
+            f"Batch {values['batch_size']}, max_length {values['max_length']}, {values['timed_steps']} timed steps a run. "
+            f"`bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
+            f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}.",
+            "",
+            *_commands([values]),
+            "",
+        ]
+    )
+
+
+def _commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A block of the command lines of each result, under a comment that says what they were run with."""
+    lines = ["```sh"]
+    for values in results:
+        commit, _, dirty = values["commit"].partition("-")
+        seeds = ", ".join(str(seed) for seed in values["seeds"])
+        took = f", {statistics.fmean(values['seconds'].values()):.0f} s each" if "seconds" in values else ""
+        versions = ", ".join(f"{package} {values['versions'][package]}" for package in ("bertkit", "torch", "transformers"))
+        lines += [
+            f"# {values['name']}: {values['model']['name']}, seed {seeds}{took}; {versions}; {values['machine']}; "
+            f"commit {commit[:12]}{' with changes' if dirty else ''}, {values['date']}",
+            *values["command"],
+        ]
+    return [*lines, "```"]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int) -> list[str]:
+    rules = ["---" if at < numbers_from else "---:" for at in range(len(header))]
+    return ["| " + " | ".join(cells) + " |" for cells in (header, rules, *rows)]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to run, whether or not they have a file")
+    parser.add_argument("--force", action="store_true", help="run all again, from the beginning")
+    parser.add_argument("--list", action="store_true", help="show the entries and their commands")
+    parser.add_argument("--tables", action="store_true", help="only rewrite the README's tables")
+    parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
+    options = parser.parse_args()
+    entries = {entry.name: entry for entry in ENTRIES}
+    known = [*entries, BENCH]
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
+    chosen = [
+        name
+        for name in options.names or known
+        if options.names or options.force or options.quick or not (RESULTS / f"{name}.json").exists()
+    ]
+    if options.list:
+        for name in known:
+            lines = commands(entries[name]) if name in entries else ["python scripts/bench.py"]
+            state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
+            print(f"{name} ({state}, {len(entries[name].seeds) if name in entries else 'own'} seeds)")
+            print("".join(f"    {line}\n" for line in lines), end="")
+        return
+    if options.quick:
+        for name in chosen:
+            if name in entries:
+                _quick(entries[name])
+        return
+    for name in [] if options.tables else chosen:
+        if name == BENCH:
+            subprocess.run([sys.executable, str(ROOT / "scripts" / "bench.py")], check=True)
+        else:
+            write_result(name, measure(entries[name], force=options.force))
+    README.write_text(rewrite(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _quick(entry: Entry) -> None:
+    import dataclasses
+
+    trial = dataclasses.replace(entry, name=f"{entry.name}-quick", seeds=entry.seeds[:1])
+    print(render([measure(trial, force=True, max_steps="2")]), flush=True)
+    shutil.rmtree(ROOT / RUNS / trial.name)
+
+
+if __name__ == "__main__":
+    main()

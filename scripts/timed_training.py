@@ -1,0 +1,213 @@
+"""One timed fine-tuning in a process of its own, by bertkit or by the Trainer of transformers; prints one line of JSON.
+
+Both sides get the same rows, weights, batch size, number of steps and seed, and neither evaluates nor saves. A step's time goes
+from the end of the step before to its own end, so making the batch counts; the first `--warmup` steps do not count. `bench.py`
+runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# How a user of transformers can set the Trainer, from what run_glue.py does to the best that needs no code of her own.
+TRAINERS = {
+    "default": "pad to max_length, fp32",
+    "dynamic": "pad to the longest of the batch, fp32",
+    "best": "that, batches grouped by length, bf16",
+}
+BERTKIT = {"bertkit": "auto", "bertkit-fp32": "fp32"}  # side -> --precision
+
+
+class Step(NamedTuple):
+    """What one optimizer step worked on; no padding is counted."""
+
+    examples: int
+    tokens: int
+
+
+class Timed(NamedTuple):
+    """Per optimizer step its seconds and its work, the warm-up left out."""
+
+    seconds: list[float]
+    steps: list[Step]
+
+
+def time_bertkit(options: argparse.Namespace) -> Timed:
+    """What `bertkit finetune text-classification` does up to the first step, then its loop, with batches that take the time."""
+    from bertkit import finetuning
+    from bertkit.recipe import load_recipe, override
+
+    loop = finetuning.train
+    stamps: list[float] = []
+    steps: list[Step] = []
+
+    def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **_: Any) -> Any:
+        def stamped(step: int) -> list:
+            stamps.append(time.perf_counter())
+            micro_batches = batches(step)
+            examples = sum(len(batch.features) for batch in micro_batches)
+            steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
+            return micro_batches
+
+        state = loop(model, stamped, *rest, total_steps=total_steps, run_dir=run_dir)
+        stamps.append(time.perf_counter())
+        return state
+
+    typed = {
+        "train": options.data,
+        "validation": options.data,  # read, and never evaluated
+        "max_steps": options.steps,
+        "batch_size": options.batch_size,
+        "max_length": options.max_length,
+        "learning_rate": options.learning_rate,
+        "seed": options.seed,
+        "precision": BERTKIT[options.side],
+    }
+    recipe = override(load_recipe("text-classification"), typed)
+    finetuning.train = timed
+    with tempfile.TemporaryDirectory() as folder:
+        finetuning.finetune(recipe, name="text-classification", model=options.model, output_dir=Path(folder) / "run")
+    return since_warmup(stamps, steps, options.warmup)
+
+
+def time_trainer(options: argparse.Namespace) -> Timed:
+    """The Trainer as run_glue.py uses it, in one of the settings of TRAINERS."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    import torch
+    from datasets import Dataset, disable_progress_bars
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+        default_data_collator,
+        set_seed,
+    )
+
+    disable_progress_bars()
+    set_seed(options.seed)
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    default, best = options.side == "default", options.side == "best"
+
+    def encode(rows: dict[str, list]) -> Any:
+        texts = (rows["text"], rows["text_pair"]) if "text_pair" in rows else (rows["text"],)
+        return tokenizer(*texts, padding="max_length" if default else False, max_length=options.max_length, truncation=True)
+
+    with open(options.data, encoding="utf-8") as file:
+        rows = Dataset.from_list([json.loads(line) for line in file])
+    rows = rows.map(encode, batched=True, remove_columns=[name for name in ("text", "text_pair") if name in rows.column_names])
+    labels = len(set(rows["label"]))
+    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=labels, attn_implementation="sdpa")
+    stamps: list[float] = []
+    steps: list[Step] = []
+
+    class Counted(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            steps.append(Step(len(inputs["labels"]), int(inputs["attention_mask"].sum())))
+            return super().compute_loss(model, inputs, *rest, **named)
+
+        def training_step(self, *rest: Any, **named: Any) -> Any:
+            loss = super().training_step(*rest, **named)
+            float(loss)  # waits for an accelerator to be done
+            return loss
+
+    class Stamp(TrainerCallback):
+        def on_train_begin(self, *rest: Any, **named: Any) -> None:
+            stamps.append(time.perf_counter())
+
+        def on_step_end(self, *rest: Any, **named: Any) -> None:
+            stamps.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=options.batch_size,
+            learning_rate=options.learning_rate,
+            max_steps=options.steps,
+            seed=options.seed,
+            bf16=best,
+            use_cpu=not torch.cuda.is_available(),
+            train_sampling_strategy="group_by_length" if best else "random",
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            logging_strategy="no",
+        )
+        collator = default_data_collator if default else DataCollatorWithPadding(tokenizer)
+        Counted(
+            model=model,
+            args=settings,
+            train_dataset=rows,
+            processing_class=tokenizer,
+            data_collator=collator,
+            callbacks=[Stamp()],
+        ).train()
+    return since_warmup(stamps, steps, options.warmup)
+
+
+def since_warmup(stamps: list[float], steps: list[Step], warmup: int) -> Timed:
+    """stamps: the begin of the first step and the end of every step."""
+    if len(stamps) != len(steps) + 1 or len(steps) <= warmup:
+        raise SystemExit(f"error: {len(stamps)} stamps for {len(steps)} steps, {warmup} of them warm-up; expected more steps")
+    seconds = [end - start for start, end in itertools.pairwise(stamps)]
+    return Timed(seconds[warmup:], steps[warmup:])
+
+
+def peak_rss_mib() -> float:
+    """The most resident memory that this process has had."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**10
+    except OSError:
+        pass
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def summary(timed: Timed) -> dict[str, float]:
+    """Rates over the timed steps together, and the median step."""
+    total = sum(timed.seconds)
+    return {
+        "timed_steps": len(timed.steps),
+        "examples_per_s": sum(step.examples for step in timed.steps) / total,
+        "real_tokens_per_s": sum(step.tokens for step in timed.steps) / total,
+        "step_s": statistics.median(timed.seconds),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("side", choices=[*BERTKIT, *TRAINERS])
+    parser.add_argument("--model", required=True, help="model folder")
+    parser.add_argument("--data", required=True, help="JSON lines with text, maybe text_pair, and label (a number)")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--warmup", type=int, required=True, help="steps that do not count")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    options = parser.parse_args()
+    timed = time_bertkit(options) if options.side in BERTKIT else time_trainer(options)
+
+    import torch
+
+    print(json.dumps({**summary(timed), "peak_rss_mib": peak_rss_mib(), "threads": torch.get_num_threads()}))
+
+
+if __name__ == "__main__":
+    main()

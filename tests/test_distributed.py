@@ -1,0 +1,136 @@
+"""Two processes are one: the same global batch gives the same losses and parameters, and each row is scored once.
+
+The processes are real ones, with gloo, started by torchrun and by accelerate launch.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from shapes import CONFIG, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
+
+from bertkit.batching import Sampler, training_batches
+from bertkit.cli import main
+
+TESTS = Path(__file__).parent
+STEPS = 50
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0")
+ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
+
+
+def launch(launcher: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run with two processes, each with one thread; fails where one of them fails."""
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "ACCELERATE_USE_CPU": "true"}
+    command = [sys.executable, *launcher, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What tests/shapes.py writes when torchrun starts it twice."""
+    folder = tmp_path_factory.mktemp("two")
+    launch(TORCHRUN, str(TESTS / "shapes.py"), str(folder), str(STEPS))
+    return folder
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_two_processes_have_the_losses_and_parameters_of_one(name: str, two_processes: Path, tmp_path: Path) -> None:
+    one = training_run(SHAPES[name], TRAINING, STEPS, tmp_path)
+    losses = logged_losses(two_processes / name)
+    assert len(losses) == STEPS
+    np.testing.assert_allclose(losses, one.losses, rtol=0, atol=1e-5)
+    parameters = load_file(two_processes / name / "parameters.safetensors")
+    assert parameters.keys() == {key for key in one.parameters if key != "decoder.weight"}
+    distance = sum(float((parameters[key] - one.parameters[key]).norm() ** 2) for key in parameters) ** 0.5
+    assert distance < 1e-3 * sum(float(value.norm() ** 2) for value in parameters.values()) ** 0.5
+
+
+def test_these_steps_have_an_empty_micro_batch_on_a_rank_and_uneven_targets() -> None:
+    """What the test above needs to be a hard one, of the steps it makes."""
+    for name in ("sentence", "choices", "pretraining"):
+        features = SHAPES[name].features
+        sampler = Sampler(len(features), TRAINING.batch_size, TRAINING.seed)
+        ranks = [training_batches(features, sampler, TRAINING.micro_batch_tokens, rank=rank, world_size=2) for rank in range(2)]
+        weights = [[[sum(batch.weights.values()) for batch in batches(step)] for batches in ranks] for step in range(STEPS)]
+        idle = [step for step, of_ranks in enumerate(weights) if any(sum(of_rank) == 0 for of_rank in of_ranks)]
+        assert len(idle) >= 10, "a process has nothing at all in the last step of an epoch"
+        assert any(len(of_rank) > 1 for of_ranks in weights for of_rank in of_ranks), "some steps have several micro-batches"
+        assert any(sum(first) != sum(second) for first, second in weights)
+
+
+@pytest.mark.parametrize("name", ["sentence", "words"])
+def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_processes: Path) -> None:
+    shape = seven(SHAPES[name])
+    expected, _ = prediction_run(shape, shape.build(), 30)
+    reports = [json.loads((two_processes / f"{name}-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    assert [report["processes"] for report in reports] == [2, 2]
+    first, second = (report["seen"] for report in reports)
+    assert sorted(first + second) == list(range(7))
+    assert first
+    assert second
+    for report in reports:  # every process knows all
+        assert report["outputs"].keys() == expected.outputs.keys()
+        for key, rows in report["outputs"].items():
+            assert len(rows) == 7
+            for row, wanted in zip(rows, expected.outputs[key], strict=True):
+                np.testing.assert_allclose(row, wanted, rtol=1e-4, atol=1e-5)
+        assert report["losses"] == pytest.approx(expected.losses, rel=1e-5)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------------
+
+
+def write_rows(path: Path, count: int) -> Path:
+    """Texts of quite different lengths, two classes."""
+    rng = np.random.default_rng(0)
+    words = "good bad movie book story plot actor team ticket page order phone".split()
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for row in range(count):
+            writer.writerow([" ".join(rng.choice(words, rng.integers(1, 20))), ("no", "yes")[row % 2]])
+    return path
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate"])
+def test_finetune_by_two_processes_is_finetune_by_one(
+    launcher: Sequence[str], make_model_dir: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train, dev = write_rows(tmp_path / "train.csv", 33), write_rows(tmp_path / "dev.csv", 7)
+    model = make_model_dir("BertModel", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    arguments = ["finetune", "text-classification", "--train", str(train), "--validation", str(dev), "--model", str(model)]
+    arguments += ["--max-steps", str(STEPS), "--batch-size", "8", "--learning-rate", "1e-3", "--max-length", "32", "--device", "cpu"]
+    arguments += ["--logging-steps", "1", "--precision", "fp32", "--micro-batch-tokens", "64", "--eval-steps", "25"]
+    assert main([*arguments, "--output-dir", str(tmp_path / "one")]) == 0
+    capfd.readouterr()
+    done = launch(launcher, "-m", "bertkit", *arguments, "--output-dir", str(tmp_path / "two"))
+
+    runs = {name: json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("one", "two")}
+    assert {name: run["num_processes"] for name, run in runs.items()} == {"one": 1, "two": 2}, "a launcher may start one without a word"
+    assert [run["status"] for run in runs.values()] == ["finished", "finished"]
+    one, two = logged_losses(tmp_path / "one"), logged_losses(tmp_path / "two")
+    assert len(one) == len(two) == STEPS
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-5)
+    assert np.ptp(one) > 0.05
+    for part in ("best", "last"):
+        assert runs["two"][part]["step"] == runs["one"][part]["step"]
+        assert runs["two"][part]["scores"] == pytest.approx(runs["one"][part]["scores"], abs=1e-5)
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
+    assert weights[0].keys() == weights[1].keys()
+    for key, value in weights[0].items():
+        torch.testing.assert_close(weights[1][key], value, rtol=0, atol=2e-3 if key.endswith("key.bias") else 2e-4, msg=key)
+    assert done.stderr.count("steps an epoch") == 1, "the other process is silent"
+    assert CONFIG.hidden_dropout_prob == 0

@@ -1,0 +1,239 @@
+"""Dropout from one seeded stream: its rates, its bits, and whom it reaches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bertkit.config import BertConfig
+from bertkit.dropout import Dropout, DropoutStream, seed_dropout, set_dropout
+from bertkit.model import Batch, BertForSequenceClassification, BertModel, initialize
+
+MILLION = 2**20
+
+
+def stream(*key: int) -> DropoutStream:
+    made = DropoutStream()
+    made.seed(*key)
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_rates(p: float, dtype: torch.dtype) -> None:
+    x = torch.ones(2 * MILLION, dtype=dtype)
+    dropped = Dropout(p, stream(1, 2, 3))(x)
+    assert dropped.dtype == dtype
+    kept = dropped != 0
+    assert abs(kept.double().mean().item() - (1 - p)) < 1e-3
+    (scale,) = dropped[kept].unique().tolist()
+    assert scale == pytest.approx(1 / (1 - p), rel={torch.bfloat16: 4e-3}.get(dtype, 2e-5))
+    if dtype != torch.bfloat16:  # which has 1.1094 for 1 / 0.9 = 1.1111
+        assert dropped.double().mean().item() == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_the_scale_fits_the_rate_that_is_drawn(p: float) -> None:
+    """16 bits cannot give 0.1 exactly: the rate is within 2**-17 of it, and the scale is that rate's own, so that the mean stays."""
+    mask = stream(0).keep_mask((8,), p, torch.empty(0, dtype=torch.float64))
+    (scale,) = mask[mask != 0].unique().tolist()
+    kept = 1 / scale
+    assert kept * 2**16 == pytest.approx(round(kept * 2**16), abs=1e-6)
+    assert abs(kept - (1 - p)) <= 2**-17
+
+
+def test_elements_are_independent() -> None:
+    """Neighbours, rows, and elements that come from one random number are dropped together no more often than by chance."""
+    dropped = (stream(5).keep_mask((1024, 1024), 0.5, torch.empty(0)) == 0).double().flatten() - 0.5
+    for lag in (1, 2, 3, 4, 8, 16, 64, 1024):
+        correlation = (dropped[lag:] * dropped[:-lag]).mean().item() / 0.25
+        assert abs(correlation) < 5 / 1024, lag  # five standard deviations
+    columns, rows = dropped.view(1024, 1024).mean(0), dropped.view(1024, 1024).mean(1)
+    assert max(columns.abs().max().item(), rows.abs().max().item()) < 6 * 0.5 / 32
+
+
+def test_kept_values_and_gradients_are_scaled() -> None:
+    x = torch.randn(1000, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    dropout = Dropout(0.3, stream(9))
+    dropped = dropout(x)
+    dropout.stream.seed(9)
+    mask = dropout.stream.keep_mask((1000, 7), 0.3, x)
+    assert torch.equal(dropped, x * mask)
+    dropped.sum().backward()
+    assert torch.equal(x.grad, mask)
+
+
+def test_add_is_residual_plus_dropout() -> None:
+    x, residual = torch.randn(2, 300, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    dropout = Dropout(0.3, stream(4))
+    found = dropout.add(x, residual)
+    dropout.stream.seed(4)
+    torch.testing.assert_close(found, residual + dropout(x), rtol=1e-14, atol=1e-14)
+    assert not torch.equal(found, residual + x)
+    assert torch.equal(dropout.eval().add(x, residual), residual + x)
+
+
+def bits(dropout_stream: DropoutStream, count: int = 4096) -> Tensor:
+    return dropout_stream.keep_mask((count,), 0.5, torch.empty(0))
+
+
+def test_seeds() -> None:
+    """The same (seed, step, micro-step, rank) gives the same bits; any other one others, and so does drawing on."""
+    first = bits(stream(42, 7, 1, 0))
+    assert torch.equal(first, bits(stream(42, 7, 1, 0)))
+    keys = [(42, 7, 1, 0), (43, 7, 1, 0), (42, 8, 1, 0), (42, 7, 2, 0), (42, 7, 1, 1), (7, 42, 1, 0), (42, 1, 7, 0)]
+    drawn = [bits(stream(*key)) for key in keys]
+    going_on = stream(42, 7, 1, 0)
+    bits(going_on)
+    drawn.append(bits(going_on))
+    for at, one in enumerate(drawn):
+        for other in drawn[:at]:
+            assert 0.45 < (one == other).double().mean().item() < 0.55
+
+
+def test_no_other_randomness_is_touched_or_used() -> None:
+    torch.manual_seed(3)
+    wanted = torch.rand(5)
+    torch.manual_seed(3)
+    np.random.seed(3)
+    first = bits(stream(1))
+    assert torch.equal(torch.rand(5), wanted)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    assert torch.equal(bits(stream(1)), first)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (3,), (5, 7), ()])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    assert Dropout(0.5, stream(0))(torch.ones(shape)).shape == shape
+
+
+@pytest.mark.parametrize("p", [1.0, 1 - 1e-9])
+def test_all_is_dropped(p: float) -> None:
+    x = torch.randn(50).requires_grad_()
+    dropped = Dropout(p, stream(0))(x)
+    assert torch.equal(dropped, torch.zeros(50))
+    dropped.sum().backward()
+    assert torch.equal(x.grad, torch.zeros(50))
+
+
+def test_off_in_eval_and_at_zero() -> None:
+    x = torch.randn(10)
+    for dropout in (Dropout(0.5, stream(0)).eval(), Dropout(0.0, stream(0))):
+        assert not dropout.active
+        assert dropout(x) is x
+    assert Dropout(0.5, stream(0)).active
+
+
+# --- in the model ------------------------------------------------------------------------------------------------------
+
+CONFIG = BertConfig(
+    vocab_size=30,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=16,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.2,
+    classifier_dropout=0.3,
+)
+
+
+def make_model(config: BertConfig = CONFIG) -> BertForSequenceClassification:
+    model = BertForSequenceClassification(config)
+    initialize(model, dataclasses.replace(config, initializer_range=0.3), seed=0)
+    return model
+
+
+def make_batch() -> Batch:
+    ids = torch.randint(1, 30, (18,), generator=torch.Generator().manual_seed(0))
+    ends = torch.tensor([0, 5, 12, 14, 18])
+    positions = torch.cat([torch.arange(n) for n in ends.diff().tolist()])
+    return Batch(ids, torch.zeros_like(ids), positions, ends, 7, ends[:-1], torch.arange(5), 1, torch.arange(4))
+
+
+def logits(model: nn.Module, *key: int) -> Tensor:
+    seed_dropout(model, *key)
+    return model(make_batch()).logits["logits"].detach()
+
+
+def test_every_module_has_its_rate_and_the_one_stream() -> None:
+    model = make_model()
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, Dropout)}
+    layers = {
+        f"bert.encoder.layer.{layer}.{name}.dropout": p
+        for layer in range(2)
+        for name, p in (("attention.self", 0.2), ("attention.output", 0.1), ("output", 0.1))
+    }
+    assert rates == {"bert.embeddings.dropout": 0.1, **layers, "dropout": 0.3}
+    assert {module.stream for module in model.modules() if isinstance(module, Dropout)} == {model.bert.dropout_stream}
+    assert not any(isinstance(module, nn.Dropout) for module in model.modules())
+    without = make_model(dataclasses.replace(CONFIG, classifier_dropout=None))
+    assert without.dropout.p == 0.1
+    assert make_model(dataclasses.replace(CONFIG, classifier_dropout=0.0)).dropout.p == 0.0
+
+
+def test_a_step_is_repeated_bit_for_bit() -> None:
+    model = make_model().train()
+    first = logits(model, 42, 3, 1, 0)
+    assert not torch.equal(logits(model, 42, 3, 2, 0), first)  # another micro-step
+    assert not torch.equal(logits(model, 42, 4, 1, 0), first)  # another step
+    assert not torch.equal(logits(model, 42, 3, 1, 1), first)  # another process
+    assert torch.equal(logits(model, 42, 3, 1, 0), first)
+    assert not torch.equal(model(make_batch()).logits["logits"], first)  # without seeding anew the stream goes on
+
+
+def test_training_differs_from_eval() -> None:
+    model = make_model()
+    kept = logits(model.eval(), 1)
+    assert torch.equal(logits(model.eval(), 2), kept)
+    dropped = torch.stack([logits(model.train(), seed) for seed in range(8)])
+    assert not torch.isclose(dropped, kept).all(-1).any()
+    set_dropout(model, 0.0)
+    torch.testing.assert_close(logits(model.train(), 1), kept)
+
+
+@pytest.mark.parametrize("name", ["bert.embeddings", "bert.encoder.layer.1.attention.self", "bert.encoder.layer.0.output", ""])
+def test_each_module_drops(name: str) -> None:
+    """With all others at 0, one module alone still changes the output."""
+    model = make_model().train()
+    set_dropout(model, 0.0)
+    plain = logits(model, 1)
+    model.get_submodule(f"{name}.dropout".lstrip(".")).p = 0.5
+    assert not torch.isclose(logits(model, 1), plain).all()
+
+
+def test_seed_dropout_reaches_every_stream() -> None:
+    both = nn.ModuleList([BertModel(CONFIG), nn.Sequential(make_model())])
+    streams = [both[0].dropout_stream, both[1][0].bert.dropout_stream]
+    assert streams[0] is not streams[1]
+    seed_dropout(both, 5, 6)
+    for one in streams:
+        assert torch.equal(bits(one), bits(stream(5, 6)))
+
+
+def test_set_dropout_reaches_every_module() -> None:
+    model = make_model()
+    set_dropout(model, 0.25)
+    assert {module.p for module in model.modules() if isinstance(module, Dropout)} == {0.25}
+
+
+def test_streams_are_no_part_of_the_weights() -> None:
+    assert not [name for name in make_model().state_dict() if "dropout" in name]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_on_a_gpu(p: float) -> None:
+    x = torch.ones(2 * MILLION, device="cuda")
+    dropped = Dropout(p, stream(1, 2))(x)
+    assert abs((dropped != 0).double().mean().item() - (1 - p)) < 1e-3
+    (scale,) = dropped[dropped != 0].unique().tolist()
+    assert scale == pytest.approx(1 / (1 - p), rel=1e-6)
+    assert torch.equal(Dropout(p, stream(1, 2))(x), dropped)
+    assert not torch.equal(Dropout(p, stream(1, 3))(x), dropped)

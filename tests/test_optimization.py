@@ -1,0 +1,200 @@
+"""AdamW over float32 masters against torch.optim.AdamW, and the learning rate against transformers'."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from shapes import CONFIG, PreTrainer
+from torch import Tensor, nn
+
+from bertkit.config import TrainConfig
+from bertkit.model import BertForSequenceClassification, initialize
+from bertkit.optimization import MasterAdamW, decays, learning_rate_at, learning_rate_of
+
+SETTINGS = TrainConfig(learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5)
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.dense = nn.Linear(7, 5)
+        self.LayerNorm = nn.LayerNorm(5)
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+
+
+def gradients(step: int, module: nn.Module) -> dict[str, Tensor]:
+    """Small ones and large ones in turn, so that some steps are clipped and some are not."""
+    generator = torch.Generator().manual_seed(step)
+    scale = 0.01 if step % 2 else 3.0
+    named = module.named_parameters()
+    return {name: torch.randn(p.shape, generator=generator) * scale for name, p in named if p.requires_grad}
+
+
+def set_gradients(module: nn.Module, values: dict[str, Tensor]) -> None:
+    for name, parameter in module.named_parameters():
+        if name in values:
+            parameter.grad = values[name].to(parameter.dtype, copy=True)
+
+
+def torch_adamw(module: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    groups = [
+        {"params": [module.dense.weight], "weight_decay": config.weight_decay},
+        {"params": [module.dense.bias, module.LayerNorm.weight, module.LayerNorm.bias], "weight_decay": 0.0},
+    ]
+    betas = (config.adam_beta1, config.adam_beta2)
+    return torch.optim.AdamW(groups, lr=1.0, betas=betas, eps=config.adam_epsilon, foreach=False, fused=False)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.5])
+def test_equals_torch_adamw_with_clipping(max_grad_norm: float) -> None:
+    config = dataclasses.replace(SETTINGS, max_grad_norm=max_grad_norm)
+    ours, theirs = Small(), Small()
+    optimizer, oracle = MasterAdamW(ours, config), torch_adamw(theirs, config)
+    clipped = []
+    for step in range(12):
+        values, rate = gradients(step, ours), 1e-3 * (step + 1)
+        set_gradients(ours, values)
+        set_gradients(theirs, values)
+        norm = torch.linalg.vector_norm(torch.cat([g.flatten() for g in values.values()]))
+        if max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm)
+        for group in oracle.param_groups:
+            group["lr"] = rate
+        oracle.step()
+        found = optimizer.step(rate)
+        torch.testing.assert_close(found, norm, rtol=1e-6, atol=0, msg="the norm is that before clipping")
+        clipped.append(bool(norm > max_grad_norm))
+        assert all(p.grad is None for p in ours.parameters())
+    assert set(clipped) == ({True, False} if max_grad_norm else {True})
+    for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+    assert torch.equal(ours.frozen.weight, Small().frozen.weight)
+    assert not torch.allclose(ours.dense.weight, Small().dense.weight, atol=1e-2)
+
+
+def test_a_parameter_in_float32_is_its_own_master() -> None:
+    module = Small()
+    optimizer = MasterAdamW(module, SETTINGS)
+    assert all(optimizer.masters[name] is p for name, p in module.named_parameters())
+
+
+def test_bf16_masters_advance_by_what_bf16_cannot_hold() -> None:
+    config = dataclasses.replace(SETTINGS, weight_decay=0.0, max_grad_norm=0.0, adam_epsilon=1e-12)
+    ours, oracle_module = Small(), Small()
+    with torch.no_grad():
+        for module in (ours, oracle_module):
+            module.dense.weight.fill_(1.0)
+    optimizer, oracle = MasterAdamW(ours, config, dtype=torch.bfloat16), torch_adamw(oracle_module, config)
+    assert {p.dtype for p in ours.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in optimizer.masters.values()} == {torch.float32}
+    steps, rate = 40, 1e-5  # the whole way is 4e-4; bf16 around 1 has steps of 4e-3 and 8e-3
+    for step in range(steps):
+        values = {name: torch.ones_like(p, dtype=torch.float32) for name, p in gradients(step, ours).items()}
+        set_gradients(ours, values)
+        set_gradients(oracle_module, values)
+        optimizer.step(rate)
+        for group in oracle.param_groups:
+            group["lr"] = rate
+        oracle.step()
+    torch.testing.assert_close(optimizer.masters["dense.weight"], torch.full((5, 7), 1 - steps * rate), rtol=0, atol=1e-6)
+    torch.testing.assert_close(optimizer.masters["dense.weight"], oracle_module.dense.weight.detach(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(ours.dense.weight, torch.ones(5, 7, dtype=torch.bfloat16))
+    for name, parameter in ours.named_parameters():
+        assert torch.equal(parameter, optimizer.masters[name].bfloat16()), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("done", [0, 3])
+def test_goes_on_from_its_state_bit_for_bit(done: int, dtype: torch.dtype) -> None:
+    def run(optimizer: MasterAdamW, module: nn.Module, steps: range) -> None:
+        for step in steps:
+            set_gradients(module, gradients(step, module))
+            optimizer.step(1e-2)
+
+    module = Small()
+    optimizer = MasterAdamW(module, SETTINGS, dtype=dtype)
+    run(optimizer, module, range(done))
+    state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    run(optimizer, module, range(done, done + 4))
+
+    other = Small()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.normal_()  # what was there before must not matter
+    again = MasterAdamW(other, SETTINGS, dtype=dtype)
+    run(again, other, range(20, 22))
+    if done:
+        again.restore(state)
+    else:  # nothing to restore but masters: a fresh optimizer is what a restart has
+        again = MasterAdamW(other.float(), SETTINGS, dtype=dtype)
+        again.restore(state)
+    kept = {name: tensor.clone() for name, tensor in state.items()}
+    run(again, other, range(done, done + 4))
+    after, expected = again.state(), optimizer.state()
+    assert after.keys() == expected.keys()
+    assert all(torch.equal(after[name], expected[name]) for name in expected)
+    assert all(torch.equal(state[name], kept[name]) for name in kept), "what was restored from is not written into"
+    for (name, p), q in zip(other.named_parameters(), module.parameters(), strict=True):
+        assert torch.equal(p, q), name
+
+
+def test_state_names_masters_moments_and_counts() -> None:
+    module = Small()
+    optimizer = MasterAdamW(module, SETTINGS, dtype=torch.bfloat16)
+    set_gradients(module, gradients(0, module))
+    optimizer.step(1e-2)
+    trained = ["dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias"]
+    expected = {f"{part}.{name}" for part in ("master", "exp_avg", "exp_avg_sq", "step") for name in trained}
+    assert set(optimizer.state()) == expected | {"master.frozen.weight", "master.frozen.bias"}
+    assert {tensor.dtype for tensor in optimizer.state().values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("build", [lambda: BertForSequenceClassification(CONFIG), PreTrainer])
+def test_decay_groups_are_those_of_run_glue(build: type[nn.Module]) -> None:
+    names = [name for name, _ in build().named_parameters()]
+    no_decay = ["bias", "LayerNorm.weight"]  # run_glue_no_trainer.py of transformers
+    assert {name for name in names if decays(name)} == {name for name in names if not any(nd in name for nd in no_decay)}
+    assert sum(decays(name) for name in names) > 10
+    module = build()
+    initialize(module, CONFIG, seed=0)
+    optimizer = MasterAdamW(module, dataclasses.replace(SETTINGS, weight_decay=0.3))
+    of = {id(p): group["weight_decay"] for group in optimizer.adamw.param_groups for p in group["params"]}
+    assert {name: of[id(p)] for name, p in module.named_parameters()} == {name: 0.3 if decays(name) else 0.0 for name in names}
+
+
+# --- the learning rate ----------------------------------------------------------------------------------------------------------
+
+
+def test_learning_rate_by_hand() -> None:
+    linear = [learning_rate_at(step, peak=1.0, warmup_steps=4, total_steps=12) for step in range(13)]
+    np.testing.assert_allclose(linear, [0, 0.25, 0.5, 0.75, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0], rtol=1e-12)
+    constant = [learning_rate_at(step, peak=2.0, warmup_steps=2, total_steps=5, schedule="constant") for step in range(5)]
+    assert constant == [0.0, 1.0, 2.0, 2.0, 2.0]
+    assert learning_rate_at(0, peak=3.0, warmup_steps=0, total_steps=1) == 3.0
+    assert learning_rate_at(9, peak=3.0, warmup_steps=9, total_steps=9) == 0.0
+    assert learning_rate_at(20, peak=3.0, warmup_steps=0, total_steps=9) == 0.0
+
+
+@pytest.mark.parametrize(("warmup", "total"), [(0, 1), (0, 7), (3, 10), (10, 10), (1, 50)])
+def test_learning_rate_equals_that_of_transformers(warmup: int, total: int) -> None:
+    import transformers
+
+    adamw = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.7)
+    scheduler = transformers.get_linear_schedule_with_warmup(adamw, warmup, total)
+    for step in range(total):
+        assert learning_rate_at(step, peak=0.7, warmup_steps=warmup, total_steps=total) == pytest.approx(scheduler.get_last_lr()[0])
+        adamw.step()
+        scheduler.step()
+
+
+@pytest.mark.parametrize(("ratio", "total", "steps"), [(0.1, 100, 10), (0.1, 101, 11), (0.0, 50, 0), (1.0, 7, 7), (0.06, 10, 1)])
+def test_settings_mean_this_learning_rate(ratio: float, total: int, steps: int) -> None:
+    for schedule in ("linear", "constant"):
+        config = TrainConfig(learning_rate=0.5, warmup_ratio=ratio, schedule=schedule)
+        for step in range(total):
+            expected = learning_rate_at(step, peak=0.5, warmup_steps=steps, total_steps=total, schedule=schedule)
+            assert learning_rate_of(step, config, total) == expected

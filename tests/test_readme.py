@@ -1,0 +1,139 @@
+"""Every command in the README and in CONTRIBUTING works as it stands there, with a tiny model and small files in the named places."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bertkit.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+LAUNCHERS = ("accelerate launch -m ", "torchrun --nproc-per-node 2 -m ")  # tests/test_distributed.py runs these for real
+
+
+def shell_blocks(name: str) -> list[list[str]]:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return [block.strip().splitlines() for block in re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)]
+
+
+BLOCKS = [block for block in shell_blocks("README.md") if any("bertkit" in line for line in block)]
+
+
+def rows(count: int, *columns: Callable[[random.Random], str]) -> list[tuple[str, ...]]:
+    rng = random.Random(0)
+    return [tuple(column(rng) for column in columns) for _ in range(count)]
+
+
+def words(rng: random.Random) -> str:
+    return " ".join(rng.choices("the good bad movie was a great poor story you like".split(), k=6)) + f" {rng.randrange(10**6)}"
+
+
+def kind(*names: str) -> Callable[[random.Random], str]:
+    return lambda rng: rng.choice(names)
+
+
+def table(path: Path, separator: str, header: str | None, lines: list[tuple[str, ...]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(separator.join(line) + "\n" for line in ([tuple(header.split(","))] if header else []) + lines)
+    opened = gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
+    with opened as file:
+        file.write(text)
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that the README's commands name."""
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert-base-uncased", "minilm"):
+        shutil.copytree(tiny_model_dir, tmp_path / name)
+    names = dict(enumerate(("contradiction", "entailment", "neutral")))
+    config = BertConfig.from_pretrained(tiny_model_dir, id2label=names, label2id={name: i for i, name in names.items()})
+    BertForSequenceClassification(config).save_pretrained("some/mnli-model")
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained("some/mnli-model")
+    table(tmp_path / "my.csv", ",", "question,kind", rows(60, words, kind("praise", "blame")))
+    table(tmp_path / "new.csv", ",", "question", rows(5, words))
+    table(tmp_path / "SMSSpamCollection.gz", "\t", None, rows(60, kind("ham", "spam"), words))
+    pair = (kind("0", "1"), kind("1"), kind("2"), words, words)
+    for split in ("train", "dev"):
+        table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *pair))
+    for split in ("matched", "mismatched"):
+        triple = rows(12, words, words, kind(*names.values()))
+        table(tmp_path / f"glue/MNLI/dev_{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
+    return tmp_path
+
+
+def small(command: list[str]) -> list[str]:
+    """The command with a size that a test can wait for, and with local data where it would ask the hub."""
+    if command[0] == "finetune":
+        command = [*command, "--max-steps", "2", "--max-length", "32"]
+        if command[1] == "mrpc" and "--data" not in command:
+            command += ["--data", "glue/MRPC"]
+    if command[0] == "eval" and "some/mnli-model" in command:
+        command += ["--max-length", "32"]
+    return command
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[0][:60])
+def test_commands_of_the_readme(
+    block: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if any(line.startswith(LAUNCHERS) for line in block):  # ways to run one command: each from the beginning
+        assert len({re.sub("|".join(LAUNCHERS), "", line) for line in block}) == 1
+        block = block[:1]
+    for line in block:
+        line = re.sub(r"\s+#.*", "", line)
+        typed, _, piped = line.rpartition(" | ")
+        if typed:
+            text = shlex.split(typed)[1] + "\n"
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+        program, *command = shlex.split(piped)
+        assert program == "bertkit", line
+        code = main(small(command))
+        out, err = capsys.readouterr()
+        assert code == 0, f"{line}\n{err}"
+        if command[0] == "predict":
+            predicted = (place / "predictions.csv").read_text().splitlines()[1:] if "--output" in command else out.splitlines()
+            assert len(predicted) == (5 if "new.csv" in command else 1)
+        if "--json" in command:
+            assert out.startswith('{"validation_matched/accuracy": ')
+
+
+def test_the_blocks_are_found() -> None:
+    assert len(BLOCKS) >= 5
+    commands = {line.split("bertkit ")[-1].split()[0] for block in BLOCKS for line in block if "bertkit " in line}
+    assert commands >= {"finetune", "eval", "predict", "recipes"}
+
+
+def test_what_the_readme_says_of_transformers(place: Path) -> None:
+    from transformers import pipeline
+
+    assert main([*small(["finetune", "text-classification", "--train", "my.csv", "--model", "minilm"]), "-o", "runs/spam"]) == 0
+    found = pipeline("text-classification", model="runs/spam")("You have won a prize, call now")
+    assert found[0]["label"] in ("praise", "blame")
+
+
+def test_the_tree_names_every_room() -> None:
+    tree = re.search(r"\nbertkit/\n(.*?)\nrecipes/", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert tree is not None
+    named = set(re.findall(r"^  (\w+)(?:\.py|/)", tree[1], flags=re.MULTILINE))
+    there = {path.stem for path in (ROOT / "bertkit").iterdir() if path.name[0] not in "_." and path.name != "recipes"}
+    assert named == there
+
+
+def test_make_targets_of_the_documents_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
+    targets = set(re.findall(r"`?make (\w[\w-]*)", text)) - {"it"}
+    assert targets >= {"demo", "test", "results", "bench", "check"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target

@@ -1,0 +1,330 @@
+"""A run that was stopped ends as if it had not been: the same command, the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertkit import training
+from bertkit.cli import main
+
+STEPS_PER_EPOCH, EPOCHS = 5, 3  # 38 rows by 8; the last step of an epoch has 6
+STEP, MICRO_STEP = 7, 1  # where a run is stopped: in the second epoch, with the gradients of one micro-batch in hand
+
+
+@pytest.fixture
+def command(make_model_dir: Callable[..., Path], tmp_path: Path) -> Callable[..., list[str]]:
+    """`finetune` with dropout and several micro-batches a step, into a folder of tmp_path."""
+    rng = random.Random(3)
+    words = "good bad movie book story plot actor team ticket page order phone".split()
+    for name, count in (("train", 38), ("dev", 9)):
+        with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["text", "label"])
+            for row in range(count):
+                writer.writerow([" ".join(rng.choices(words, k=rng.randint(3, 15))), ("no", "yes")[row % 2]])
+    model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+
+    def arguments(name: str, *more: str) -> list[str]:
+        data = ["--train", str(tmp_path / "train.csv"), "--validation", str(tmp_path / "dev.csv"), "--model", str(model)]
+        sizes = ["--batch-size", "8", "--max-length", "24", "--micro-batch-tokens", "32", "--num-epochs", str(EPOCHS)]
+        rest = ["--learning-rate", "3e-3", "--logging-steps", "2", "--device", "cpu", "--output-dir", str(tmp_path / name)]
+        return ["finetune", "text-classification", *data, *sizes, *rest, *more]
+
+    return arguments
+
+
+def hash_of(run: Path) -> str:
+    return sha256((run / "model.safetensors").read_bytes()).hexdigest()
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl but for the times."""
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in event.items() if name != "tokens_per_second"} for event in events]
+
+
+def last_hash(run: Path) -> str:
+    """Of the last model, which its checkpoint holds; the root has the best one."""
+    return hash_of(run / f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}")
+
+
+def assert_same_run(found: Path, expected: Path) -> None:
+    assert last_hash(found) == last_hash(expected)
+    assert hash_of(found) == hash_of(expected)
+    runs = [json.loads((run / "run.json").read_text(encoding="utf-8")) for run in (found, expected)]
+    assert runs[0]["status"] == "finished"
+    assert runs[0]["best"] == runs[1]["best"]
+    assert runs[0]["last"] == runs[1]["last"]
+
+
+def stop_with(number: int, monkeypatch: pytest.MonkeyPatch, *, step: int = STEP, micro_step: int = MICRO_STEP) -> None:
+    """Have this process get a signal before the forward pass of a micro-batch."""
+    seed_dropout = training.seed_dropout
+
+    def stopping(model: Any, seed: int, *place: int) -> None:
+        if place[:2] == (step, micro_step):
+            os.kill(os.getpid(), number)
+        seed_dropout(model, seed, *place)
+
+    monkeypatch.setattr(training, "seed_dropout", stopping)
+
+
+# Counts what the loop does and kills its own process, SIGKILL and all: no `finally`, no flushing, no handler.
+KILLED = """
+import os, signal, sys
+from bertkit import training
+from bertkit.cli import main
+seed_dropout, seen = training.seed_dropout, []
+def killing(model, seed, step, micro_step, rank):
+    seen.append((step, micro_step))
+    if (step, micro_step) == (int(sys.argv[1]), int(sys.argv[2])):
+        assert (step, micro_step - 1) in seen and any(p.grad is not None for p in model.parameters())
+        print("in mid-accumulation", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    seed_dropout(model, seed, step, micro_step, rank)
+training.seed_dropout = killing
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(
+    precision: str, command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    assert main(command("whole", "--precision", precision)) == 0
+    arguments = command("killed", "--precision", precision)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(STEP), str(MICRO_STEP), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    run = tmp_path / "killed"
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "in mid-accumulation\n"), killed.stderr
+    assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{STEPS_PER_EPOCH}"]
+    assert log_of(run)[-1]["step"] > STEPS_PER_EPOCH, "it had logged a step that the checkpoint does not hold"
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
+
+    again = subprocess.run([sys.executable, "-m", "bertkit", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert again.returncode == 0, again.stderr
+    assert f"going on from {run / f'checkpoint-{STEPS_PER_EPOCH}'}" in again.stderr
+    assert_same_run(run, tmp_path / "whole")
+    assert log_of(run) == log_of(tmp_path / "whole")
+
+
+def test_dropout_and_precision_decide_the_bytes(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    """The hashes above could differ: another seed, no dropout and another precision each give another model."""
+    variants = {"a": (), "b": ("--seed", "7"), "c": ("--dropout", "0"), "d": ("--precision", "bf16")}
+    for name, more in variants.items():
+        assert main(command(name, "--precision", "fp32", "--num-epochs", "1", *more)) == 0
+    assert len({hash_of(tmp_path / name) for name in variants}) == 4
+    assert main(command("e", "--precision", "fp32", "--num-epochs", "1")) == 0
+    torch.rand(3)
+    assert hash_of(tmp_path / "e") == hash_of(tmp_path / "a")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_same_command_goes_on(
+    number: int, command: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command("whole")) == 0
+    run = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stop_with(number, patch)
+        capsys.readouterr()
+        assert main(command("stopped")) == 130
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[-1] == f"stopped: stopped after step {STEP + 1}; the same command goes on from there"
+    assert "Traceback" not in "\n".join(shown)
+    assert [path.name for path in run.glob("*checkpoint-*")] == [f"checkpoint-{STEP + 1}"]
+    assert main(command("stopped")) == 0
+    assert_same_run(run, tmp_path / "whole")
+    assert [event["step"] for event in log_of(run)] == [event["step"] for event in log_of(tmp_path / "whole")]
+
+
+def test_a_kill_before_the_first_checkpoint_begins_again(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert main(command("whole")) == 0
+    arguments = command("killed")
+    killed = subprocess.run([sys.executable, "-c", KILLED, "3", "1", *arguments], capture_output=True, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert log_of(tmp_path / "killed"), "it had logged something"
+    assert main(arguments) == 0
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+    assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
+
+
+@pytest.fixture
+def unfinished(command: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was stopped in its second epoch."""
+    with monkeypatch.context() as patch:
+        stop_with(signal.SIGINT, patch)
+        assert main(command("run")) == 130
+    return tmp_path / "run"
+
+
+def content_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
+
+
+def last_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The error and its hint."""
+    shown = capsys.readouterr().err.splitlines()
+    assert "Traceback" not in "\n".join(shown)
+    return shown[-2:]
+
+
+ANEW = "hint: give another --output-dir, or --overwrite, which moves it aside"
+
+
+def test_resume_never_refuses_an_unfinished_run(
+    unfinished: Path, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content_of(unfinished)
+    capsys.readouterr()
+    assert main(command("run", "--resume", "never")) == 2
+    assert last_lines(capsys) == [f"error: the output folder holds an unfinished run and --resume is never ({unfinished})", ANEW]
+    assert content_of(unfinished) == before
+
+
+def test_resume_takes_a_checkpoint_by_its_path(
+    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command("whole")) == 0
+    checkpoint = unfinished / f"checkpoint-{STEP + 1}"
+    capsys.readouterr()
+    assert main(command("run", "--resume", str(checkpoint))) == 0
+    assert f"going on from {checkpoint}" in capsys.readouterr().err
+    assert_same_run(unfinished, tmp_path / "whole")
+
+
+def test_resume_of_what_is_no_folder_is_refused(
+    unfinished: Path, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(command("run", "--resume", "yes")) == 2
+    assert last_lines(capsys)[0].startswith("error: --resume is 'yes'; expected auto, never, or the folder of a checkpoint")
+
+
+def test_a_finished_run_is_refused(command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = command("run", "--max-steps", "2")
+    assert main(arguments) == 0
+    before = content_of(tmp_path / "run")
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert last_lines(capsys) == [f"error: the output folder holds a finished run ({tmp_path / 'run'})", ANEW]
+    assert content_of(tmp_path / "run") == before
+
+
+def test_a_folder_of_something_else_is_refused(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter-1.tex").write_text("years of work", encoding="utf-8")
+    before = content_of(tmp_path / "thesis")
+    assert main(command("thesis")) == 2
+    assert last_lines(capsys) == [f"error: the output folder is not empty and holds no run of bertkit ({tmp_path / 'thesis'})", ANEW]
+    assert content_of(tmp_path / "thesis") == before
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis", "train.csv", "dev.csv"}
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("--learning-rate", "1e-3"), "learning_rate 0.003 there, 0.001 here"),
+        (("--seed", "1"), "seed 42 there, 1 here"),
+        (("--text", "label", "--label", "text"), None),
+    ],
+)
+def test_an_unfinished_run_with_other_settings_is_refused_by_their_names(
+    more: tuple[str, ...],
+    named: str | None,
+    unfinished: Path,
+    command: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = content_of(unfinished)
+    capsys.readouterr()
+    code = main(command("run", *more))
+    error, hint = last_lines(capsys)
+    if named is not None:
+        assert code == 2
+        assert error == f"error: the folder holds an unfinished run with other settings: {named} ({unfinished})"
+        assert hint == "hint: repeat its command, or give another --output-dir, or --overwrite"
+    else:
+        assert code in (2, 3)
+    assert content_of(unfinished) == before
+
+
+def test_other_data_under_the_same_name_is_refused(
+    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (tmp_path / "train.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[1] = "good " + lines[1]
+    (tmp_path / "train.csv").write_text("".join(lines), encoding="utf-8")
+    capsys.readouterr()
+    assert main(command("run")) == 2
+    assert last_lines(capsys)[0].startswith("error: the folder holds an unfinished run with other settings: train.sha256 ")
+
+
+def test_overwrite_moves_aside_and_begins_again(
+    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content_of(unfinished)
+    capsys.readouterr()
+    assert main(command("run", "--overwrite", "--seed", "5", "--max-steps", "2")) == 0
+    assert f"moved the old content of {unfinished} to {tmp_path / 'run.old-1'}" in capsys.readouterr().err
+    assert content_of(tmp_path / "run.old-1") == before
+    assert json.loads((unfinished / "run.json").read_text(encoding="utf-8"))["training"]["seed"] == 5
+    assert [event["step"] for event in log_of(unfinished)] == [2, 2]
+    assert main(command("run", "--overwrite", "--max-steps", "1")) == 0
+    assert (tmp_path / "run.old-2" / "run.json").is_file()
+
+
+def test_a_damaged_checkpoint_is_one_line(
+    unfinished: Path, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = unfinished / f"checkpoint-{STEP + 1}" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert main(command("run")) == 4
+    error, hint = last_lines(capsys)
+    assert error.startswith("error: model.safetensors of the checkpoint is damaged: sha256 ")
+    assert error.endswith(f"({path.parent})")
+    assert hint == "hint: give --resume an older checkpoint, or --overwrite to begin again"
+
+
+def test_what_a_kill_left_half_written_is_passed_over(
+    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    assert main(command("whole")) == 0
+    half = unfinished / ".unfinished-checkpoint-12"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    assert main(command("run")) == 0
+    assert_same_run(unfinished, tmp_path / "whole")
+    assert not list(unfinished.glob(".unfinished-*"))
+
+
+def test_a_loss_that_is_not_finite_ends_the_command_with_one_line(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command("run", "--learning-rate", "1e30", "--warmup-ratio", "0")) == 2
+    error, hint = last_lines(capsys)
+    assert error in ("error: the loss is nan at step 2", "error: the loss is inf at step 2")
+    assert hint == "hint: lower --learning-rate, raise --warmup-ratio, or try --precision fp32"
+    run = tmp_path / "run"
+    assert not list(run.glob("*checkpoint*"))
+    assert not (run / "model.safetensors").exists()
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"

@@ -1,0 +1,103 @@
+"""Ragged arrays and features: against lists of lists."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shapes import SHAPES
+
+from bertkit import store
+from bertkit.store import Features, Ragged, offsets_of, ranges
+
+ROWS = st.lists(st.lists(st.integers(-100, 2**31 - 1), max_size=6), min_size=1, max_size=12)
+
+
+@given(ROWS, st.data())
+def test_ragged_holds_and_takes_rows(rows: list[list[int]], data: st.DataObject) -> None:
+    ragged = Ragged.of(rows)
+    assert ragged.values.dtype == np.int32
+    assert len(ragged) == len(rows)
+    assert [ragged[i].tolist() for i in range(len(rows))] == rows
+    assert ragged.lengths.tolist() == [len(row) for row in rows]
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
+    taken = ragged.take(np.array(chosen, dtype=np.int64))
+    assert [taken[i].tolist() for i in range(len(taken))] == [rows[i] for i in chosen]
+    assert taken.values.dtype == np.int32
+
+
+def test_column_has_one_value_a_row() -> None:
+    column = Ragged.column([0.5, -1.0], dtype=np.float32)
+    assert [column[i].tolist() for i in range(2)] == [[0.5], [-1.0]]
+    assert column.values.dtype == np.float32
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=8))
+def test_ranges_count_from_each_start(pairs: list[tuple[int, int]]) -> None:
+    starts, lengths = np.array([p[0] for p in pairs], dtype=np.int64), np.array([p[1] for p in pairs], dtype=np.int64)
+    assert ranges(starts, lengths).tolist() == [i for start, length in pairs for i in range(start, start + length)]
+    assert offsets_of(lengths).tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+
+
+def test_tokens_of_a_feature_are_those_of_all_its_sequences() -> None:
+    choices, sentence = SHAPES["choices"].features, SHAPES["sentence"].features
+    numbers = np.diff(choices.sequences)
+    assert set(numbers) == {2, 3, 4, 5}, "the number of choices differs"
+    expected = [sum(len(choices.input_ids[s]) for s in range(a, b)) for a, b in zip(choices.offsets, choices.offsets[1:], strict=False)]
+    assert choices.num_tokens.tolist() == expected
+    assert sentence.num_tokens.tolist() == sentence.input_ids.lengths.tolist()
+    assert sentence.offsets.tolist() == list(range(len(sentence) + 1))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_saved_features_come_back_as_they_were(name: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MEMORY_MAP_ABOVE", 0 if mapped else 2**30)
+    features = SHAPES[name].features
+    features.save(tmp_path / "store")
+    back = Features.load(tmp_path / "store")
+    assert isinstance(back.input_ids.values, np.memmap) == mapped
+    for part in ("input_ids", "token_type_ids", "rows"):
+        before, after = getattr(features, part), getattr(back, part)
+        assert (before is None) == (after is None)
+        if before is not None:
+            np.testing.assert_array_equal(after.values, before.values, strict=True)
+            np.testing.assert_array_equal(after.offsets, before.offsets, strict=True)
+    assert back.labels.keys() == features.labels.keys()
+    for term, targets in features.labels.items():
+        np.testing.assert_array_equal(back.labels[term].values, targets.values, strict=True)
+        np.testing.assert_array_equal(back.labels[term].offsets, targets.offsets, strict=True)
+    assert (back.sequences is None) == (features.sequences is None)
+    np.testing.assert_array_equal(back.offsets, features.offsets)
+    np.testing.assert_array_equal(back.examples, features.examples)
+    assert back.fingerprint() == features.fingerprint()
+
+
+def test_fingerprint_sees_every_part() -> None:
+    features = SHAPES["words"].features
+
+    def changed(ragged: Ragged) -> Ragged:
+        values = ragged.values.copy()
+        values[3] += 1
+        return dataclasses.replace(ragged, values=values)
+
+    moved = features.input_ids.offsets.copy()
+    moved[1] += 1  # the same tokens, another place at which a sequence begins
+    variants = [
+        features,
+        dataclasses.replace(features, input_ids=changed(features.input_ids)),
+        dataclasses.replace(features, input_ids=dataclasses.replace(features.input_ids, offsets=moved)),
+        dataclasses.replace(features, token_type_ids=changed(features.token_type_ids)),
+        dataclasses.replace(features, rows=changed(features.rows)),
+        dataclasses.replace(features, rows=None),
+        dataclasses.replace(features, labels={"labels": changed(features.labels["labels"])}),
+        dataclasses.replace(features, labels={"others": features.labels["labels"]}),
+        dataclasses.replace(features, labels={}),
+        dataclasses.replace(features, examples=features.examples[::-1]),
+        dataclasses.replace(features, sequences=np.arange(len(features) + 1)),
+    ]
+    assert len({variant.fingerprint() for variant in variants}) == len(variants)
