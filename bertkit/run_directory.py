@@ -81,11 +81,16 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
     explicit = None if resume in ("auto", "never") else Path(resume)
     if explicit is not None and not explicit.is_dir():
         raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
+    unfinished = read_run_file(explicit.parent) if explicit is not None else None
+    if explicit is not None and unfinished is None:
+        raise UsageError(f"--resume is {resume!r}, which lies in no run folder: there is no run.json beside it")
     if not folder.exists() or not any(folder.iterdir()):
-        return Claim(folder, resume_from=explicit, unfinished=read_run_file(explicit.parent) if explicit else None)
+        return Claim(folder, resume_from=explicit, unfinished=unfinished)
     if overwrite:
         number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.old-{n}").exists())
-        return Claim(folder, resume_from=explicit, move_to=folder.with_name(f"{folder.name}.old-{number}"))
+        return Claim(
+            folder, resume_from=explicit, unfinished=unfinished, move_to=folder.with_name(f"{folder.name}.old-{number}")
+        )
     values = read_run_file(folder)
     if values is None:
         raise UsageError("the output folder is not empty and holds no run of bertkit", where=str(folder), hint=begin_anew)

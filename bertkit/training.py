@@ -78,9 +78,9 @@ def train(
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
-    batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict,
-    step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is best
-    (higher is better); without it the last is. Every `eval_every` steps, and at the end, the model is evaluated and a
+    batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict, step)
+    writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is
+    best (higher is better); without it the last is. Every `eval_every` steps, and at the end, the model is evaluated and a
     checkpoint written. A checkpoint given as `resume_from` is gone on from, bit for bit. Raises UsageError when the loss is
     not finite, Interrupted on SIGINT and SIGTERM.
     """

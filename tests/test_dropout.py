@@ -38,7 +38,7 @@ def test_rates(p: float, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_the_scale_fits_the_rate_that_is_drawn(p: float) -> None:
-    """16 bits cannot give 0.1 exactly: the rate is within 2**-17 of it, and the scale is that rate's own, so that the mean stays."""
+    """16 bits cannot give 0.1 exactly: the rate is within 2**-17 of it, and the scale is that rate's own; so the mean stays."""
     mask = stream(0).keep_mask((8,), p, torch.empty(0, dtype=torch.float64))
     (scale,) = mask[mask != 0].unique().tolist()
     kept = 1 / scale

@@ -46,8 +46,8 @@ def pair(
         torch.manual_seed(seed)
         theirs = getattr(transformers, architecture)(theirs_config)
         with torch.no_grad():
-            # No bias, LayerNorm or padding row stays as it is made. With weights much larger than these, attention saturates and
-            # float32 loses more than 1e-5 of its gradients, on either side, against float64.
+            # No bias, LayerNorm or padding row stays as it is made. With much larger weights attention saturates, and float32
+            # loses more than 1e-5 of its gradients against float64, on either side.
             for parameter in theirs.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     ours = {"BertModel": BertModel, "BertForSequenceClassification": BertForSequenceClassification}[architecture](
@@ -399,14 +399,14 @@ def test_real_weights(minilm: Path, num_labels: int, problem_type: str, dtype: t
 
 # --- fifty steps of training -------------------------------------------------------------------------------------------
 
-STEPS, NUM_ROWS = 50, 300  # 38 steps an epoch, the last one of 4 rows: the curve crosses into the second epoch
+STEPS, STEPS_PER_EPOCH = 50, 38  # the curves cross into the second epoch
 
 
-def read_glue(folder: Path, columns: tuple[int, ...], label: int) -> tuple[list[tuple[str, ...]], list[int]]:
+def read_glue(folder: Path, columns: tuple[int, ...], label: int, num_rows: int) -> tuple[list[tuple[str, ...]], list[int]]:
     """Texts and labels of the first rows of an official train.tsv, with nothing of ours."""
     path = folder / "train.tsv.gz"
     with gzip.open(path, "rt", encoding="utf-8-sig", newline="\n") as file:
-        lines = [next(file).rstrip("\r\n").split("\t") for _ in range(NUM_ROWS + 1)][1:]
+        lines = [next(file).rstrip("\r\n").split("\t") for _ in range(num_rows + 1)][1:]
     return [tuple(line[column] for column in columns) for line in lines], [int(line[label]) for line in lines]
 
 
@@ -436,14 +436,15 @@ def reference_curve(
 
 
 @pytest.mark.parametrize(
-    ("task", "folder", "columns", "label", "micro_batch_tokens"),
-    [("sst2", "SST-2", (0,), 1, 8192), ("mrpc", "MRPC", (3, 4), 0, 256)],
+    ("task", "folder", "columns", "label", "batch_size", "micro_batch_tokens"),
+    [("sst2", "SST-2", (0,), 1, 8, 8192), ("mrpc", "MRPC", (3, 4), 0, 4, 128)],
 )
 def test_fifty_steps(
     task: str,
     folder: str,
     columns: tuple[int, ...],
     label: int,
+    batch_size: int,
     micro_batch_tokens: int,
     data_dir: Path,
     minilm: Path,
@@ -451,17 +452,27 @@ def test_fifty_steps(
 ) -> None:
     """Real data and weights, float32, no dropout: `train` and a plain loop give the same losses; MRPC in micro-batches."""
     place = data_dir / "GLUE" / folder
-    typed = {"data": str(place), "batch_size": 8, "max_length": 64, "dropout": 0.0, "precision": "fp32", "device": "cpu"}
+    typed = {
+        "data": str(place),
+        "batch_size": batch_size,
+        "max_length": 64,
+        "dropout": 0.0,
+        "precision": "fp32",
+        "device": "cpu",
+    }
     typed |= {"logging_steps": 1, "micro_batch_tokens": micro_batch_tokens, "max_steps": STEPS, "learning_rate": 1e-4}
     recipe = override(load_recipe(task), typed)
     config = recipe.training
-    features, _ = recipe.encode(recipe.load("train").select(range(NUM_ROWS)), Tokenizer.load(minilm), config.max_length)
+    num_rows = STEPS_PER_EPOCH * batch_size - 2  # the last step of an epoch has fewer
+    examples = recipe.load("train").select(range(num_rows))
+    features, _ = recipe.with_labels(examples).encode(examples, Tokenizer.load(minilm), config.max_length)
     sampler = Sampler(len(features), config.batch_size, config.seed)
+    assert (len(features), sampler.steps_per_epoch) == (num_rows, STEPS_PER_EPOCH)
     batches = training_batches(features, sampler, config.micro_batch_tokens)
     ours, theirs = real_pair(minilm, dtype=torch.float32, num_labels=2, problem_type="single_label_classification")
     initial = {name: parameter.detach().clone() for name, parameter in theirs.named_parameters()}
 
-    texts, labels = read_glue(place, columns, label)
+    texts, labels = read_glue(place, columns, label, num_rows)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
 
     def reference_batches() -> Iterator[dict[str, Tensor]]:
