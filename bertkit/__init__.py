@@ -13,8 +13,16 @@ __version__ = "0.1.0"
 # public name -> the module that defines it; none may equal a submodule's name
 _MODULE_OF: dict[str, str] = {
     "BertConfig": "bertkit.config",
+    "BertForSequenceClassification": "bertkit.model",
+    "BertModel": "bertkit.model",
+    "TextClassification": "bertkit.tasks",
+    "Tokenizer": "bertkit.tokenizer",
     "TrainConfig": "bertkit.config",
     "UserError": "bertkit.errors",
+    "load_recipe": "bertkit.recipe",
+    "load_weights": "bertkit.model_directory",
+    "read_config": "bertkit.model_directory",
+    "save_model": "bertkit.model_directory",
 }
 
 __all__ = ["__version__", *sorted(_MODULE_OF)]

@@ -26,6 +26,9 @@ def write_checkpoint(folder: Path, write: Callable[[Path], None]) -> None:
         write(aside)
         manifest = {str(path.relative_to(aside)): sha256_of(path) for path in files_in(aside)}
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        mode = (aside / MANIFEST).stat().st_mode  # as the umask has it; safetensors leaves 0600
+        for path in files_in(aside):
+            path.chmod(mode)
         for path in [*files_in(aside), *(path for path in aside.rglob("*") if path.is_dir()), aside]:
             flush(path)
         shutil.rmtree(folder, ignore_errors=True)

@@ -145,6 +145,7 @@ def finetune(
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
 
     data = {split: rows.describe() for split, rows in splits.items()}
+    num_parameters = sum(p.numel() for p in module.parameters())  # of all rows, before some are put aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
     training = splits.pop(recipe.train_split)
@@ -163,7 +164,7 @@ def finetune(
         world_size=accelerator.num_processes,
     )
     if dry_run:
-        return _dry_run(module, batches, config, accelerator, steps)
+        return _dry_run(module, batches, config, accelerator, steps, num_parameters)
 
     values = describe_run(
         recipe,
@@ -224,7 +225,9 @@ def _enter(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> 
             progress.warn(f"the run began with {before} process(es): with dropout its numbers will differ in the last digits")
 
 
-def _dry_run(module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int) -> dict[str, Any]:
+def _dry_run(
+    module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int, num_parameters: int
+) -> dict[str, Any]:
     import resource
     import sys
     import tempfile
@@ -243,7 +246,7 @@ def _dry_run(module: nn.Module, batches: Any, config: TrainConfig, accelerator: 
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     seconds = steps * tokens * accelerator.num_processes / tokens_per_second
     found = {
-        "parameters": sum(p.numel() for p in module.parameters()),
+        "parameters": num_parameters,
         "peak memory, MiB": round(memory),
         "steps": steps,
         "tokens a second": round(tokens_per_second),

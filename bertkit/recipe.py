@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.util
 import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bertkit.config import TrainConfig, convert, options_of
@@ -65,17 +65,16 @@ def _execute(path: Path) -> Recipe:
         )
     # A name that no import can take: a recipe is a file, and dataclasses in it look their module up in sys.modules.
     name = f"bertkit recipe {path.resolve()}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
+    # Not by importlib: its cache would lie beside the file, and miss an edit within the same second.
+    module = ModuleType(name, None)
+    module.__file__ = os.path.abspath(path)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == os.path.abspath(path)), "")
+        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == module.__file__), "")
         reason = error.msg if isinstance(error, SyntaxError) else error
         raise UsageError(f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}{line}") from error
     recipe = getattr(module, "recipe", None)

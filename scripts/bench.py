@@ -128,13 +128,12 @@ def side_rows(values: Mapping[str, Any]) -> list[list[Any]]:
 
 def ratio_rows(values: Mapping[str, Any]) -> list[list[Any]]:
     """Task, sides, ratio of every measure, and the least ratio of examples/s that was asked for: a row each for a table."""
+
+    def pair(row: Mapping[str, Any]) -> str:
+        return f"{NAMES[row['ours']]} to {NAMES[row['theirs']].partition(' ')[0]}"
+
     return [
-        [
-            task,
-            f"{NAMES[row['ours']]} to {NAMES[row['theirs']].partition(' ')[0]}",
-            *(row[measure] for measure in MEASURES),
-            row["needed"],
-        ]
+        [task, pair(row), *(row[measure] for measure in MEASURES), row["needed"]]
         for task, found in values["tasks"].items()
         for row in found["ratios"]
     ]
@@ -161,7 +160,7 @@ def main() -> None:
     parser.add_argument("--data", default=glue, help="folder of GLUE's MRPC and SST-2 [$BERTKIT_TEST_DATA/GLUE, else the hub]")
     parser.add_argument("--tasks", default=",".join(GLUE_FOLDERS), help="comma-separated [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side; round N has seed N [%(default)s]")
-    # Batches grouped by length come in rounds of up to 50 from long to short: 50 timed steps take in as many long as short ones.
+    # Batches grouped by length come from long to short, up to 50 a time: of 50 timed steps as many are long as short.
     parser.add_argument("--steps", type=int, default=53, help="optimizer steps of a run [%(default)s]")
     parser.add_argument("--warmup", type=int, default=3, help="of these, steps that do not count [%(default)s]")
     parser.add_argument("--startups", type=int, default=7, help="runs of each --help [%(default)s]")

@@ -82,6 +82,13 @@ ENTRIES = (
     ),
 )
 
+# What each block of the README shows, between <!-- results:NAME --> and <!-- /results:NAME -->.
+TABLES = {
+    "glue": ("cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam"),
+    "helpdesk": ("helpdesk",),
+    "bench": (BENCH,),
+}
+
 
 # --- running ---------------------------------------------------------------------------------------------------------------
 
@@ -194,30 +201,29 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
 # --- tables ----------------------------------------------------------------------------------------------------------------
 
 
-BLOCK = re.compile(r"<!-- results:(?P<names>[\w ]+) -->\n(?P<table>.*?)<!-- /results:(?P=names) -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- results:(?P<name>\w+) -->\n(?P<table>.*?)<!-- /results:(?P=name) -->", re.DOTALL)
 
 
-def load_results(names: str) -> list[dict[str, Any]] | None:
-    """The results that a marker names, or None where one has no file."""
-    found = [_read(RESULTS / f"{name}.json") for name in names.split()]
-    return None if None in found else [values for values in found if values is not None]
+def load_results(table: str) -> list[dict[str, Any]]:
+    """What has been run of the entries that a table shows, in its order."""
+    found = [_read(RESULTS / f"{name}.json") for name in TABLES[table]]
+    return [values for values in found if values is not None]
 
 
 def rewrite(readme: str) -> str:
-    """The README with every table between markers <!-- results:NAME ... --> and <!-- /results:NAME ... --> made anew."""
+    """The README with the table in every block made anew."""
 
     def block(match: re.Match[str]) -> str:
-        results = load_results(match["names"])
-        if results is None:
-            print(f"README.md: results:{match['names']} stays as it is: not all of it has been run")
-            return match[0]
-        return f"<!-- results:{match['names']} -->\n{render(results)}<!-- /results:{match['names']} -->"
+        name = match["name"]
+        return f"<!-- results:{name} -->\n{render(load_results(name))}<!-- /results:{name} -->"
 
     return BLOCK.sub(block, readme)
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown of results that share a table: bench alone, or any of the others."""
+    """Markdown of results that share a table: bench alone, or any of the others; nothing for none."""
+    if not results:
+        return ""
     if any(values["name"] == BENCH for values in results):
         (values,) = results
         return _render_bench(values)
@@ -229,14 +235,14 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
             each = " ".join(_percent(values["scores"][str(seed)][key]) for seed in values["seeds"])
             last = [scores.get(key) for scores in values["last"].values()]
             ended = "-" if None in last else _percent(statistics.fmean(last))
-            rows.append([name, split, metric, f"**{_percent(mean)}**", _percent(values["std"][key]), each, ended])
+            rows.append([name, split, metric, f"**{_percent(mean)}**", _percent(values["std"][key]), ended, each])
         for who, scores in values.get("baselines", {}).items():
             for key, value in scores.items():
                 split, _, metric = key.partition("/")
                 rows.append([f"{name}, {who}", split, metric, _percent(value), "-", "-", "-"])
         if "note" in values:
             notes += [f"{name}: {values['note']}", ""]
-    header = ["task", "split", "metric", "mean, in percent", "std", "each seed", "last step, mean"]
+    header = ["task", "split", "metric", "mean, in percent", "std", "last step", "each seed"]
     return "\n".join([*_table(header, rows, numbers_from=3), "", *notes, *_commands(results), ""])
 
 

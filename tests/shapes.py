@@ -1,4 +1,4 @@
-"""Features of every shape the loop has to take, a small head for each, and a plain loop over transformers' BertModel as the oracle.
+"""Features of every shape the loop has to take, a small head for each, and a plain loop over transformers' BertModel as oracle.
 
 The oracle sees one sequence at a time, unpadded, through transformers; it adds up each term's loss over a step's features,
 divides by the number of targets of that step, and calls torch.optim.AdamW. It shares no code with bertkit but the sampler.
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from bertkit.devices import start_accelerator
 from bertkit.evaluation import Predictions, predict
 from bertkit.model import Batch, BertModel, Outputs, initialize
 from bertkit.store import Features, Ragged
-from bertkit.training import TrainState, train
+from bertkit.training import Interrupted, TrainState, train
 
 CONFIG = BertConfig(
     vocab_size=48,
@@ -41,13 +43,15 @@ CONFIG = BertConfig(
 )
 CLS = 2
 NUM_CLASSES = 3
-NUM_FEATURES = 25  # of which a batch_size of 8 leaves one for the last step of an epoch: nothing for the second of two processes
+NUM_FEATURES = (
+    25  # of which a batch_size of 8 leaves one for the last step of an epoch: nothing for the second of two processes
+)
 TRAINING = TrainConfig(
     learning_rate=2e-3, batch_size=8, logging_steps=1, precision="fp32", device="cpu", micro_batch_tokens=40, weight_decay=0.1
 )
 
 
-# --- features ------------------------------------------------------------------------------------------------------------
+# --- features ----------------------------------------------------------------------------------------------------------
 
 
 def _sequences(rng: np.random.Generator, count: int, *, segments: bool) -> tuple[Ragged, Ragged]:
@@ -75,7 +79,9 @@ def windows(count: int = NUM_FEATURES) -> Features:
     input_ids, token_type_ids = _sequences(rng, count, segments=True)
     start = rng.integers(0, input_ids.lengths)
     end = np.where(rng.random(count) < 0.2, -100, rng.integers(start, input_ids.lengths))
-    return Features(input_ids, token_type_ids, np.arange(count) // 2, labels={"start": Ragged.column(start), "end": Ragged.column(end)})
+    return Features(
+        input_ids, token_type_ids, np.arange(count) // 2, labels={"start": Ragged.column(start), "end": Ragged.column(end)}
+    )
 
 
 def choices(count: int = NUM_FEATURES) -> Features:
@@ -117,7 +123,7 @@ def masked_pairs(count: int = NUM_FEATURES) -> Features:
     )
 
 
-# --- heads: modules that map a Batch to Outputs ---------------------------------------------------------------------------
+# --- heads: modules that map a Batch to Outputs ------------------------------------------------------------------------
 
 
 class _Head(nn.Module):
@@ -153,7 +159,10 @@ class Spans(_Head):
         losses = {}
         for column, term in enumerate(("start", "end")):
             per_window = logits[:, column].split(batch.cu_seqlens.diff().tolist())
-            found = [F.cross_entropy(window, target, reduction="sum") for window, target in zip(per_window, batch.labels[term], strict=True)]
+            found = [
+                F.cross_entropy(window, target, reduction="sum")
+                for window, target in zip(per_window, batch.labels[term], strict=True)
+            ]
             losses[term] = torch.stack(found).sum()
         return Outputs(losses, {"start": logits[:, 0], "end": logits[:, 1]})
 
@@ -166,7 +175,9 @@ class Chooser(_Head):
         logits = self.classifier(self.bert.pooler(self.bert.encode(batch)))[:, 0].float()  # (B,)
         _, numbers = batch.features.unique_consecutive(return_counts=True)
         pairs = zip(logits.split(numbers.tolist()), batch.labels["labels"], strict=True)
-        return Outputs({"labels": torch.stack([F.cross_entropy(row, target) for row, target in pairs]).sum()}, {"logits": logits})
+        return Outputs(
+            {"labels": torch.stack([F.cross_entropy(row, target) for row, target in pairs]).sum()}, {"logits": logits}
+        )
 
 
 class Tagger(_Head):
@@ -197,7 +208,7 @@ class PreTrainer(_Head):
         return Outputs(losses, {"mlm": mlm, "nsp": nsp})
 
 
-# --- the oracle's side of each head: the loss sums of one feature, from its sequences' hidden states -----------------------
+# --- the oracle's side of each head: the loss sums of one feature, from its sequences' hidden states -------------------
 
 
 def _pooled(oracle: nn.Module, hidden: Tensor) -> Tensor:
@@ -222,7 +233,10 @@ def _square_loss(oracle: nn.Module, hidden: list[Tensor], features: Features, at
 def _span_loss(oracle: nn.Module, hidden: list[Tensor], features: Features, at: int) -> dict[str, list[Tensor]]:
     logits = oracle.qa_outputs(hidden[0]).T
     targets = {term: features.labels[term][at][0] for term in ("start", "end")}
-    return {term: [_log_loss(row, target)] if target >= 0 else [] for row, (term, target) in zip(logits, targets.items(), strict=True)}
+    return {
+        term: [_log_loss(row, target)] if target >= 0 else []
+        for row, (term, target) in zip(logits, targets.items(), strict=True)
+    }
 
 
 def _choice_loss(oracle: nn.Module, hidden: list[Tensor], features: Features, at: int) -> dict[str, list[Tensor]]:
@@ -315,7 +329,7 @@ def oracle_run(shape: Shape, config: TrainConfig, total_steps: int) -> tuple[lis
     return losses, {name: p.detach() for name, p in oracle.named_parameters()}
 
 
-# --- bertkit's side ---------------------------------------------------------------------------------------------------------
+# --- bertkit's side ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -407,6 +421,21 @@ def main(folder: Path, total_steps: int) -> None:
         outputs = {key: [row.tolist() for row in rows] for key, rows in found.outputs.items()}
         report = {"seen": seen, "outputs": outputs, "losses": found.losses, "processes": accelerator.num_processes}
         (folder / f"{name}-{accelerator.process_index}.json").write_text(json.dumps(report), encoding="utf-8")
+    module = SHAPES["sentence"].build()
+    calls: list[int] = []
+
+    def ask_to_stop(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    if accelerator.process_index == 1:  # one process gets the signal, in its third step
+        module.register_forward_pre_hook(ask_to_stop)
+    config = dataclasses.replace(TRAINING, micro_batch_tokens=10_000)  # a micro-batch a step
+    try:
+        training_run(SHAPES["sentence"], config, 9, folder / "stopped", module=module)
+    except Interrupted as stopped:
+        (folder / f"stopped-{accelerator.process_index}.json").write_text(json.dumps(str(stopped)), encoding="utf-8")
     accelerator.wait_for_everyone()
 
 

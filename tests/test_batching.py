@@ -15,7 +15,7 @@ from bertkit.batching import Sampler, collate, cut, evaluation_batches, split_by
 from bertkit.model import Batch
 from bertkit.store import Features, Ragged
 
-# --- which features --------------------------------------------------------------------------------------------------------
+# --- which features ----------------------------------------------------------------------------------------------------
 
 
 @given(num_features=st.integers(1, 60), batch_size=st.integers(1, 70), seed=st.integers(0, 2**32))
@@ -32,7 +32,7 @@ def test_features_are_a_pure_function_of_seed_and_step() -> None:
     steps = range(12)
     forwards = [Sampler(100, 8, 1).features_at(step).tolist() for step in steps]
     sampler = Sampler(100, 8, 1)
-    np.random.seed(5)  # noqa: NPY002 - the global stream must not matter
+    np.random.seed(5)
     assert [sampler.features_at(step).tolist() for step in reversed(steps)] == forwards[::-1]
 
 
@@ -51,7 +51,7 @@ def test_every_place_is_about_as_likely() -> None:
     assert first.max() < 260
 
 
-# --- the cut ---------------------------------------------------------------------------------------------------------------
+# --- the cut -----------------------------------------------------------------------------------------------------------
 
 LENGTHS = st.lists(st.integers(1, 600), min_size=1, max_size=80)
 
@@ -84,7 +84,7 @@ def test_cut_by_hand() -> None:
     assert [group.tolist() for group in cut(np.array([9, 9]), 2)] == [[0], [1]]
 
 
-# --- packed batches ------------------------------------------------------------------------------------------------------------
+# --- packed batches ----------------------------------------------------------------------------------------------------
 
 
 def naive(features: Features, indices: list[int]) -> dict[str, list]:
@@ -146,7 +146,7 @@ def test_an_empty_batch_weighs_nothing() -> None:
     assert len(batch.input_ids) > 0
 
 
-# --- dealt to processes --------------------------------------------------------------------------------------------------------
+# --- dealt to processes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -182,7 +182,7 @@ def test_nothing_to_evaluate_is_no_batch() -> None:
     assert list(evaluation_batches(empty, 100)) == []
 
 
-# --- logits back to their features ---------------------------------------------------------------------------------------------
+# --- logits back to their features -------------------------------------------------------------------------------------
 
 
 def batch_of(rows_per_sequence: list[int], features: list[int]) -> Batch:

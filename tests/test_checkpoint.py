@@ -118,7 +118,8 @@ checkpoint.write_checkpoint(Path(folder), write)
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "at"), [("checkpoint", "sha256_of", 2), ("checkpoint", "flush", 3), ("os", "replace", 1), ("checkpoint", "flush", 6)]
+    ("module", "name", "at"),
+    [("checkpoint", "sha256_of", 2), ("checkpoint", "flush", 3), ("os", "replace", 1), ("checkpoint", "flush", 6)],
 )
 def test_a_kill_leaves_the_old_or_the_new(module: str, name: str, at: int, tmp_path: Path) -> None:
     """SIGKILL while files are hashed, flushed, before the rename, and after it."""
@@ -142,13 +143,22 @@ def test_everything_is_flushed_before_and_after_the_rename(tmp_path: Path, monke
     monkeypatch.setattr(os, "replace", lambda a, b: (done.append(f"rename {Path(a).name} {Path(b).name}"), replace(a, b)))
     write_checkpoint(tmp_path / "checkpoint-1", write("abc"))
     at = done.index("rename .unfinished-checkpoint-1 checkpoint-1")
-    assert set(done[:at]) == {f"flush {name}" for name in ("model.bin", "state.bin", "manifest.json", "training", ".unfinished-checkpoint-1")}
+    assert set(done[:at]) == {
+        f"flush {name}" for name in ("model.bin", "state.bin", "manifest.json", "training", ".unfinished-checkpoint-1")
+    }
     assert done[at + 1 :] == [f"flush {tmp_path.name}"]
 
 
 def test_newest_is_by_number_and_only_by_whole_names(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path) is None
-    for name in ("checkpoint-9", "checkpoint-10", ".unfinished-checkpoint-11", "checkpoint-12.bak", "checkpoint-best", "xcheckpoint-13"):
+    for name in (
+        "checkpoint-9",
+        "checkpoint-10",
+        ".unfinished-checkpoint-11",
+        "checkpoint-12.bak",
+        "checkpoint-best",
+        "xcheckpoint-13",
+    ):
         (tmp_path / name).mkdir()
     assert newest_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 

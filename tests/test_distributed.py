@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from bertkit.cli import main
 
 TESTS = Path(__file__).parent
 STEPS = 50
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
 
 
@@ -33,9 +34,15 @@ def launch(launcher: Sequence[str], *arguments: str) -> subprocess.CompletedProc
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "ACCELERATE_USE_CPU": "true"}
     command = [sys.executable, *launcher, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as started:
+        try:
+            stdout, stderr = started.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)  # the launcher alone would leave its processes behind
+            raise
+    assert started.returncode == 0, stderr[-4000:]
+    return subprocess.CompletedProcess(command, 0, stdout, stderr)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +97,13 @@ def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_proces
         assert report["losses"] == pytest.approx(expected.losses, rel=1e-5)
 
 
-# --- the command -----------------------------------------------------------------------------------------------------------------
+def test_a_signal_to_one_process_stops_both_after_the_same_step(two_processes: Path) -> None:
+    reports = [json.loads((two_processes / f"stopped-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    assert reports == ["stopped after step 3; the same command goes on from there"] * 2
+    assert [path.name for path in (two_processes / "stopped").glob("*checkpoint-*")] == ["checkpoint-3"]
+
+
+# --- the command -------------------------------------------------------------------------------------------------------
 
 
 def write_rows(path: Path, count: int) -> Path:
@@ -105,21 +118,33 @@ def write_rows(path: Path, count: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate"])
 def test_finetune_by_two_processes_is_finetune_by_one(
-    launcher: Sequence[str], make_model_dir: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    make_model_dir: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     train, dev = write_rows(tmp_path / "train.csv", 33), write_rows(tmp_path / "dev.csv", 7)
     model = make_model_dir("BertModel", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     arguments = ["finetune", "text-classification", "--train", str(train), "--validation", str(dev), "--model", str(model)]
-    arguments += ["--max-steps", str(STEPS), "--batch-size", "8", "--learning-rate", "1e-3", "--max-length", "32", "--device", "cpu"]
+    arguments += [
+        "--max-steps",
+        str(STEPS),
+        "--batch-size",
+        "8",
+        "--learning-rate",
+        "1e-3",
+        "--max-length",
+        "32",
+        "--device",
+        "cpu",
+    ]
     arguments += ["--logging-steps", "1", "--precision", "fp32", "--micro-batch-tokens", "64", "--eval-steps", "25"]
     assert main([*arguments, "--output-dir", str(tmp_path / "one")]) == 0
     capfd.readouterr()
-    done = launch(launcher, "-m", "bertkit", *arguments, "--output-dir", str(tmp_path / "two"))
+    done = launch(ACCELERATE, "-m", "bertkit", *arguments, "--output-dir", str(tmp_path / "two"))
 
     runs = {name: json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("one", "two")}
-    assert {name: run["num_processes"] for name, run in runs.items()} == {"one": 1, "two": 2}, "a launcher may start one without a word"
+    assert {name: run["num_processes"] for name, run in runs.items()} == {"one": 1, "two": 2}, (
+        "a launcher may start one without a word"
+    )
     assert [run["status"] for run in runs.values()] == ["finished", "finished"]
     one, two = logged_losses(tmp_path / "one"), logged_losses(tmp_path / "two")
     assert len(one) == len(two) == STEPS

@@ -61,8 +61,10 @@ def test_without_labels_there_are_logits_and_no_loss() -> None:
     class Unlabelled(Classifier):
         def forward(self, batch):
             assert batch.labels == {}
-            return super().forward(dataclasses.replace(batch, labels={"labels": torch.zeros(len(batch.features), dtype=torch.long)}))._replace(
-                loss_sums={}
+            return (
+                super()
+                .forward(dataclasses.replace(batch, labels={"labels": torch.zeros(len(batch.features), dtype=torch.long)}))
+                ._replace(loss_sums={})
             )
 
     features = dataclasses.replace(sentences(), labels={})

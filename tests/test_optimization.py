@@ -14,7 +14,9 @@ from bertkit.config import TrainConfig
 from bertkit.model import BertForSequenceClassification, initialize
 from bertkit.optimization import MasterAdamW, decays, learning_rate_at, learning_rate_of
 
-SETTINGS = TrainConfig(learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5)
+SETTINGS = TrainConfig(
+    learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5
+)
 
 
 class Small(nn.Module):
@@ -166,7 +168,7 @@ def test_decay_groups_are_those_of_run_glue(build: type[nn.Module]) -> None:
     assert {name: of[id(p)] for name, p in module.named_parameters()} == {name: 0.3 if decays(name) else 0.0 for name in names}
 
 
-# --- the learning rate ----------------------------------------------------------------------------------------------------------
+# --- the learning rate -------------------------------------------------------------------------------------------------
 
 
 def test_learning_rate_by_hand() -> None:
@@ -186,12 +188,16 @@ def test_learning_rate_equals_that_of_transformers(warmup: int, total: int) -> N
     adamw = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.7)
     scheduler = transformers.get_linear_schedule_with_warmup(adamw, warmup, total)
     for step in range(total):
-        assert learning_rate_at(step, peak=0.7, warmup_steps=warmup, total_steps=total) == pytest.approx(scheduler.get_last_lr()[0])
+        assert learning_rate_at(step, peak=0.7, warmup_steps=warmup, total_steps=total) == pytest.approx(
+            scheduler.get_last_lr()[0]
+        )
         adamw.step()
         scheduler.step()
 
 
-@pytest.mark.parametrize(("ratio", "total", "steps"), [(0.1, 100, 10), (0.1, 101, 11), (0.0, 50, 0), (1.0, 7, 7), (0.06, 10, 1)])
+@pytest.mark.parametrize(
+    ("ratio", "total", "steps"), [(0.1, 100, 10), (0.1, 101, 11), (0.0, 50, 0), (1.0, 7, 7), (0.06, 10, 1)]
+)
 def test_settings_mean_this_learning_rate(ratio: float, total: int, steps: int) -> None:
     for schedule in ("linear", "constant"):
         config = TrainConfig(learning_rate=0.5, warmup_ratio=ratio, schedule=schedule)

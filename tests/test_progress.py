@@ -13,7 +13,14 @@ from rich.console import Console
 from bertkit import progress
 from bertkit.progress import MetricsLog
 
-HOSTILE = ("[/INST] [bold]x[/bold] [link=file:///etc/passwd]y[/link]", "\x1b[2J\x1b]0;title\x07", "a\x00b\rc\td", "\u202eabc", "[red", "[/]")
+HOSTILE = (
+    "[/INST] [bold]x[/bold] [link=file:///etc/passwd]y[/link]",
+    "\x1b[2J\x1b]0;title\x07",
+    "a\x00b\rc\td",
+    "\u202eabc",
+    "[red",
+    "[/]",
+)
 
 
 @pytest.fixture
@@ -29,7 +36,9 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def lines(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What a file would get."""
     text = io.StringIO()
-    monkeypatch.setattr(progress, "console", Console(file=text, force_terminal=False, width=200, highlight=False, soft_wrap=True))
+    monkeypatch.setattr(
+        progress, "console", Console(file=text, force_terminal=False, width=200, highlight=False, soft_wrap=True)
+    )
     return text
 
 
@@ -43,7 +52,17 @@ def strict_json(line: str) -> Any:
 def test_log_is_valid_json_with_null_for_what_is_not_finite(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     assert log.read() == []
-    log.append({"step": 1, "loss": float("nan"), "up": float("inf"), "down": float("-inf"), "none": None, "text": "a\nb\u2028c", "ok": 0.1})
+    log.append(
+        {
+            "step": 1,
+            "loss": float("nan"),
+            "up": float("inf"),
+            "down": float("-inf"),
+            "none": None,
+            "text": "a\nb\u2028c",
+            "ok": 0.1,
+        }
+    )
     log.append({"step": 2, "loss": 1e-30})
     text = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8")
     events = [strict_json(line) for line in text.splitlines()]

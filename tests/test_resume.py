@@ -107,7 +107,11 @@ def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(
     assert main(command("whole", "--precision", precision)) == 0
     arguments = command("killed", "--precision", precision)
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(STEP), str(MICRO_STEP), *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", KILLED, str(STEP), str(MICRO_STEP), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     run = tmp_path / "killed"
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "in mid-accumulation\n"), killed.stderr
@@ -116,7 +120,9 @@ def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(
     assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
 
     if precision == "fp32":  # a process of its own; a second one would only take time
-        done = subprocess.run([sys.executable, "-m", "bertkit", *arguments], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "bertkit", *arguments], capture_output=True, text=True, timeout=120, check=False
+        )
         code, shown = done.returncode, done.stderr
     else:
         capsys.readouterr()
@@ -140,7 +146,11 @@ def test_dropout_and_precision_decide_the_bytes(command: Callable[..., list[str]
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_same_command_goes_on(
-    number: int, command: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int,
+    command: Callable[..., list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(command("whole")) == 0
     run = tmp_path / "stopped"
@@ -197,7 +207,10 @@ def test_resume_never_refuses_an_unfinished_run(
     before = content_of(unfinished)
     capsys.readouterr()
     assert main(command("run", "--resume", "never")) == 2
-    assert last_lines(capsys) == [f"error: the output folder holds an unfinished run and --resume is never ({unfinished})", ANEW]
+    assert last_lines(capsys) == [
+        f"error: the output folder holds an unfinished run and --resume is never ({unfinished})",
+        ANEW,
+    ]
     assert content_of(unfinished) == before
 
 
@@ -220,7 +233,9 @@ def test_resume_of_what_is_no_folder_is_refused(
     assert last_lines(capsys)[0].startswith("error: --resume is 'yes'; expected auto, never, or the folder of a checkpoint")
 
 
-def test_a_finished_run_is_refused(command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_refused(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = command("run", "--max-steps", "2")
     assert main(arguments) == 0
     before = content_of(tmp_path / "run")
@@ -237,7 +252,10 @@ def test_a_folder_of_something_else_is_refused(
     (tmp_path / "thesis" / "chapter-1.tex").write_text("years of work", encoding="utf-8")
     before = content_of(tmp_path / "thesis")
     assert main(command("thesis")) == 2
-    assert last_lines(capsys) == [f"error: the output folder is not empty and holds no run of bertkit ({tmp_path / 'thesis'})", ANEW]
+    assert last_lines(capsys) == [
+        f"error: the output folder is not empty and holds no run of bertkit ({tmp_path / 'thesis'})",
+        ANEW,
+    ]
     assert content_of(tmp_path / "thesis") == before
     assert {path.name for path in tmp_path.iterdir()} == {"thesis", "train.csv", "dev.csv"}
 

@@ -47,7 +47,9 @@ def test_tokens_of_a_feature_are_those_of_all_its_sequences() -> None:
     choices, sentence = SHAPES["choices"].features, SHAPES["sentence"].features
     numbers = np.diff(choices.sequences)
     assert set(numbers) == {2, 3, 4, 5}, "the number of choices differs"
-    expected = [sum(len(choices.input_ids[s]) for s in range(a, b)) for a, b in zip(choices.offsets, choices.offsets[1:], strict=False)]
+    expected = [
+        sum(len(choices.input_ids[s]) for s in range(a, b)) for a, b in zip(choices.offsets, choices.offsets[1:], strict=False)
+    ]
     assert choices.num_tokens.tolist() == expected
     assert sentence.num_tokens.tolist() == sentence.input_ids.lengths.tolist()
     assert sentence.offsets.tolist() == list(range(len(sentence) + 1))
@@ -55,7 +57,9 @@ def test_tokens_of_a_feature_are_those_of_all_its_sequences() -> None:
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_saved_features_come_back_as_they_were(name: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_features_come_back_as_they_were(
+    name: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "MEMORY_MAP_ABOVE", 0 if mapped else 2**30)
     features = SHAPES[name].features
     features.save(tmp_path / "store")

@@ -50,7 +50,7 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert torch.equal(found[name], tensor), name
 
 
-# --- the plain loop --------------------------------------------------------------------------------------------------------
+# --- the plain loop ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -93,7 +93,7 @@ def test_a_step_without_targets_of_a_term_is_no_nan(tmp_path: Path) -> None:
     assert np.isfinite(found.losses).all()
 
 
-# --- dropout, precision ----------------------------------------------------------------------------------------------------
+# --- dropout, precision ------------------------------------------------------------------------------------------------
 
 
 def test_dropout_is_drawn_from_seed_and_step_alone(tmp_path: Path) -> None:
@@ -127,7 +127,9 @@ def _repeated() -> Any:
     features = sentences(1)
     four = np.zeros(4, dtype=np.int64)
     taken = {name: getattr(features, name).take(four) for name in ("input_ids", "token_type_ids", "rows")}
-    return dataclasses.replace(features, **taken, examples=np.arange(4), labels={"labels": features.labels["labels"].take(four)})
+    return dataclasses.replace(
+        features, **taken, examples=np.arange(4), labels={"labels": features.labels["labels"].take(four)}
+    )
 
 
 @pytest.mark.parametrize("name", ["sentence", "pretraining"])
@@ -156,7 +158,7 @@ def test_what_is_frozen_stays_and_is_saved_unrounded(tmp_path: Path) -> None:
     assert_same({key: found.parameters[f"bert.embeddings.{key}"] for key in before}, before)
 
 
-# --- what is saved, and which step is best -----------------------------------------------------------------------------------
+# --- what is saved, and which step is best -----------------------------------------------------------------------------
 
 
 def test_evaluates_and_saves_at_the_steps_it_should_and_keeps_the_best(tmp_path: Path) -> None:
@@ -187,7 +189,14 @@ def test_evaluates_and_saves_at_the_steps_it_should_and_keeps_the_best(tmp_path:
 
 @pytest.mark.parametrize(
     ("objectives", "best"),
-    [([0.1, 0.5, 0.5], 2), ([None, 0.1], 2), ([None, None], 1), ([0.3, None, 0.2], 1), ([-2.0, -1.0, -3.0], 2), ([0.0, -0.0], 1)],
+    [
+        ([0.1, 0.5, 0.5], 2),
+        ([None, 0.1], 2),
+        ([None, None], 1),
+        ([0.3, None, 0.2], 1),
+        ([-2.0, -1.0, -3.0], 2),
+        ([0.0, -0.0], 1),
+    ],
 )
 def test_best_is_the_earliest_of_the_highest(objectives: list[float | None], best: int) -> None:
     state = TrainState()
@@ -220,7 +229,7 @@ def test_log_has_a_mean_over_the_steps_since_the_last_line(tmp_path: Path) -> No
     assert rates[-1] == pytest.approx(TRAINING.learning_rate * 1 / 9)
 
 
-# --- losses that are not finite ------------------------------------------------------------------------------------------------
+# --- losses that are not finite ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("bad", "shown"), [(float("nan"), "nan"), (float("inf"), "inf")])
@@ -255,7 +264,7 @@ def test_an_interrupted_run_saves_no_loss_that_is_not_finite(tmp_path: Path) -> 
     assert not list(tmp_path.glob("*checkpoint-*"))
 
 
-# --- stop and go on --------------------------------------------------------------------------------------------------------------
+# --- stop and go on ----------------------------------------------------------------------------------------------------
 
 
 def interrupted_run(run_dir: Path, config: TrainConfig, total_steps: int, at: tuple[int, int], number: int) -> int:
@@ -289,7 +298,13 @@ def test_a_signal_ends_the_step_whole_and_the_run_goes_on_bit_for_bit(number: in
     assert interrupted_run(tmp_path / "cut", config, 9, at=(5, 2), number=number) == 6
     assert {each: signal.getsignal(each) for each in before} == before
     again = training_run(
-        SENTENCE, config, 9, tmp_path / "cut", module=with_dropout(), eval_every=4, resume_from=tmp_path / "cut" / "checkpoint-6"
+        SENTENCE,
+        config,
+        9,
+        tmp_path / "cut",
+        module=with_dropout(),
+        eval_every=4,
+        resume_from=tmp_path / "cut" / "checkpoint-6",
     )
     assert again.losses == whole.losses
     assert_same(again.parameters, whole.parameters)
@@ -301,13 +316,9 @@ def test_stopping_at_a_checkpoint_leaves_it_as_it_is(tmp_path: Path) -> None:
     config = dataclasses.replace(TRAINING, micro_batch_tokens=1, batch_size=4)
     assert interrupted_run(tmp_path, config, 9, at=(3, 3), number=signal.SIGINT) == 4
     stamp = (tmp_path / "checkpoint-4").stat()
+    places = {"run_dir": tmp_path, "resume_from": tmp_path / "checkpoint-4", "save_model": write_nothing}
     with pytest.raises(Interrupted):
-        module = with_dropout()
-        batches = _stopping_batches()
-        checkpoint = tmp_path / "checkpoint-4"
-        train(
-            module, batches, config, start_accelerator("cpu"), total_steps=9, run_dir=tmp_path, save_model=write_nothing, resume_from=checkpoint
-        )
+        train(with_dropout(), _stopping_batches(), config, start_accelerator("cpu"), total_steps=9, **places)
     assert (tmp_path / "checkpoint-4").stat().st_ino == stamp.st_ino
     assert [path.name for path in tmp_path.glob("*checkpoint-*")] == ["checkpoint-4"]
 

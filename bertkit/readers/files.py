@@ -28,7 +28,7 @@ def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[
     """The rows of a CSV, TSV, JSON or plain text file, or of the standard input for "-"; gzip or not.
 
     separator and columns are for tables; see `read_delimited`. A name without a known extension leaves it to the first
-    line: "{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
+    line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
     """
     text, source = read_text(path), source_name(path)
     kind = _FORMATS.get(extension(source)) or _look(text, table=bool(separator or columns))
@@ -62,6 +62,6 @@ def _look(text: str, *, table: bool) -> str:
     first = text.lstrip("\r\n").partition("\n")[0]
     if table:
         return "delimited"
-    if re.match(r'\s*\{\s*"', first):
+    if re.match(r'\s*\[?\s*\{\s*"', first):
         return "jsonl"
     return "delimited" if "\t" in first else "lines"

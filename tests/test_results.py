@@ -1,0 +1,306 @@
+"""results/*.json and the README: every figure in the README is one that `make results` wrote; and scripts/results.py itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import baselines
+import bench
+
+import results
+from bertkit.recipe import load_recipe
+
+ROOT = Path(__file__).resolve().parent.parent
+ENTRIES = {entry.name: entry for entry in results.ENTRIES}
+FILES = sorted((ROOT / "results").glob("*.json"))
+RUNS = [path for path in FILES if path.stem != results.BENCH]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# Figures as people write them: 83.1 %, 97%, 3.5x, 3 times, 0.91. Code is no claim: it may say --validation 10%.
+FIGURE = re.compile(r"\d\s?%|\b\d+(\.\d+)?\s?(x|times)\b|\d\s?\N{MULTIPLICATION SIGN}|\b0\.\d{2,}\b(?!\.)")
+SETTINGS = ("10% of the training rows are held out",)  # what a program does, and no claim of what it reaches
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def figures_outside(readme: str) -> list[str]:
+    """Lines with a percentage, ratio or score that stand neither in a block of results nor in code."""
+    prose = CODE.sub("", results.BLOCK.sub("", readme))
+    for setting in SETTINGS:
+        prose = prose.replace(setting, "")
+    return [line for line in prose.splitlines() if FIGURE.search(line)]
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# --- the README ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_table_of_the_readme_is_rendered_from_its_files() -> None:
+    blocks = list(results.BLOCK.finditer(README))
+    assert len(blocks) >= 1
+    assert README.count("<!-- results:") == README.count("<!-- /results:") == len(blocks), "an unpaired marker"
+    for block in blocks:
+        assert block["name"] in results.TABLES
+        values = results.load_results(block["name"])
+        assert block["table"] == results.render(values), f"results:{block['name']}: python scripts/results.py --tables"
+    assert any(block["table"].count("\n| ") >= 3 for block in blocks), "no table has a row"
+
+
+def test_every_result_stands_in_the_readme_once() -> None:
+    shown = [name for block in results.BLOCK.finditer(README) for name in results.TABLES[block["name"]]]
+    assert len(shown) == len(set(shown))
+    assert {path.stem for path in FILES} <= set(shown) == {*ENTRIES, results.BENCH}
+
+
+def test_the_readme_states_no_other_figures() -> None:
+    assert figures_outside(README) == []
+
+
+@pytest.mark.parametrize("figure", ["97%", "97 %", "3x", "3.5 x", "9 times", "2\N{MULTIPLICATION SIGN}", "0.912", "F1 0.91"])
+def test_a_stray_figure_is_found(figure: str) -> None:
+    assert figures_outside(f"We reach {figure}\n") == [f"We reach {figure}"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "`--validation 10%`",
+        "```\n3x\n```",
+        "<!-- results:a -->\n97%\n<!-- /results:a -->",
+        "Python 3.11, version 2.13.0, 3 tasks, SQuAD 2.0",
+    ],
+)
+def test_what_is_no_figure_passes(line: str) -> None:
+    assert figures_outside(line) == []
+
+
+# --- the files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_result_says_where_it_comes_from(path: Path) -> None:
+    values = read(path)
+    assert values["name"] == path.stem
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", values["commit"])
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", values["date"])
+    assert values["seeds"]
+    assert all(isinstance(seed, int) for seed in values["seeds"])
+    assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
+    assert values["model"]["name"] == "minilm"
+    assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
+    assert all(line.startswith(("bertkit ", "python scripts/")) for line in values["command"])
+    assert not re.search(r'[ "]/', path.read_text(encoding="utf-8")), "a path of a machine"
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_a_result_was_made_by_the_commands_of_today(path: Path) -> None:
+    entry, values = ENTRIES[path.stem], read(path)
+    assert values["command"] == results.commands(entry), f"python scripts/results.py {entry.name}"
+    assert values["seeds"] == list(entry.seeds)
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_means_are_those_of_the_seeds(path: Path) -> None:
+    values = read(path)
+    assert list(values["scores"]) == [str(seed) for seed in values["seeds"]] == list(values["seconds"])
+    for name, mean in values["mean"].items():
+        each = [scores[name] for scores in values["scores"].values()]
+        assert mean == pytest.approx(sum(each) / len(each), abs=1e-12)
+        assert values["median"][name] == pytest.approx(sorted(each)[len(each) // 2], abs=1e-12)
+        if len(each) > 1:
+            assert values["std"][name] == pytest.approx(statistics.stdev(each), abs=1e-12)
+
+
+def test_bag_of_words_stays_ten_points_below_on_the_help_desk() -> None:
+    values = read(ROOT / "results" / "helpdesk.json")
+    assert len(values["seeds"]) == 3
+    for split in ("validation", "test"):
+        today = baselines.baseline_scores(load_recipe("helpdesk"), split)
+        for who, scores in today.items():
+            assert {key: values["baselines"][who][key] for key in scores} == pytest.approx(scores), "the data has changed since"
+        name = f"{split}/accuracy"
+        majority, words = (values["baselines"][who][name] for who in (baselines.MAJORITY, baselines.BAG_OF_WORDS))
+        assert majority < words <= values["mean"][name] - 0.10
+
+
+def test_the_measured_speed_is_what_was_asked_for() -> None:
+    path = ROOT / "results" / "bench.json"
+    if path not in FILES:
+        return  # the table is empty then
+    values = read(path)
+    for task, found in values["tasks"].items():
+        assert found["ratios"] == bench.compare(task, found["sides"])
+        assert all(len(each) >= 3 for side in found["sides"].values() for each in side.values())
+        for row in found["ratios"]:
+            assert row["examples_per_s"] >= (row["needed"] or 0), (task, row)
+    medians = {who: statistics.median(each) for who, each in values["startup"]["seconds"].items()}
+    assert values["startup"]["ratio"] == round(medians["bertkit"] / medians["transformers"], 3) <= 0.2
+    assert set(values["tasks"]) == {"mrpc", "sst2"}
+
+
+# --- how results are made ------------------------------------------------------------------------------------------------
+
+
+def test_summary_by_hand() -> None:
+    found = results.summarize([{"a": 0.5, "b": None}, {"a": 0.6, "b": 1.0}, {"a": 1.0, "b": 1.0}])
+    assert found["mean"] == {"a": pytest.approx(0.7), "b": None}
+    assert found["median"] == {"a": 0.6, "b": None}
+    assert found["std"] == {"a": pytest.approx(0.07**0.5), "b": None}
+    assert results.summarize([{"a": 0.25}]) == {"mean": {"a": 0.25}, "median": {"a": 0.25}, "std": {"a": None}}
+
+
+MADE_UP: dict[str, Any] = {
+    "name": "toy",
+    "command": ["bertkit finetune toy --seed $SEED", "bertkit eval toy"],
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+    "date": "2026-01-02",
+    "machine": "abacus, 1 cores",
+    "versions": {"bertkit": "0.1.0", "torch": "2.10", "transformers": "5.0"},
+    "model": {"name": "minilm"},
+    "seeds": [7, 8],
+    "seconds": {"7": 10.0, "8": 20.0},
+    "scores": {"7": {"validation/accuracy": 0.5}, "8": {"validation/accuracy": 0.75}},
+    "last": {"7": {"validation/accuracy": 0.5}, "8": {"validation/accuracy": 0.25}},
+    "mean": {"validation/accuracy": 0.625},
+    "std": {"validation/accuracy": 0.1768},
+    "baselines": {"majority class": {"validation/accuracy": 0.1}},
+    "note": "Made up.",
+}
+
+
+def test_table_by_hand() -> None:
+    assert results.render([MADE_UP]) == (
+        "| task | split | metric | mean, in percent | std | last step | each seed |\n"
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |\n"
+        "| toy | validation | accuracy | **62.5** | 17.7 | 37.5 | 50.0 75.0 |\n"
+        "| toy, majority class | validation | accuracy | 10.0 | - | - | - |\n"
+        "\n"
+        "toy: Made up.\n"
+        "\n"
+        "```sh\n"
+        "# toy: minilm, seed 7, 8, 15 s each; bertkit 0.1.0, torch 2.10, transformers 5.0; abacus, 1 cores; "
+        "commit 0123456789ab, 2026-01-02\n"
+        "bertkit finetune toy --seed $SEED\n"
+        "bertkit eval toy\n"
+        "```\n"
+    )
+
+
+def test_blocks_show_what_has_been_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "TABLES", {"two": ("second", "absent", "first"), "none": ("absent",)})
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({**MADE_UP, "name": name}), encoding="utf-8")
+    readme = (
+        "before\n<!-- results:two -->\nold\n<!-- /results:two -->\nbetween\n"
+        "<!-- results:none -->\n<!-- /results:none -->\nafter\n"
+    )
+    rewritten = results.rewrite(readme)
+    table = results.render([{**MADE_UP, "name": "second"}, {**MADE_UP, "name": "first"}])
+    assert rewritten == readme.replace("old\n", table)
+    assert table.index("| second") < table.index("| first")
+    assert results.rewrite(rewritten) == rewritten
+
+
+def test_commands_name_no_machine_and_every_entry_differs() -> None:
+    lines = [line for entry in results.ENTRIES for line in results.commands(entry)]
+    assert len(lines) == len(set(lines))
+    assert all("$SEED" in line and " /" not in line and "  " not in line for line in lines)
+    assert set(ENTRIES) == {"helpdesk", "cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam"}
+
+
+def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BERTKIT_TEST_DATA", raising=False)
+    with pytest.raises(SystemExit, match=r"\$BERTKIT_TEST_DATA/GLUE/CoLA is not set"):
+        results.execute(results.commands(ENTRIES["cola"])[0], 1)
+
+
+class Runs:
+    """Stands in for the commands: a finetune leaves a finished run.json, an eval prints scores that tell its seed and count."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.lines, self.stop_at = root, [], 10**6
+
+    def __call__(self, line: str, seed: int, *more: str) -> str:
+        if len(self.lines) >= self.stop_at:
+            raise KeyboardInterrupt
+        self.lines.append(f"{line.split()[1]} {seed}")
+        if line.startswith("bertkit eval"):
+            return json.dumps({"test/accuracy": seed / 10, "test/loss": 1.0})
+        run = self.root / results.RUNS / "toy" / f"seed-{seed}"
+        run.mkdir(parents=True)
+        found = {"step": 4, "scores": {"validation/accuracy": seed / 100, "validation/loss": 1.0}}
+        values = {
+            "status": "finished",
+            "best": found,
+            "last": found,
+            "seconds": 1.5,
+            "model": {"name": "minilm", "sha256": "0"},
+        }
+        values |= {"training": {"seed": seed, "num_epochs": 1}, "data": {"train": {"rows": 3}}}
+        (run / "run.json").write_text(json.dumps(values), encoding="utf-8")
+        return ""
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
+    made = Runs(tmp_path)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "execute", made)
+    monkeypatch.setattr(results, "provenance", lambda: {"commit": "c" * 40})
+    return made
+
+
+TOY = results.Entry("toy", "toy", (1, 2), {"": "--split test"})
+
+
+def test_an_entry_is_measured_and_its_folders_go_away(runs: Runs) -> None:
+    values = results.measure(TOY, force=False)
+    assert runs.lines == ["finetune 1", "eval 1", "finetune 2", "eval 2"]
+    assert values["scores"] == {"1": {"test/accuracy": 0.1}, "2": {"test/accuracy": 0.2}}
+    assert values["last"] == {"1": {"validation/accuracy": 0.01}, "2": {"validation/accuracy": 0.02}}
+    assert values["mean"] == {"test/accuracy": pytest.approx(0.15)}
+    assert values["training"] == {"num_epochs": 1}
+    assert values["rows"] == {"train": 3}
+    assert not list((runs.root / results.RUNS / "toy").glob("seed-*/"))
+
+
+def test_without_evaluations_the_scores_are_the_training_s_own(runs: Runs) -> None:
+    values = results.measure(results.Entry("toy", "toy", (1,)), force=False)
+    assert values["scores"] == {"1": {"validation/accuracy": 0.01}}
+
+
+def test_renamed_evaluations_keep_apart(runs: Runs) -> None:
+    values = results.measure(results.Entry("toy", "toy", (3,), {"near": "--split a", "far": "--split b"}), force=False)
+    assert values["scores"] == {"3": {"near/accuracy": 0.3, "far/accuracy": 0.3}}
+
+
+def test_a_stopped_entry_goes_on_where_it_was(runs: Runs) -> None:
+    runs.stop_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        results.measure(TOY, force=False)
+    runs.stop_at = 10**6
+    results.measure(TOY, force=False)
+    assert runs.lines == ["finetune 1", "eval 1", "finetune 2", "eval 2"]
+
+
+def test_other_settings_another_commit_or_force_begin_anew(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = results.Entry("toy", "toy", (1,))
+    for count, entry in enumerate([one, one, results.Entry("toy", "toy --num-epochs 9", (1,))]):
+        results.measure(entry, force=False)
+        assert runs.lines == ["finetune 1"] * max(1, count)
+    monkeypatch.setattr(results, "provenance", lambda: {"commit": "d" * 40})
+    results.measure(results.Entry("toy", "toy --num-epochs 9", (1,)), force=False)
+    results.measure(results.Entry("toy", "toy --num-epochs 9", (1,)), force=True)
+    assert runs.lines == ["finetune 1"] * 4

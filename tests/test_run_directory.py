@@ -1,0 +1,240 @@
+"""What a run leaves: its files and their modes, run.json, and a model that transformers opens with equal logits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertkit.config import TrainConfig
+from bertkit.errors import MachineError, ModelError, UsageError
+from bertkit.recipe import load_recipe, override
+from bertkit.run_directory import claim, describe_run, read_recipe, read_run_file, write_run_file
+
+ROWS = [
+    ("good movie", "praise"),
+    ("bad movie", "blame"),
+    ("the river", "other"),
+    ("a great new book", "praise"),
+    ("no", "blame"),
+]
+MODEL_FILES = {
+    "config.json",
+    "model.safetensors",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+}
+
+
+@pytest.fixture(params=["one text", "pair", "regression"])
+def run(request: pytest.FixtureRequest, run_bertkit, make_model_dir: Callable[..., Path], tmp_path: Path) -> str:
+    """A run in ./run of two steps that change the weights much; returns what it was trained for."""
+    kind = request.param
+    rows = [{"text": text, "label": i / 2 if kind == "regression" else label} for i, (text, label) in enumerate(ROWS)]
+    if kind == "pair":
+        rows = [{**row, "text_pair": row["text"][::-1]} for row in rows]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    model = make_model_dir("BertModel", seed=2, initializer_range=0.3)
+    data = ("--train", "rows.jsonl", "--validation", "rows.jsonl", *(["--regression"] if kind == "regression" else []))
+    settings = ("--max-steps", 2, "--learning-rate", 0.01, "--warmup-ratio", 0, "--max-length", 24, "--precision", "fp32")
+    before = os.umask(0o027)
+    try:
+        ran = run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", "run", *settings)
+    finally:
+        os.umask(before)
+    assert ran.code == 0, ran.err
+    return kind
+
+
+def test_what_is_saved_opens_in_transformers(run: str, run_bertkit, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+    from bertkit.devices import start_accelerator
+    from bertkit.inference import build, open_target
+
+    folder = tmp_path / "run"
+    theirs, loading = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values()), loading
+    assert type(theirs).__name__ == "BertForSequenceClassification"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    config = theirs.config
+    if run == "regression":
+        assert (config.problem_type, config.num_labels) == ("regression", 1)
+    else:
+        assert (config.problem_type, config.id2label) == ("single_label_classification", {0: "blame", 1: "other", 2: "praise"})
+        assert config.label2id == {"blame": 0, "other": 1, "praise": 2}
+
+    texts = [text for text, _ in ROWS]
+    pairs = [text[::-1] for text in texts] if run == "pair" else None
+    tokens = tokenizer(texts, pairs, return_tensors="pt", padding=True)
+    ours = build(open_target(str(folder), None, {}), start_accelerator("cpu")).eval()
+    with torch.no_grad():
+        expected = theirs.eval()(**tokens).logits
+        found = ours(**tokens).logits["logits"]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert expected.std(0).max() > 1e-3, "logits that do not depend on the text would hide a mistake"
+
+    # And predict, which tokenizes itself, says the same as the pipeline.
+    rows = [json.loads(line) for line in run_bertkit("predict", "run", "rows.jsonl").out.splitlines()]
+    classify = pipeline("text-classification", model=str(folder), device="cpu")
+    inputs: list[Any] = [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else texts
+    for row, said in zip(rows, classify(inputs), strict=True):
+        if run == "regression":
+            assert row["prediction"] == pytest.approx(said["score"], abs=1e-5)
+        else:
+            assert (row["label"], row["probability"]) == (said["label"], pytest.approx(said["score"], abs=1e-5))
+
+
+def test_files_and_modes(run: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "README.md", "run.json", "metrics.jsonl", "checkpoint-2"}
+    assert {path.name for path in (folder / "checkpoint-2").iterdir()} == {*MODEL_FILES, "training", "manifest.json"}
+    for path in folder.rglob("*"):
+        expected = 0o750 if path.is_dir() else 0o640
+        assert stat.S_IMODE(path.stat().st_mode) == expected, f"{path.name}: umask 027"
+    start = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()[:5]
+    assert start == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def test_run_json_says_all_that_the_run_was(run: str, tmp_path: Path, make_model_dir) -> None:
+    values = read_run_file(tmp_path / "run")
+    assert values is not None
+    model = make_model_dir("BertModel", seed=2, initializer_range=0.3)
+    assert values["status"] == "finished"
+    expected = TrainConfig(max_steps=2, learning_rate=0.01, warmup_ratio=0, max_length=24, precision="fp32")
+    recipe = read_recipe(values, tmp_path / "run")
+    assert recipe.training == expected
+    assert values["model"]["name"] == str(model)
+    assert values["model"]["sha256"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    assert values["data"]["train"]["source"] == str(tmp_path / "rows.jsonl")
+    assert [values["data"][split]["rows"] for split in ("train", "validation")] == [5, 5]
+    assert values["num_processes"] == 1
+    for package in ("torch", "transformers", "accelerate"):
+        assert values["versions"][package] == __import__(package).__version__
+    log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    scores = {event["step"]: event for event in log if "validation/loss" in event}
+    for which in ("best", "last"):
+        event = scores[values[which]["step"]]
+        assert values[which]["scores"] == {name: event[name] for name in event if name != "step"}
+    first = next(iter(values["best"]["scores"]))
+    assert values["best"]["scores"][first] == max(event[first] for event in scores.values())
+
+
+def test_the_card_has_the_scores_and_valid_front_matter(run: str, tmp_path: Path) -> None:
+    import yaml
+
+    text = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    values = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    card = yaml.safe_load(front)
+    assert (card["library_name"], card["pipeline_tag"]) == ("transformers", "text-classification")
+    for name, value in values["best"]["scores"].items():
+        assert f"| {name} | {value:.4f} |" in body
+    code = body.partition("```python\n")[2].partition("```")[0]
+    exec(compile(code.replace("path/to/this/folder", str(tmp_path / "run")), "README.md", "exec"), {})
+
+
+# --- who may write into a folder -------------------------------------------------------------------------------------------
+
+
+def a_run(folder: Path, **changes: Any) -> dict[str, Any]:
+    recipe = override(load_recipe("sst2"), {"data": "glue/SST-2"})
+    model = {"name": "bert", "sha256": "0" * 64, "fresh_head": True}
+    data = {"train": {"source": "train.tsv", "rows": 5, "sha256": "1" * 64}}
+    values = describe_run(recipe, name="sst2", model=model, data=data, num_processes=1, total_steps=5) | changes
+    folder.mkdir(parents=True, exist_ok=True)
+    write_run_file(folder, values)
+    return values
+
+
+def test_run_json_is_plain_json_and_comes_back(tmp_path: Path) -> None:
+    values = a_run(tmp_path)
+    assert read_run_file(tmp_path) == values
+    assert read_recipe(values, tmp_path) == override(load_recipe("sst2"), {"data": "glue/SST-2"})
+    # A setting of a later version is passed over.
+    values["training"]["of_tomorrow"] = 1
+    assert read_recipe(values, tmp_path).training == load_recipe("sst2").training
+
+
+def test_no_run_and_a_damaged_one(tmp_path: Path) -> None:
+    assert read_run_file(tmp_path) is None
+    (tmp_path / "run.json").write_text('{"status": "fin', encoding="utf-8")
+    with pytest.raises(ModelError) as error:
+        read_run_file(tmp_path)
+    assert str(error.value).startswith("run.json is damaged: ")
+    assert str(error.value).endswith(f"({tmp_path}/run.json)")
+
+
+def test_a_claim_changes_nothing(tmp_path: Path) -> None:
+    for folder in (tmp_path / "new" / "deep", tmp_path):
+        found = claim(folder)
+        assert (found.folder, found.resume_from, found.unfinished, found.move_to) == (folder, None, None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unfinished_run_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    values = a_run(tmp_path)
+    for step in (9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    found = claim(tmp_path)
+    assert found.resume_from == tmp_path / "checkpoint-10"
+    found.check_same(values)
+    assert claim(tmp_path, resume=str(tmp_path / "checkpoint-9")).resume_from == tmp_path / "checkpoint-9"
+
+
+def test_other_settings_are_named(tmp_path: Path) -> None:
+    values = a_run(tmp_path)
+    other = json.loads(json.dumps(values))
+    other["training"]["learning_rate"] = 1.0
+    other["data"]["train"]["rows"] = 6
+    other["versions"]["torch"] = "another"  # is allowed
+    with pytest.raises(UsageError) as error:
+        claim(tmp_path).check_same(other)
+    listed = "learning_rate 2e-05 there, 1.0 here; train.rows 5 there, 6 here"
+    assert str(error.value) == f"the folder holds an unfinished run with other settings: {listed} ({tmp_path})"
+
+
+@pytest.mark.parametrize("status", ["finished", "running"])
+def test_what_may_not_be_gone_on_with(tmp_path: Path, status: str) -> None:
+    a_run(tmp_path, status=status)
+    with pytest.raises(UsageError) as error:
+        claim(tmp_path, resume="never")
+    said = {"finished": "a finished run", "running": "an unfinished run and --resume is never"}[status]
+    assert str(error.value) == f"the output folder holds {said} ({tmp_path})"
+
+
+def test_overwriting_moves_aside_under_a_name_that_is_free(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    a_run(folder, status="finished")
+    (tmp_path / "run.old-1").mkdir()
+    found = claim(folder, overwrite=True)
+    assert found.move_to == tmp_path / "run.old-2"
+    assert (folder / "run.json").exists()
+    found.enter()
+    assert list(folder.iterdir()) == []
+    assert (tmp_path / "run.old-2" / "run.json").exists()
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        claim(tmp_path / "run", resume="checkpoint-7")
+    assert str(error.value) == "--resume is 'checkpoint-7'; expected auto, never, or the folder of a checkpoint"
+
+
+def test_a_folder_that_cannot_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")  # what Path.exists raises below a folder of someone else
+
+    monkeypatch.setattr(Path, "exists", closed)
+    with pytest.raises(MachineError) as error:
+        claim(tmp_path / "run")
+    assert str(error.value) == f"the output folder cannot be reached: Permission denied ({tmp_path}/run)"

@@ -1,0 +1,258 @@
+"""The family on real data, from file to scores: rows as published, metrics as scikit-learn and scipy have them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertkit.config import BertConfig
+from bertkit.errors import UsageError
+from bertkit.recipe import load_recipe, override
+from bertkit.tasks import TextClassification
+
+FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
+
+# Rows and classes by split, as published; None: a split without labels.
+ROWS: dict[str, dict[str, tuple[int, dict[str, int] | None]]] = {
+    "cola": {"train": (8551, {"1": 6023, "0": 2528}), "validation": (1043, {"1": 721, "0": 322}), "test": (1063, None)},
+    "sst2": {"train": (67349, {"1": 37569, "0": 29780}), "validation": (872, {"1": 444, "0": 428}), "test": (1821, None)},
+    "mrpc": {"train": (3668, {"1": 2474, "0": 1194}), "validation": (408, {"1": 279, "0": 129}), "test": (1725, None)},
+    "stsb": {"train": (5749, None), "validation": (1500, None), "test": (1379, None)},
+    "rte": {
+        "train": (2490, {"entailment": 1249, "not_entailment": 1241}),
+        "validation": (277, {"entailment": 146, "not_entailment": 131}),
+        "test": (3000, None),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def model(make_model_dir: Callable[..., Path]) -> Path:
+    """An encoder whose output differs from text to text, so that a fresh head says more than one thing."""
+    return make_model_dir("BertModel", seed=21, initializer_range=0.5)
+
+
+def rows_of(path: Path, columns: tuple[str, ...] | None = None) -> list[dict[str, str]]:
+    """A tab-separated file, read without any of ours."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    lines = [line.split("\t") for line in text.replace("\r\n", "\n").rstrip("\n").split("\n")]
+    if columns is None:
+        columns, lines = tuple(lines[0]), lines[1:]
+    return [dict(zip(columns, line, strict=True)) for line in lines]
+
+
+def finetune(run_bertkit, recipe: str, model: Path, *data: Any) -> dict[str, Any]:
+    settings = ("--max-steps", 2, "--batch-size", 16, "--max-length", 32, "--precision", "fp32", "--device", "cpu")
+    ran = run_bertkit("finetune", recipe, *data, "-m", model, "-o", "run", *settings)
+    assert ran.code == 0, ran.err
+    return json.loads(Path("run/run.json").read_text(encoding="utf-8"))
+
+
+def predictions(run_bertkit, *arguments: Any, key: str = "label") -> list[Any]:
+    ran = run_bertkit("predict", *arguments)
+    assert ran.code == 0, ran.err
+    return [json.loads(line)[key] for line in ran.out.splitlines()]
+
+
+# --- GLUE ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_those_of_the_source(data_dir: Path, name: str) -> None:
+    recipe = override(load_recipe(name), {"data": str(data_dir / "GLUE" / FOLDERS[name])})
+    for split, (rows, labels) in ROWS[name].items():
+        examples = recipe.load(split, to_predict=split == "test")
+        assert len(examples) == rows, split
+        if labels is not None:
+            assert Counter(map(str, examples.columns["label"])) == labels, split
+        assert all(isinstance(text, str) for text in examples.columns["text"])
+        assert ("text_pair" in examples.columns) == (name in ("mrpc", "stsb", "rte"))
+    if name == "stsb":
+        for split, mean in (("train", 2.701), ("validation", 2.364)):
+            assert np.mean([float(score) for score in recipe.load(split).columns["label"]]) == pytest.approx(mean, abs=5e-4)
+
+
+def gold_and_options(name: str, path: Path) -> tuple[list[str], tuple[str, ...]]:
+    """The labels in a dev file as they stand there, and what predict must be told to read that file."""
+    if name == "cola":
+        columns = ("source", "label", "mark", "sentence")
+        return [row["label"] for row in rows_of(path, columns)], ("--columns", ",".join(columns))
+    column = {"mrpc": "Quality", "stsb": "score"}.get(name, "label")
+    options = ("--text", "#1 String", "--text-pair", "#2 String") if name == "mrpc" else ()
+    return [row[column] for row in rows_of(path)], options
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, name: str) -> None:
+    from scipy import stats
+    from sklearn import metrics
+
+    folder = data_dir / "GLUE" / FOLDERS[name]
+    dev = folder / ("dev.tsv.gz" if name == "stsb" else "dev.tsv")
+    run = finetune(run_bertkit, name, model, "--data", folder)
+    found = run["best"]["scores"]
+    assert run["total_steps"] == run["last"]["step"] == 2
+    assert {split: data["rows"] for split, data in run["data"].items()} == {
+        split: ROWS[name][split][0] for split in ("train", "validation")
+    }
+
+    gold, options = gold_and_options(name, dev)
+    if name == "stsb":
+        said = predictions(run_bertkit, "run", dev, key="prediction")
+        numbers = [float(score) for score in gold]
+        assert np.std(said) > 0
+        expected = {
+            "pearson": stats.pearsonr(said, numbers).statistic,
+            "spearmanr": stats.spearmanr(said, numbers).statistic,
+            "loss": metrics.mean_squared_error(numbers, said),
+        }
+    else:
+        names = {
+            "cola": {"0": "unacceptable", "1": "acceptable"},
+            "sst2": {"0": "negative", "1": "positive"},
+            "mrpc": {"0": "not_equivalent", "1": "equivalent"},
+            "rte": {"entailment": "entailment", "not_entailment": "not_entailment"},
+        }[name]
+        labels = [names[label] for label in gold]
+        said = predictions(run_bertkit, "run", dev, *options)
+        assert len(set(said)) == 2, "constant predictions would hide mistakes"
+        if name == "cola":
+            expected = {"matthews_correlation": metrics.matthews_corrcoef(labels, said)}
+        else:
+            expected = {"accuracy": metrics.accuracy_score(labels, said)}
+        if name == "mrpc":
+            expected["f1"] = metrics.f1_score(labels, said, pos_label="equivalent")
+    assert len(said) == ROWS[name]["validation"][0]
+    for metric, value in expected.items():
+        assert found[f"validation/{metric}"] == pytest.approx(value, abs=1e-6), metric
+    assert json.loads(run_bertkit("eval", "run", "--json").out) == pytest.approx(found, abs=1e-5)
+
+
+def test_lingnli_to_mnli(run_bertkit, data_dir: Path, model: Path) -> None:
+    """Trained on one set, evaluated on another in another format and order of columns."""
+    files = [str(data_dir / "LingNLI" / f"{name}.jsonl.gz") for name in ("train", "val")]
+    run = finetune(run_bertkit, "mnli", model, "--train", files[0], "--validation", files[1])
+    assert {split: data["rows"] for split, data in run["data"].items()} == {"train": 14996, "validation": 2425}
+    assert list(run["best"]["scores"]) == ["validation/accuracy", "validation/loss"]
+    for split in ("matched", "mismatched"):
+        columns, path = ("label", "premise", "hypothesis"), data_dir / "MNLI-1k" / f"mnli_{split}.tsv"
+        options = ("--columns", ",".join(columns))
+        ran = run_bertkit("eval", "run", "--validation", path, *options, "--json")
+        assert ran.code == 0, ran.err
+        gold = [row["label"] for row in rows_of(path, columns)]
+        said = predictions(run_bertkit, "run", path, *options)
+        assert len(said) == 1000
+        assert len(set(said)) > 1
+        assert json.loads(ran.out)["validation/accuracy"] == np.mean(np.array(said) == gold)
+
+
+def test_a_spam_file_without_header_dev_set_or_names(run_bertkit, data_dir: Path, model: Path, tmp_path: Path) -> None:
+    path = data_dir / "SMSSpam" / "SMSSpamCollection.gz"
+    run = finetune(run_bertkit, "text-classification", model, "--train", path, "--columns", "label,text", "--validation", "10%")
+    assert run["recipe"]["labels"] == ["ham", "spam"]
+    rows = [run["data"][split]["rows"] for split in ("train", "validation")]
+    assert sum(rows) == 5574
+    assert 0.095 < rows[1] / 5574 < 0.105
+    recipe = override(TextClassification(), {"train": str(path), "columns": "label,text", "validation": "10%"})
+    train, held_out = (recipe.load(split) for split in ("train", "validation"))
+    assert not {text.casefold() for text in train.columns["text"]} & {text.casefold() for text in held_out.columns["text"]}
+    assert Counter(held_out.columns["label"])["spam"] / len(held_out) == pytest.approx(747 / 5574, abs=0.005)
+    # Predictions for the whole file as it stands.
+    said = predictions(run_bertkit, "run", path, "--columns", "label,text")
+    assert len(said) == 5574
+    assert set(said) <= {"ham", "spam"}
+    ran = run_bertkit("predict", "run", path, "--columns", "label,text", "--output", "out.csv")
+    assert ran.code == 0, ran.err
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["label"] for row in written] == said
+    assert [row["text"] for row in written] == [row["text"] for row in rows_of(path, ("label", "text"))]
+
+
+# --- the family's own parts ------------------------------------------------------------------------------------------------
+
+
+def load(tmp_path: Path, content: str, name: str = "rows.csv", **options: Any):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    return replace(TextClassification(), train=str(tmp_path / name), **options).load("train")
+
+
+def test_standard_columns_whatever_they_are_called(tmp_path: Path) -> None:
+    found = load(tmp_path, "id,question,kind\n7,Where?,a\n8,Who?,b\n", text="question", label="kind")
+    assert found.columns == {"text": ["Where?", "Who?"], "label": ["a", "b"]}
+    found = load(tmp_path, "id,Sentence 1,sentence_2,gold_label\n7,x,y,a\n")
+    assert found.columns == {"text": ["x"], "text_pair": ["y"], "label": ["a"]}
+    # Who names one text means one.
+    found = load(tmp_path, "sentence1,sentence2,label\nx,y,a\n", text="sentence2")
+    assert found.columns == {"text": ["y"], "label": ["a"]}
+
+
+def test_numbers_are_texts_too(tmp_path: Path) -> None:
+    found = load(tmp_path, '{"text": 7, "label": "a"}\n{"text": 1.5, "label": "b"}\n', "rows.jsonl")
+    assert found.columns["text"] == ["7", "1.5"]
+
+
+def test_columns_guessed_are_said(run_bertkit, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "rows.csv").write_text("review,stars\ngood,1\nbad,2\n", encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 1, "--max-length", 16)
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", "run")
+    assert "train: columns by their names: text = review, label = stars" in ran.err.splitlines()
+    ran = run_bertkit(
+        "finetune", "text-classification", *data, "-m", model, "-o", "run2", "--text", "review", "--label", "stars"
+    )
+    assert ran.code == 0
+    assert "by their names" not in ran.err
+
+
+def test_regression_from_ones_own_file(run_bertkit, tmp_path: Path, model: Path) -> None:
+    rows = "".join(f"{'good ' * (i + 1)}movie,{i / 2}\n" for i in range(8))
+    (tmp_path / "rows.csv").write_text("text,score\n" + rows, encoding="utf-8")
+    run = finetune(run_bertkit, "text-classification", model, "--train", "rows.csv", "--validation", "rows.csv", "--regression")
+    assert list(run["best"]["scores"]) == ["validation/pearson", "validation/spearmanr", "validation/loss"]
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["problem_type"] == "regression"
+    said = predictions(run_bertkit, "run", "rows.csv", key="prediction")
+    expected = np.corrcoef(said, np.arange(8) / 2)[0, 1]
+    assert run["best"]["scores"]["validation/pearson"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_probabilities_are_the_softmax_of_the_logits() -> None:
+    recipe = TextClassification(labels=("a", "b", "c")).with_model_labels(
+        BertConfig(id2label={0: "c", 1: "a", 2: "b"}), "model"
+    )
+    logits = np.array([[1.0, 2.0, 0.5], [900.0, -900.0, 899.0]])
+    found = recipe.decode({"logits": [row[None] for row in logits]})
+    assert [row["label"] for row in found] == ["a", "c"]
+    exponentials = np.exp(logits[0])
+    assert found[0]["probability"] == pytest.approx(exponentials[1] / exponentials.sum())
+    assert found[1]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({}, "no data is named"),
+        ({"data": "x", "train": "y"}, "--data names a folder and --train or --validation a file; expected one of the two"),
+    ],
+)
+def test_data_that_is_not_named_or_named_twice(options: dict[str, str], what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        replace(TextClassification(), **options).settled()
+    assert str(error.value) == what
+
+
+def test_a_file_that_is_given_replaces_a_tenth(tmp_path: Path) -> None:
+    recipe = replace(TextClassification(), train="a.csv").settled()
+    assert (recipe.validation, recipe.eval_splits) == ("10%", ("validation",))
+    recipe = replace(TextClassification(), train="a.csv", validation="b.csv").settled()
+    assert recipe.validation == str(Path("b.csv").resolve())
