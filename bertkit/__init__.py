@@ -15,7 +15,7 @@ _MODULE_OF: dict[str, str] = {
     "BertConfig": "bertkit.config",
     "BertForSequenceClassification": "bertkit.model",
     "BertModel": "bertkit.model",
-    "TextClassification": "bertkit.tasks",
+    "TextClassification": "bertkit.tasks.text_classification",
     "Tokenizer": "bertkit.tokenizer",
     "TrainConfig": "bertkit.config",
     "UserError": "bertkit.errors",

@@ -31,15 +31,24 @@ class Option:
     unit: str = ""
     choices: tuple[str, ...] = ()
     minimum: float | None = None
+    maximum: float | None = None
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
 
-def option(default: Any, help: str, *, unit: str = "", choices: tuple[str, ...] = (), minimum: float | None = None) -> Any:
+def option(
+    default: Any,
+    help: str,
+    *,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
     """A dataclass field that is also an option of the command line."""
-    metadata = {"help": help, "unit": unit, "choices": choices, "minimum": minimum}
+    metadata = {"help": help, "unit": unit, "choices": choices, "minimum": minimum, "maximum": maximum}
     return field(default=default, metadata=metadata)
 
 
@@ -123,15 +132,17 @@ class TrainConfig:
     )
     batch_size: int = option(32, "features in one optimizer step, over all processes", unit="features", minimum=1)
     max_length: int = option(128, "longest sequence; what is longer is truncated, and counted", unit="tokens", minimum=3)
-    warmup_ratio: float = option(0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0)
+    warmup_ratio: float = option(
+        0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
+    )
     schedule: str = option("linear", "how the learning rate falls after the warm-up", choices=("linear", "constant"))
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
-    adam_beta1: float = option(0.9, "AdamW's decay of the first moment", minimum=0)
-    adam_beta2: float = option(0.999, "AdamW's decay of the second moment", minimum=0)
+    adam_beta1: float = option(0.9, "AdamW's decay of the first moment", minimum=0, maximum=0.9999)
+    adam_beta2: float = option(0.999, "AdamW's decay of the second moment", minimum=0, maximum=0.99999)
     adam_epsilon: float = option(1e-6, "AdamW's epsilon", minimum=0)
     max_grad_norm: float = option(1.0, "gradients are scaled down to this norm; 0 turns clipping off", minimum=0)
     dropout: float | None = option(
-        None, "dropout of hidden states and attention; default: as the model's config says", minimum=0
+        None, "dropout of hidden states and attention; default: as the model's config says", minimum=0, maximum=1
     )
     seed: int = option(42, "decides fresh weights, order and dropout", minimum=0)
     precision: str = option(

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,10 @@ class Claim:
             probe = self.folder / ".writable"
             probe.touch()
             probe.unlink()
+            if self.resume_from is not None and self.resume_from.resolve().parent != self.folder.resolve():
+                for path in self.resume_from.resolve().parent.iterdir():  # the best model so far, and metrics.jsonl
+                    if path.is_file() and path.name != RUN_FILE:
+                        shutil.copyfile(path, self.folder / path.name)
         except OSError as error:
             hint = "choose another --output-dir"
             raise MachineError(
@@ -81,7 +86,9 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
     explicit = None if resume in ("auto", "never") else Path(resume)
     if explicit is not None and not explicit.is_dir():
         raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
-    unfinished = read_run_file(explicit.parent) if explicit is not None else None
+    if explicit is not None and overwrite and folder.resolve() in explicit.resolve().parents:
+        raise UsageError("--overwrite would move away the checkpoint that --resume names", hint="leave out one of the two")
+    unfinished = read_run_file(explicit.resolve().parent) if explicit is not None else None
     if explicit is not None and unfinished is None:
         raise UsageError(f"--resume is {resume!r}, which lies in no run folder: there is no run.json beside it")
     if not folder.exists() or not any(folder.iterdir()):

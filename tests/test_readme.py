@@ -1,4 +1,4 @@
-"""Every command in the README and in CONTRIBUTING works as it stands there, with a tiny model and small files in the named places."""
+"""Every command in the README works as it stands there, with a tiny model and small files in the named places."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def kind(*names: str) -> Callable[[random.Random], str]:
 def table(path: Path, separator: str, header: str | None, lines: list[tuple[str, ...]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(separator.join(line) + "\n" for line in ([tuple(header.split(","))] if header else []) + lines)
-    opened = gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
-    with opened as file:
-        file.write(text)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
 @pytest.fixture

@@ -233,6 +233,32 @@ def test_resume_of_what_is_no_folder_is_refused(
     assert last_lines(capsys)[0].startswith("error: --resume is 'yes'; expected auto, never, or the folder of a checkpoint")
 
 
+def test_resume_from_another_folder_leaves_that_as_it_was_and_has_the_best_model(
+    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command("whole")) == 0
+    best = json.loads((tmp_path / "whole" / "run.json").read_text(encoding="utf-8"))["best"]["step"]
+    assert best <= STEP, "the best step is one that the new folder never makes"
+    before = content_of(unfinished)
+    checkpoint = str(unfinished / f"checkpoint-{STEP + 1}")
+    assert main(command("other", "--resume", checkpoint)) == 0
+    assert content_of(unfinished) == before
+    assert_same_run(tmp_path / "other", tmp_path / "whole")
+    steps = [[event["step"] for event in log_of(tmp_path / name)] for name in ("other", "whole")]
+    assert steps[0] == steps[1]
+
+    capsys.readouterr()
+    assert main(command("third", "--resume", checkpoint, "--learning-rate", "1e-3")) == 2
+    assert "other settings: learning_rate 0.003 there, 0.001 here" in last_lines(capsys)[0]
+    assert main(command("run", "--resume", checkpoint, "--overwrite")) == 2
+    assert last_lines(capsys)[0] == "error: --overwrite would move away the checkpoint that --resume names"
+    (unfinished / "run.json").unlink()
+    assert main(command("third", "--resume", checkpoint)) == 2
+    found = " ".join(last_lines(capsys))
+    assert f"error: --resume is {checkpoint!r}, which lies in no run folder: there is no run.json beside it" in found
+    assert not (tmp_path / "third").exists()
+
+
 def test_a_finished_run_is_refused(
     command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
