@@ -40,7 +40,18 @@ def command(make_model_dir: Callable[..., Path], tmp_path: Path) -> Callable[...
     def arguments(name: str, *more: str) -> list[str]:
         data = ["--train", str(tmp_path / "train.csv"), "--validation", str(tmp_path / "dev.csv"), "--model", str(model)]
         sizes = ["--batch-size", "8", "--max-length", "24", "--micro-batch-tokens", "32", "--num-epochs", str(EPOCHS)]
-        rest = ["--learning-rate", "3e-3", "--logging-steps", "2", "--device", "cpu", "--output-dir", str(tmp_path / name)]
+        rest = [
+            "--learning-rate",
+            "3e-3",
+            "--logging-steps",
+            "2",
+            "--device",
+            "cpu",
+            "--precision",
+            "fp32",
+            "--output-dir",
+            str(tmp_path / name),
+        ]
         return ["finetune", "text-classification", *data, *sizes, *rest, *more]
 
     return arguments
