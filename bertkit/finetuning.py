@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,55 +176,61 @@ def finetune(
         num_processes=accelerator.num_processes,
         total_steps=steps,
     )
-    _enter(claimed, values, accelerator)
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
-        state_dict = vocabulary.widen(state_dict, config, step=step, total_steps=steps)
         save_model(
-            folder, state_dict=state_dict, config=model_config, tokenizer=pretrained.tokenizer, architecture=recipe.architecture
+            folder,
+            state_dict=vocabulary.widen(state_dict, config, step=step, total_steps=steps),
+            config=model_config,
+            tokenizer=pretrained.tokenizer,
+            architecture=recipe.architecture,
         )
 
-    start = time.perf_counter()
-    state = train(
-        module,
-        batches,
-        config,
-        accelerator,
-        total_steps=steps,
-        run_dir=output_dir,
-        save_model=save,
-        evaluate=lambda trained: score_splits(recipe, trained, splits, accelerator),
-        eval_every=config.eval_steps or sampler.steps_per_epoch,
-        resume_from=claimed.resume_from,
-    )
-    values |= {
-        "status": "finished",
-        "seconds": round(time.perf_counter() - start, 1),
-        "best": {"step": state.best_step, "scores": state.best_scores},
-        "last": {"step": state.step, "scores": state.last_scores},
-    }
-    if accelerator.is_main_process:
-        (output_dir / "README.md").write_text(model_card(values, pretrained.name), encoding="utf-8")
-        write_run_file(output_dir, values)
-        _show(recipe, state, model, output_dir)
-    accelerator.wait_for_everyone()
+    with _entered(claimed, values, accelerator):
+        start = time.perf_counter()
+        state = train(
+            module,
+            batches,
+            config,
+            accelerator,
+            total_steps=steps,
+            run_dir=output_dir,
+            save_model=save,
+            evaluate=lambda trained: score_splits(recipe, trained, splits, accelerator),
+            eval_every=config.eval_steps or sampler.steps_per_epoch,
+            resume_from=claimed.resume_from,
+        )
+        values |= {
+            "status": "finished",
+            "seconds": round(time.perf_counter() - start, 1),
+            "best": {"step": state.best_step, "scores": state.best_scores},
+            "last": {"step": state.step, "scores": state.last_scores},
+        }
+        if accelerator.is_main_process:
+            (output_dir / "README.md").write_text(model_card(values, pretrained.name), encoding="utf-8")
+            write_run_file(output_dir, values)
+            _show(recipe, state, model, output_dir)
+        accelerator.wait_for_everyone()
     return values
 
 
-def _enter(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> None:
+@contextmanager
+def _entered(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
+    """Hold the output folder, with run.json in it, until the run is over."""
     claimed.check_same(values)
     accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
-    if accelerator.is_main_process:
-        claimed.enter()
-        if claimed.move_to is not None:
-            progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
-        write_run_file(claimed.folder, values)
-    accelerator.wait_for_everyone()
-    if claimed.resume_from is not None:
-        progress.note(f"going on from {claimed.resume_from}")
-        before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
-        if before != accelerator.num_processes:
-            progress.warn(f"the run began with {before} process(es): with dropout its numbers will differ in the last digits")
+    with claimed.entered() if accelerator.is_main_process else nullcontext():
+        if accelerator.is_main_process:
+            if claimed.move_to is not None:
+                progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
+            write_run_file(claimed.folder, values)
+        accelerator.wait_for_everyone()
+        if claimed.resume_from is not None:
+            progress.note(f"going on from {claimed.resume_from}")
+            before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
+            if before != accelerator.num_processes:
+                progress.warn(f"the run began with {before} process(es): with dropout it ends with slightly other weights")
+        yield
 
 
 def _dry_run(

@@ -51,6 +51,7 @@ class MasterAdamW:
 
     def __init__(self, module: nn.Module, config: TrainConfig, *, dtype: torch.dtype = torch.float32) -> None:
         self.max_grad_norm = config.max_grad_norm
+        self._collected = False  # whether the masters hold gradients of this step
         self.parameters = dict(module.named_parameters())
         self.masters = {name: p.detach().clone() if p.dtype != dtype else p for name, p in self.parameters.items()}
         module.to(dtype)
@@ -71,28 +72,40 @@ class MasterAdamW:
     @torch.no_grad()
     def step(self, learning_rate: float) -> Tensor:
         """One update from the gradients in the module, which are then dropped. Returns their norm before clipping."""
-        masters = [self.masters[name] for name in self.rounded]
-        working: list[Tensor] = [self.parameters[name] for name in self.rounded]
-        if self.rounded:
-            for master in masters:
-                master.grad = torch.empty_like(master) if master.grad is None else master.grad
-            torch._foreach_copy_(_gradients(masters), _gradients(working))
+        self.collect()
+        self._collected = False
         gradients = _gradients([self.masters[name] for name in self.trained])
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         if self.max_grad_norm:
             divisor = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).to(torch.float32)
             if self.adamw.defaults["fused"]:
-                setattr(self.adamw, "grad_scale", divisor)  # noqa: B010 - the fused kernel divides by it: clipping costs no pass of its own
+                self.adamw.grad_scale = divisor  # type: ignore[attr-defined]  # its kernel divides by it: clipping is no pass of its own
             else:
                 torch._foreach_div_(gradients, divisor)
         for group in self.adamw.param_groups:
             group["lr"] = learning_rate
         self.adamw.step()
         if self.rounded:
-            torch._foreach_copy_(working, masters)
+            working: list[Tensor] = [self.parameters[name] for name in self.rounded]
+            torch._foreach_copy_(working, [self.masters[name] for name in self.rounded])
         for parameter in self.parameters.values():
             parameter.grad = None
         return norm
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Move the module's gradients to the masters: micro-batches add up in float32, whatever the module's dtype."""
+        if not self.rounded:
+            return
+        masters = [self.masters[name] for name in self.rounded]
+        working: list[Tensor] = [self.parameters[name] for name in self.rounded]
+        for master in masters:
+            master.grad = torch.empty_like(master) if master.grad is None else master.grad
+        add_or_copy = torch._foreach_add_ if self._collected else torch._foreach_copy_
+        add_or_copy(_gradients(masters), _gradients(working))
+        self._collected = True
+        for parameter in working:
+            parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
         """Everything a restart needs, by parameter name: masters, first and second moments, and the count of updates."""

@@ -8,6 +8,8 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,29 @@ class Claim:
                 what, where=str(self.folder), hint="repeat its command, or give another --output-dir, or --overwrite"
             )
 
-    def enter(self) -> None:
-        """Move old content aside and make the folder. Raises MachineError where it cannot be written."""
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Move old content aside, make the folder and hold it. Raises UsageError while another process does, MachineError."""
+        self._make()
+        descriptor = os.open(self.folder, os.O_RDONLY)  # the folder itself is locked: no file is left behind by a kill
+        try:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # no such locks on Windows
+            pass
+        except BlockingIOError:
+            os.close(descriptor)
+            hint = "wait for it, or give another --output-dir"
+            raise UsageError("another process is training in the output folder", where=str(self.folder), hint=hint) from None
+        except OSError:  # some network file systems have no locks
+            pass
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _make(self) -> None:
         try:
             if self.move_to is not None:
                 os.rename(self.folder, self.move_to)

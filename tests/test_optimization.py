@@ -78,6 +78,23 @@ def test_equals_torch_adamw_with_clipping(max_grad_norm: float) -> None:
     assert not torch.allclose(ours.dense.weight, Small().dense.weight, atol=1e-2)
 
 
+def test_gradients_of_micro_batches_add_up_in_float32() -> None:
+    """300 + 1 + 1 is 302 in float32; in bf16, whose steps are 2 there, 300 + 1 stays 300."""
+    ours = Small()
+    config = dataclasses.replace(SETTINGS, max_grad_norm=0.0)
+    optimizer = MasterAdamW(ours, config, dtype=torch.bfloat16)
+    for value in (300.0, 1.0, 1.0):
+        set_gradients(ours, {name: torch.full_like(p, value) for name, p in gradients(0, ours).items()})
+        optimizer.collect()
+    sums = {name: torch.full_like(p, 302.0, dtype=torch.float32) for name, p in gradients(0, ours).items()}
+    set_gradients(ours, {name: torch.zeros_like(total) for name, total in sums.items()})
+    norm = torch.linalg.vector_norm(torch.cat([total.flatten() for total in sums.values()]))
+    torch.testing.assert_close(optimizer.step(1e-3), norm, rtol=1e-6, atol=0)
+    set_gradients(ours, {name: torch.ones_like(total) for name, total in sums.items()})
+    ones = torch.linalg.vector_norm(torch.cat([torch.ones_like(total).flatten() for total in sums.values()]))
+    torch.testing.assert_close(optimizer.step(1e-3), ones, rtol=1e-6, atol=0, msg="nothing is left of the step before")
+
+
 def test_a_parameter_in_float32_is_its_own_master() -> None:
     module = Small()
     optimizer = MasterAdamW(module, SETTINGS)

@@ -16,7 +16,10 @@ import pytest
 from bertkit.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-LAUNCHERS = ("accelerate launch -m ", "torchrun --nproc-per-node 2 -m ")  # tests/test_distributed.py runs these for real
+LAUNCHERS = (
+    "accelerate launch -m ",
+    "torchrun --standalone --nproc-per-node 2 -m ",
+)  # tests/test_distributed.py runs these for real
 
 
 def shell_blocks(name: str) -> list[list[str]]:

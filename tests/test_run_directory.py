@@ -219,9 +219,19 @@ def test_overwriting_moves_aside_under_a_name_that_is_free(tmp_path: Path) -> No
     found = claim(folder, overwrite=True)
     assert found.move_to == tmp_path / "run.old-2"
     assert (folder / "run.json").exists()
-    found.enter()
-    assert list(folder.iterdir()) == []
+    with found.entered():
+        assert list(folder.iterdir()) == []
     assert (tmp_path / "run.old-2" / "run.json").exists()
+
+
+def test_two_commands_cannot_train_in_one_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with claim(folder).entered():
+        with pytest.raises(UsageError) as error, claim(folder).entered():
+            pass
+        assert str(error.value) == f"another process is training in the output folder ({folder})"
+    with claim(folder).entered():  # the first one is over
+        assert list(folder.iterdir()) == []
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
