@@ -152,7 +152,7 @@ def train(
                     loss = step_loss(outputs.loss_sums, batch.weights, weights)
                     # DDP takes the mean over processes of what is already a share of the whole
                     accelerator.backward(loss * accelerator.num_processes)
-                if wrapped is module:  # what wraps a module reduces the sum of all micro-batches, from where they are
+                if not last and wrapped is module:  # what wraps a module reduces the sum of all micro-batches where they are
                     optimizer.collect()
                 window.add(loss.detach(), len(batch.input_ids), first=micro_step == 0)
             window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
