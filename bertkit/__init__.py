@@ -1,4 +1,4 @@
-"""bertkit pre-trains and fine-tunes BERT, and reads and writes Hugging Face's folders.
+"""bertkit fine-tunes BERT, and reads and writes Hugging Face's folders.
 
 The public names are imported when they are first used: `import bertkit` costs nothing.
 """

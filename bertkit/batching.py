@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -32,8 +33,13 @@ class Sampler:
     def features_at(self, step: int) -> NDArray[np.int64]:
         """The indices of the features that `step` (from 0) is made of."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = np.random.default_rng((self.seed, epoch)).permutation(self.num_features)
+        order = _order(self.num_features, self.seed, epoch)
         return order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+@lru_cache(maxsize=2)
+def _order(num_features: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    return np.random.default_rng((seed, epoch)).permutation(num_features)
 
 
 def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list[NDArray[np.int64]]:
@@ -58,8 +64,9 @@ def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list
 
 def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = False) -> Batch:
     """The features at `indices`, packed. With `empty` no target counts: all weights are 0."""
-    counts = np.diff(features.offsets)[indices]
-    sequences = ranges(features.offsets[:-1][indices], counts)
+    starts = features.offsets[indices]
+    counts = features.offsets[indices + 1] - starts
+    sequences = ranges(starts, counts)
     input_ids, token_type_ids = features.input_ids.take(sequences), features.token_type_ids.take(sequences)
     cu_rows, max_rows, rows = input_ids.offsets, int(input_ids.lengths.max()), None
     if features.rows is not None:

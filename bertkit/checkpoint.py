@@ -51,7 +51,7 @@ def verify_checkpoint(folder: Path) -> None:
             raise ModelError(what, where=str(folder), hint=_OTHER)
 
 
-_OTHER = "give --resume an older checkpoint, or --overwrite to begin again"
+_OTHER = "--overwrite begins again, and keeps what is there under another name"
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:
@@ -99,7 +99,7 @@ def write_json(path: Path, value: object) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what a full or read-only disk raises into one line: OSError, safetensors' error, and torch's for a short write."""
+    """Turn what a full or read-only disk raises into one line: OSError, safetensors' error, ."""
     from safetensors import SafetensorError
 
     try:

@@ -103,6 +103,8 @@ def convert(option: Option, value: Any) -> Any:
             raise wrong
         if option.minimum is not None and number < option.minimum:
             raise UsageError(f"{option.flag} is {number:g}; expected at least {option.minimum:g}", hint=option.help)
+        if option.maximum is not None and number > option.maximum:
+            raise UsageError(f"{option.flag} is {number:g}; expected at most {option.maximum:g}", hint=option.help)
         return kind(number)
     if typing.get_origin(kind) is tuple:
         items = value.split(",") if isinstance(value, str) else value
@@ -142,7 +144,7 @@ class TrainConfig:
     adam_epsilon: float = option(1e-6, "AdamW's epsilon", minimum=0)
     max_grad_norm: float = option(1.0, "gradients are scaled down to this norm; 0 turns clipping off", minimum=0)
     dropout: float | None = option(
-        None, "dropout of hidden states and attention; default: as the model's config says", minimum=0, maximum=1
+        None, "dropout of hidden states, attention and classifier; default: as the model's config says", minimum=0, maximum=1
     )
     seed: int = option(42, "decides fresh weights, order and dropout", minimum=0)
     precision: str = option(
@@ -153,7 +155,7 @@ class TrainConfig:
     device: str = option("auto", "auto takes the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"))
     micro_batch_tokens: int = option(
         8192,
-        "most tokens one device takes at once; the batch is cut to fit, the result stays the same",
+        "most tokens one device takes at once: the batch is cut to fit. Changes memory, not what is learned",
         unit="tokens",
         minimum=1,
     )
@@ -161,6 +163,10 @@ class TrainConfig:
     logging_steps: int = option(
         10, "write loss and learning rate to metrics.jsonl every so many steps", unit="steps", minimum=1
     )
+
+    def __post_init__(self) -> None:
+        for name, declared in options_of(TrainConfig).items():  # a recipe's file is as fallible as a command line
+            object.__setattr__(self, name, convert(declared, getattr(self, name)))
 
 
 # --- architecture --------------------------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ def score_splits(
             world_size=accelerator.num_processes,
         )
         found = predict(module, batches, accelerator, num_features=len(data.features), description=f"evaluate {split}")
-        for name, value in recipe.score(recipe.decode(found.outputs), data.examples).items():
+        predictions = recipe.decode(found.outputs, data.features, data.examples)
+        for name, value in recipe.score(predictions, data.examples).items():
             scores[f"{split}/{name}"] = value
         for term, loss in found.losses.items():
             if not math.isfinite(loss):
@@ -100,8 +101,7 @@ def score_splits(
                 raise UsageError(f"the loss on {split} is {loss}", hint=hint)
             scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
     first = next(iter(scores.values()), None)
-    lower_is_better = recipe.metrics[0].__name__ == "mean_squared_error"
-    return scores, -first if first is not None and lower_is_better else first
+    return scores, first if first is None or recipe.greater_is_better else -first
 
 
 def total_steps(config: TrainConfig, sampler: Sampler) -> int:
@@ -128,7 +128,7 @@ def finetune(
     accelerator = start_accelerator(recipe.training.device)
     claimed = Claim(output_dir) if dry_run else claim(output_dir, resume=resume, overwrite=overwrite)
     pretrained = open_pretrained(model)
-    recipe = recipe.settled()
+    recipe = recipe.settled().with_columns_found()
     config = recipe.training
     check_max_length(config.max_length, pretrained.config)
 
@@ -173,6 +173,7 @@ def finetune(
         name=name,
         model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": fresh_head},
         data=data,
+        dtype=dtype,
         num_processes=accelerator.num_processes,
         total_steps=steps,
     )
@@ -246,6 +247,9 @@ def _dry_run(
     with tempfile.TemporaryDirectory() as folder:
         train(module, batches, replace(config, logging_steps=1), accelerator, total_steps=trial, run_dir=Path(folder))
         log = progress.MetricsLog(Path(folder) / "metrics.jsonl").read()
+    if not accelerator.is_main_process:  # the log is the main process's
+        accelerator.wait_for_everyone()
+        return {}
     tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
     tokens = float(np.mean([sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]))
     if accelerator.device.type == "cuda":
@@ -261,6 +265,7 @@ def _dry_run(
         "training, minutes": round(seconds / 60, 1),
     }
     progress.table("dry run: nothing was written", list(found), [list(found.values())])
+    accelerator.wait_for_everyone()
     return found
 
 

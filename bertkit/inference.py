@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from bertkit import progress
 from bertkit.batching import evaluation_batches
 from bertkit.config import BertConfig
 from bertkit.devices import start_accelerator, working_dtype
@@ -83,10 +84,12 @@ def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tupl
     recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed})
     accelerator = start_accelerator(recipe.training.device)
     examples = recipe.load("test", to_predict=True)
-    features, _ = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
+    features, truncated = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
+    if truncated:
+        progress.note(f"{truncated} of {len(examples)} rows are longer than {recipe.training.max_length} tokens, and truncated")
     batches = evaluation_batches(
         features, recipe.training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
     )
     found = predict(build(target, accelerator), batches, accelerator, num_features=len(features))
     accelerator.wait_for_everyone()
-    return examples, recipe.decode(found.outputs)
+    return examples, recipe.decode(found.outputs, features, examples)

@@ -75,6 +75,9 @@ METRICS: dict[str, Metric] = {
 }
 
 
+LOWER_IS_BETTER = ("mean_squared_error",)
+
+
 def find_metric(name: str) -> Metric:
     """The metric of a name. Raises UsageError."""
     if name not in METRICS:

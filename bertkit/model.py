@@ -170,14 +170,12 @@ class BertEncoder(nn.Module):
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads."""
         keys = Layout.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype)
-        if batch.rows is None:
-            for layer in self.layer:
-                hidden = layer(hidden, hidden, keys, keys)
-            return hidden
         for layer in self.layer[:-1]:
             hidden = layer(hidden, hidden, keys, keys)
-        rows = hidden.index_select(0, batch.rows)
-        queries = Layout.of(batch.cu_rows, batch.max_rows, len(rows), hidden.dtype)
+        rows, queries = hidden, keys
+        if batch.rows is not None:
+            rows = hidden.index_select(0, batch.rows)
+            queries = Layout.of(batch.cu_rows, batch.max_rows, len(rows), hidden.dtype)
         return self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows
 
 
@@ -246,7 +244,10 @@ class BertForSequenceClassification(nn.Module):
         if isinstance(batch, Tensor):
             batch, _ = pack(batch, attention_mask, token_type_ids)
             batch = dataclasses.replace(
-                batch, rows=batch.cu_seqlens[:-1], cu_rows=torch.arange(len(batch.cu_seqlens)), max_rows=1
+                batch,
+                rows=batch.cu_seqlens[:-1],
+                cu_rows=torch.arange(len(batch.cu_seqlens), device=batch.cu_seqlens.device),
+                max_rows=1,
             )
         assert self.bert.pooler is not None
         pooled = self.bert.pooler(self.bert.encode(batch))
@@ -288,7 +289,7 @@ def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tenso
         rows=None,
         cu_rows=cu_seqlens,
         max_rows=int(lengths.max()),
-        features=torch.arange(len(input_ids)),
+        features=torch.arange(len(input_ids), device=input_ids.device),
     )
     return batch, attended
 

@@ -94,7 +94,10 @@ class MasterAdamW:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Move the module's gradients to the masters: micro-batches add up in float32, whatever the module's dtype."""
+        """Move the module's gradients to the masters, where those of micro-batches add up in float32.
+
+        What wraps a module for several processes adds them up itself, in the module's dtype.
+        """
         if not self.rounded:
             return
         masters = [self.masters[name] for name in self.rounded]

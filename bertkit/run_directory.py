@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from bertkit.errors import MachineError, ModelError, UsageError
 from bertkit.recipe import Recipe, from_json, to_json
 
 RUN_FILE = "run.json"
-_COMPARED = ("recipe", "training", "model", "data")
+_COMPARED = ("recipe", "training", "model", "data", "dtype")
+_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps")
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 
@@ -33,6 +34,7 @@ class Claim:
     resume_from: Path | None = None
     unfinished: dict[str, Any] | None = None
     move_to: Path | None = None
+    found: tuple[tuple[str, int], ...] | None = dataclasses.field(default=None, compare=False)  # what was in the folder
 
     def check_same(self, values: dict[str, Any]) -> None:
         """Raise UsageError unless the unfinished run in the folder has these settings, model and data."""
@@ -41,7 +43,7 @@ class Claim:
         old, new = (
             {key: part for name in _COMPARED for key, part in _flat(run.get(name), name)} for run in (self.unfinished, values)
         )
-        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        changed = [key for key in {**old, **new} if key not in _MAY_CHANGE and old.get(key) != new.get(key)]
         if changed:
             shown = "; ".join(f"{key.partition('.')[2]} {old.get(key)!r} there, {new.get(key)!r} here" for key in changed[:4])
             more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
@@ -53,24 +55,16 @@ class Claim:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Move old content aside, make the folder and hold it. Raises UsageError while another process does, MachineError."""
-        self._make()
-        descriptor = os.open(self.folder, os.O_RDONLY)  # the folder itself is locked: no file is left behind by a kill
-        try:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # no such locks on Windows
-            pass
-        except BlockingIOError:
-            os.close(descriptor)
-            hint = "wait for it, or give another --output-dir"
-            raise UsageError("another process is training in the output folder", where=str(self.folder), hint=hint) from None
-        except OSError:  # some network file systems have no locks
-            pass
-        try:
+        with ExitStack() as stack:
+            if is_there := self.folder.is_dir():
+                stack.enter_context(_held(self.folder))  # before anything in it is moved
+                if _content(self.folder) != self.found:
+                    what = "another process has written into the output folder since this command began"
+                    raise UsageError(what, where=str(self.folder), hint="repeat the command, or give another --output-dir")
+            self._make()
+            if not is_there or self.move_to is not None:
+                stack.enter_context(_held(self.folder))
             yield
-        finally:
-            os.close(descriptor)
 
     def _make(self) -> None:
         try:
@@ -89,6 +83,33 @@ class Claim:
             raise MachineError(
                 f"the output folder cannot be written: {error.strerror}", where=str(self.folder), hint=hint
             ) from None
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Lock a folder, itself and not a file in it, which a kill would leave behind. Raises UsageError while another has it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # no such locks on Windows
+        pass
+    except BlockingIOError:
+        os.close(descriptor)
+        hint = "wait for it, or give another --output-dir"
+        raise UsageError("another process is training in the output folder", where=str(folder), hint=hint) from None
+    except OSError:  # some network file systems have no locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _content(folder: Path) -> tuple[tuple[str, int], ...]:
+    """The names in a folder, and when each was last written."""
+    return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
 
 
 def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Claim:
@@ -114,13 +135,13 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
     unfinished = read_run_file(explicit.resolve().parent) if explicit is not None else None
     if explicit is not None and unfinished is None:
         raise UsageError(f"--resume is {resume!r}, which lies in no run folder: there is no run.json beside it")
-    if not folder.exists() or not any(folder.iterdir()):
-        return Claim(folder, resume_from=explicit, unfinished=unfinished)
+    found = _content(folder)
+    if not found:
+        return Claim(folder, resume_from=explicit, unfinished=unfinished, found=found)
     if overwrite:
         number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.old-{n}").exists())
-        return Claim(
-            folder, resume_from=explicit, unfinished=unfinished, move_to=folder.with_name(f"{folder.name}.old-{number}")
-        )
+        aside = folder.with_name(f"{folder.name}.old-{number}")
+        return Claim(folder, resume_from=explicit, unfinished=unfinished, move_to=aside, found=found)
     values = read_run_file(folder)
     if values is None:
         raise UsageError("the output folder is not empty and holds no run of bertkit", where=str(folder), hint=begin_anew)
@@ -128,7 +149,10 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
         raise UsageError("the output folder holds a finished run", where=str(folder), hint=begin_anew)
     if resume == "never":
         raise UsageError("the output folder holds an unfinished run and --resume is never", where=str(folder), hint=begin_anew)
-    return Claim(folder, resume_from=explicit or newest_checkpoint(folder), unfinished=values)
+    if explicit is not None and explicit.resolve().parent != folder.resolve():
+        what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
+        raise UsageError(what, where=str(folder), hint=begin_anew)
+    return Claim(folder, resume_from=explicit or newest_checkpoint(folder), unfinished=values, found=found)
 
 
 def _flat(value: Any, key: str) -> list[tuple[str, Any]]:
@@ -167,9 +191,12 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
+    if not isinstance(values, dict) or not {"status", "recipe", "training", "model", "data"} <= values.keys():
+        raise ModelError("run.json is not that of a run of bertkit", where=str(path), hint="give another folder")
+    return values
 
 
 def read_recipe(values: dict[str, Any], folder: Path) -> Recipe:

@@ -258,6 +258,9 @@ def test_convert(name: str, value: object, expected: object) -> None:
         ("learning_rate", -1, "--learning-rate is -1; expected at least 0"),
         ("batch_size", 2.5, "--batch-size is 2.5; expected a whole number"),
         ("batch_size", 0, "--batch-size is 0; expected at least 1"),
+        ("warmup_ratio", 2, "--warmup-ratio is 2; expected at most 1"),
+        ("dropout", 1.5, "--dropout is 1.5; expected at most 1"),
+        ("adam_beta1", 1, "--adam-beta1 is 1; expected at most 0.9999"),
         ("precision", "fp61", "--precision is 'fp61'; expected auto or fp32 or bf16"),
     ],
 )
@@ -266,3 +269,8 @@ def test_convert_refuses(name: str, value: object, what: str) -> None:
         convert(options_of(TrainConfig)[name], value)
     assert str(error.value) == what
     assert error.value.exit_code == 2
+
+
+def test_settings_written_in_a_recipe_are_checked_too() -> None:
+    with pytest.raises(UsageError, match="--schedule is 'cosine'; expected linear or constant"):
+        TrainConfig(schedule="cosine")

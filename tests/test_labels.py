@@ -23,6 +23,25 @@ def examples(values: list[Any]) -> Examples:
     return Examples({"label": values}, "data.csv", range(2, len(values) + 2))
 
 
+def test_numbers_mean_nothing_to_names_that_were_derived() -> None:
+    """The data's own 0 may be any of the names, whose order is alphabetical."""
+    with pytest.raises(DataError) as error:
+        label_ids(examples(["neg", "0"]), "label", ("neg", "pos"), by_number=False)
+    assert str(error.value) == "unknown label '0'; expected one of neg, pos (data.csv:3)"
+
+
+@pytest.mark.parametrize("value", [["a"], {"a": 1}])
+def test_a_label_that_is_a_list_or_an_object(value: Any) -> None:
+    for check in (lambda rows: derive_labels(rows, "label"), lambda rows: label_ids(rows, "label", ("a", "b"))):
+        with pytest.raises(DataError) as error:
+            check(examples(["a", value]))
+        assert str(error.value) == f"the label in column 'label' is {value!r}; expected one label (data.csv:3)"
+
+
+def test_digits_that_are_no_numbers() -> None:
+    assert derive_labels(examples(["\u00b2", "1"]), "label") == ("1", "\u00b2")
+
+
 # --- names and numbers -------------------------------------------------------------------------------------------------
 
 

@@ -204,16 +204,14 @@ class Hub(http.server.BaseHTTPRequestHandler):
 def ask(tmp_path: Path):
     """A function that resolves names in a fresh process, as the hub's place and cache are read when its client is imported."""
     program = """
-import sys, time
+import sys
 from bertkit.errors import UserError
 from bertkit.model_directory import resolve
 for name in sys.argv[1:]:
-    start = time.monotonic()
     try:
         answer = str(resolve(name))
     except UserError as error:
         answer = f"{type(error).__name__}: {error}"
-    assert time.monotonic() - start < 6, time.monotonic() - start
     print(answer)
 """
 

@@ -8,7 +8,6 @@ import io
 import json
 import re
 import string
-import time
 from pathlib import Path
 
 import pytest
@@ -490,10 +489,9 @@ def test_sms_spam_has_no_header(data_dir):
     assert "--columns label,text" in fails(require_column, header_lost, "label", option="--label").hint
 
 
-def test_67_thousand_rows_are_read_fast(data_dir):
-    def seconds() -> float:
-        start = time.perf_counter()
-        read_file(data_dir / "GLUE/SST-2/train.tsv.gz")
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(3)) < 0.5
+def test_67_thousand_rows(data_dir):
+    found = read_file(data_dir / "GLUE/SST-2/train.tsv.gz")
+    with gzip.open(data_dir / "GLUE/SST-2/train.tsv.gz", "rt", encoding="utf-8", newline="\n") as file:
+        lines = file.read().split("\n")[1:-1]
+    assert len(found) == 67349
+    assert [f"{text}\t{label}" for text, label in zip(found.columns["sentence"], found.columns["label"])] == lines

@@ -234,6 +234,50 @@ def test_two_commands_cannot_train_in_one_folder(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
+def test_a_folder_in_use_is_not_moved_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with claim(folder).entered():
+        write_run_file(folder, a_run(tmp_path / "other"))
+        with pytest.raises(UsageError, match="another process is training"), claim(folder, overwrite=True).entered():
+            pass
+        assert [path.name for path in folder.iterdir()] == ["run.json"]
+
+
+def test_a_folder_that_changed_since_it_was_looked_at(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    early = claim(folder)
+    with claim(folder).entered():
+        write_run_file(folder, a_run(tmp_path / "other"))
+    with pytest.raises(UsageError) as error, early.entered():
+        pass
+    assert str(error.value) == f"another process has written into the output folder since this command began ({folder})"
+
+
+def test_a_checkpoint_of_another_run_does_not_go_into_an_unfinished_one(tmp_path: Path) -> None:
+    a_run(tmp_path / "one")
+    a_run(tmp_path / "two")
+    (tmp_path / "two" / "checkpoint-3").mkdir()
+    with pytest.raises(UsageError, match="holds an unfinished run, and --resume names a checkpoint of another"):
+        claim(tmp_path / "one", resume=str(tmp_path / "two" / "checkpoint-3"))
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"status": "running"}'])
+def test_a_run_json_that_is_not_ours(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ModelError) as error:
+        claim(tmp_path)
+    assert str(error.value) == f"run.json is not that of a run of bertkit ({tmp_path / 'run.json'})"
+
+
+@pytest.mark.parametrize(("name", "value"), [("micro_batch_tokens", 64), ("device", "cpu"), ("logging_steps", 3)])
+def test_what_may_change_between_stop_and_resume(tmp_path: Path, name: str, value: object) -> None:
+    values = a_run(tmp_path)
+    claim(tmp_path).check_same({**values, "training": {**values["training"], name: value}})
+    with pytest.raises(UsageError, match="with other settings: seed 42 there, 7 here"):
+        claim(tmp_path).check_same({**values, "training": {**values["training"], "seed": 7}})
+
+
 def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         claim(tmp_path / "run", resume="checkpoint-7")

@@ -16,7 +16,9 @@ import pytest
 
 from bertkit.config import BertConfig
 from bertkit.errors import UsageError
-from bertkit.recipe import load_recipe, override
+from bertkit.readers import Examples
+from bertkit.recipe import load_recipe, override, published_scores
+from bertkit.store import Features, Ragged
 from bertkit.tasks import TextClassification
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
@@ -206,12 +208,28 @@ def test_columns_guessed_are_said(run_bertkit, tmp_path: Path, model: Path) -> N
     (tmp_path / "rows.csv").write_text("review,stars\ngood,1\nbad,2\n", encoding="utf-8")
     data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 1, "--max-length", 16)
     ran = run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", "run")
-    assert "train: columns by their names: text = review, label = stars" in ran.err.splitlines()
+    assert "columns by their names: text = review, label = stars" in ran.err.splitlines()
     ran = run_bertkit(
         "finetune", "text-classification", *data, "-m", model, "-o", "run2", "--text", "review", "--label", "stars"
     )
     assert ran.code == 0
     assert "by their names" not in ran.err
+
+
+def test_columns_found_stay_with_the_run(run_bertkit, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,label\ngood,good,a\nbad,good,b\n", encoding="utf-8")
+    data = ("--train", "pairs.csv", "--validation", "pairs.csv", "--max-steps", 1, "--max-length", 16)
+    assert run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", "run").code == 0
+    ran = run_bertkit("predict", "run", stdin=b"one text\n")
+    assert ran.code == 3, "a run on pairs does not take single texts"
+    assert ran.err.startswith("error: no column 'sentence1'")
+
+
+def test_published_scores_do_not_stand_beside_those_of_other_data(tmp_path: Path) -> None:
+    recipe = load_recipe("sst2")
+    assert published_scores(recipe.settled(), "google/bert-base-uncased") == {"validation/accuracy": 0.927}
+    own = override(recipe, {"validation": str(tmp_path / "own.csv")}).settled()
+    assert published_scores(own, "google/bert-base-uncased") == {}
 
 
 def test_regression_from_ones_own_file(run_bertkit, tmp_path: Path, model: Path) -> None:
@@ -231,7 +249,9 @@ def test_probabilities_are_the_softmax_of_the_logits() -> None:
         BertConfig(id2label={0: "c", 1: "a", 2: "b"}), "model"
     )
     logits = np.array([[1.0, 2.0, 0.5], [900.0, -900.0, 899.0]])
-    found = recipe.decode({"logits": [row[None] for row in logits]})
+    features = Features(Ragged.of([[1], [2]]), Ragged.of([[0], [0]]), np.arange(2))
+    rows = Examples({"text": ["one", "two"]}, "rows.csv", range(2, 4))
+    found = recipe.decode({"logits": [row[None] for row in logits]}, features, rows)
     assert [row["label"] for row in found] == ["a", "c"]
     exponentials = np.exp(logits[0])
     assert found[0]["probability"] == pytest.approx(exponentials[1] / exponentials.sum())

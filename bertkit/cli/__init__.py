@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -74,7 +75,7 @@ def _top(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, or as bertkit.errors lists them. A traceback is shown with BERTKIT_DEBUG=1."""
     quiet_before = console.quiet
-    if int(os.environ.get("RANK", "0")):
+    if os.environ.get("RANK", "0") not in ("", "0"):
         silence()
     try:
         return app(args=None if argv is None else list(argv), prog_name="bertkit", standalone_mode=False) or 0
@@ -91,7 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UserError.exit_code
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            return _fail("out of memory", "halve --micro-batch-tokens: the result stays the same", 5)
+            return _fail("out of memory", "halve --micro-batch-tokens and repeat the command: it goes on", 5)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            return _fail(f"cannot write: {error.strerror} ({error.filename})", "free some space or choose another folder", 5)
         hint = "this is a bug of bertkit; BERTKIT_DEBUG=1 shows where"
         return _fail(f"{type(error).__name__}: {error}", hint, BUG)
     finally:
@@ -102,6 +105,9 @@ def _fail(what: str, hint: str | None, code: int) -> int:
     if os.environ.get("BERTKIT_DEBUG") == "1":
         traceback.print_exc()
     line = what.replace("\n", " ")
+    rank = os.environ.get("RANK", "0")
+    if code in (BUG, 5) and rank != "0":  # what befell this process alone, the main one cannot tell
+        console.quiet, line = False, f"rank {rank}: {line}"
     console.print(plain(f"error: {line}"), style="red")
     if hint:
         console.print(plain(f"hint: {hint}"))

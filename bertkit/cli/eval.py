@@ -9,10 +9,10 @@ import typer
 
 from bertkit.cli.options import INFERENCE, with_options
 from bertkit.config import options_of
-from bertkit.tasks import TextClassification
+from bertkit.tasks import FAMILIES
 
 
-@with_options([*options_of(TextClassification), *INFERENCE])
+@with_options([*{name for family in FAMILIES.values() for name in options_of(family)}, *INFERENCE])
 def evaluate(
     target: Annotated[
         str, typer.Argument(help="A run folder, or any Hugging Face model of the recipe's kind.", metavar="RUN|MODEL")
@@ -35,7 +35,7 @@ def evaluate(
 
     opened = inference.open_target(target, recipe, typed or {})
     scores = inference.evaluate_target(opened, tuple(split) if split else None)
-    published = published_scores(opened.recipe, opened.trained_from)
+    published = published_scores(opened.recipe.settled(), opened.trained_from)
     columns = ["score", "value"]
     rows: list[list[Any]] = [[name, value] for name, value in scores.items()]
     if published:

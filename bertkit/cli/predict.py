@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 from bertkit.cli.options import INFERENCE, with_options
 from bertkit.errors import UsageError
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_ENDINGS = (".jsonl", ".csv", ".tsv")
 
 
 @with_options(["text", "text_pair", "columns", "separator", *INFERENCE])
@@ -37,10 +38,12 @@ def predict(
     from bertkit import inference, progress
     from bertkit.checkpoint import disk_errors
 
-    if output is not None and output.suffix not in (".jsonl", *_SEPARATORS):
+    if output is not None and output.suffix not in _ENDINGS:
         raise UsageError(f"--output {output} ends in {output.suffix or 'nothing'}; expected .jsonl, .csv or .tsv")
     if output is not None and not output.absolute().parent.is_dir():
         raise UsageError("the folder of --output does not exist", where=str(output.parent))
+    if output is not None and output.resolve() == Path(file).resolve():
+        raise UsageError(f"--output {output} is the file to read", hint="choose another name")
     opened = inference.open_target(target, recipe or _family(target), typed or {})
     examples, predictions = inference.predict_file(opened, file, typed or {})
     texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
@@ -65,7 +68,10 @@ def _formatted(rows: list[dict[str, Any]], ending: str) -> str:
     if ending == ".jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), delimiter=_SEPARATORS[ending], lineterminator="\n")
+    if ending == ".tsv":  # no quoting, as bertkit and GLUE read it: what would break the table becomes a space
+        lines = [list(rows[0]), *(row.values() for row in rows)]
+        return "".join("\t".join(" ".join(re.split(r"[\t\r\n]", str(cell))) for cell in line) + "\n" for line in lines)
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

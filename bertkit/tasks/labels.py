@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,8 +27,19 @@ def label_name(value: Any) -> str:
     return str(value)
 
 
+def check_labels(examples: Examples, column: str) -> None:
+    """Raise DataError with the row for a label that is no text, number or truth value."""
+    for row, value in enumerate(examples.columns[column]):
+        if isinstance(value, (list, dict)):
+            hint = "give every row one label, as text or as a number"
+            raise DataError(
+                f"the label in column {column!r} is {value!r}; expected one label", where=examples.where(row), hint=hint
+            )
+
+
 def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     """The label names of the training data: numbers in numeric order, names in alphabetical order."""
+    check_labels(examples, column)
     values = examples.columns[column]
     first: dict[str, int] = {}
     for row, value in enumerate(values):
@@ -52,15 +64,16 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
         what = f"column {column!r} has {len(names)} different values in {len(examples)} rows, too many for classes"
         raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
-    whole = all(name.lstrip("-").isdigit() for name in names)
+    whole = all(re.fullmatch("-?[0-9]+", name) for name in names)
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
 
-def label_ids(examples: Examples, column: str, labels: Sequence[str]) -> NDArray[np.int64]:
-    """The number of each row's label: by its name, or where the data holds numbers that are no names, by number.
+def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_number: bool = True) -> NDArray[np.int64]:
+    """The number of each row's label: by its name, or with by_number and numbers that are no names, by number.
 
     Raises DataError with the row for a label that is missing, unknown or out of range.
     """
+    check_labels(examples, column)
     values = examples.columns[column]
     missing = [row for row, value in enumerate(values) if is_missing(value) and label_name(value) not in labels]
     if len(missing) == len(values):
@@ -70,22 +83,26 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str]) -> NDArray
         what = f"{len(missing)} of {len(values)} rows have no label in column {column!r}; the first is here"
         raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
     numbers = {name: number for number, name in enumerate(labels)}
-    by_number = not any(name.isdigit() for name in labels)
+    by_number = by_number and not any(_is_number(name) for name in labels)
     ids = np.empty(len(values), dtype=np.int64)
     for row, value in enumerate(values):
         name = label_name(value)
         number = numbers.get(name)
-        if number is None and by_number and name.isdigit() and int(name) < len(labels):
+        if number is None and by_number and _is_number(name) and int(name) < len(labels):
             number = int(name)
         if number is None:
-            raise _unknown(name, labels, examples.where(row))
+            raise _unknown(name, labels, examples.where(row), by_number=by_number)
         ids[row] = number
     return ids
 
 
-def _unknown(name: str, labels: Sequence[str], where: str) -> DataError:
+def _is_number(name: str) -> bool:
+    return re.fullmatch("[0-9]+", name) is not None
+
+
+def _unknown(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:
     shown = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
-    if name.lstrip("-").isdigit() and not any(label.isdigit() for label in labels):
+    if by_number and re.fullmatch("-?[0-9]+", name):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({shown})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
     spelt = {label.casefold(): label for label in labels}.get(name.casefold())

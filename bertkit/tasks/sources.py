@@ -48,9 +48,18 @@ class Folder:
     rename: Mapping[str, str] = field(default_factory=dict)
 
     def read(
-        self, folder: Path, split: str, *, separator: str | None = None, columns: tuple[str, ...] | None = None
+        self,
+        folder: Path,
+        split: str,
+        name: str | None = None,
+        *,
+        separator: str | None = None,
+        columns: tuple[str, ...] | None = None,
     ) -> Examples:
-        """The split's rows, from its file or from a data set saved there. Raises DataError naming what was looked for."""
+        """The split's rows, from its file, or from a data set saved there (its configuration `name`).
+
+        Raises DataError naming what was looked for.
+        """
         if not folder.is_dir():
             raise DataError("the data folder does not exist", where=str(folder), hint="give --data the folder with the files")
         path = find_split_file(folder, split)
@@ -59,7 +68,7 @@ class Folder:
             examples = read_file(path, separator=separator, columns=tuple(header) if header else None)
             return replace(examples, columns={self.rename.get(name, name): values for name, values in examples.columns.items()})
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
-            return read_hub(str(folder), split=split)
+            return read_hub(str(folder), name, split=split)
         there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
         raise DataError(
             f"no file for the split {split}, as {split}.tsv, .csv or .jsonl, plain or .gz; the folder has {there}",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray  # not for type checkers alone: options_of eval
 
 from bertkit.config import BertConfig, TrainConfig, option
 from bertkit.errors import DataError, UsageError, UserError
-from bertkit.metrics import Metric
+from bertkit.metrics import LOWER_IS_BETTER, Metric
 from bertkit.readers import Examples
 from bertkit.readers.files import read_file
 from bertkit.readers.splitting import parse_fraction, split_examples
@@ -69,6 +69,8 @@ class Task(ABC):
             return replace(self, data=_absolute(self.data))
         if self.data is not None:
             raise UsageError("--data names a folder and --train or --validation a file; expected one of the two")
+        if self.train == "-":
+            raise UsageError("--train is -; the training data is read more than once", hint="save it to a file first")
         validation = self.validation or ("10%" if self.train else None)
         named = [split for split, file in (("validation", validation), ("test", self.test)) if file]
         return replace(
@@ -77,7 +79,13 @@ class Task(ABC):
             validation=_absolute(validation),
             test=_absolute(self.test),
             eval_splits=tuple(named[:1] if self.train else named),
+            reference={},  # published scores are of the recipe's own data
         )
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether the first metric, which decides the best step, is the better the greater it is."""
+        return self.metrics[0].__name__ not in LOWER_IS_BETTER
 
     def with_data_typed(self, typed: Collection[str]) -> Self:
         """This recipe without what it said of other data, where a user typed data: a folder and files exclude each other."""
@@ -92,7 +100,8 @@ class Task(ABC):
         if any(own.values()):
             return self._read_own(split, own.get(split))
         if self.data is not None:
-            return self.folder.read(Path(self.data), split, separator=self.separator, columns=self.columns)
+            name = self.dataset.name if isinstance(self.dataset, Hub) else None
+            return self.folder.read(Path(self.data), split, name, separator=self.separator, columns=self.columns)
         if isinstance(self.dataset, (Hub, Embedded)):
             return self.dataset.read(split)
         if self.dataset is None:
@@ -132,6 +141,10 @@ class Task(ABC):
         """The examples of a split under standard column names; to_predict: every row, whatever it lacks for training."""
 
     @abstractmethod
+    def with_columns_found(self) -> Self:
+        """This recipe with the columns named that it found in the training data, so that other data is read alike."""
+
+    @abstractmethod
     def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
         """This recipe with its labels settled: given, or derived from training data; in the model's order where it has them."""
 
@@ -158,8 +171,8 @@ class Task(ABC):
         """The features of examples, and how many of these lost something to max_length."""
 
     @abstractmethod
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]]) -> list[dict[str, Any]]:
-        """One prediction an example, from one array of logits a feature."""
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
+        """One prediction an example, from one array of logits a feature; token numbers in the features may be others."""
 
     @abstractmethod
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:

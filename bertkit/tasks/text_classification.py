@@ -16,7 +16,7 @@ from bertkit.metrics import accuracy, pearson, spearmanr
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.store import Features, Ragged
-from bertkit.tasks.labels import derive_labels, label_ids, scores_of
+from bertkit.tasks.labels import check_labels, derive_labels, label_ids, scores_of
 from bertkit.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class TextClassification(Task):
     labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
     regression: bool = option(False, "predict a number instead of a class")
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
+    labels_derived: bool = False  # whether the labels come from the data: then their order means nothing to other data
 
     def settled(self) -> Self:
         metrics = self.metrics or ((pearson, spearmanr) if self.regression else (accuracy,))
@@ -47,8 +48,13 @@ class TextClassification(Task):
 
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
         columns = self._columns(examples)
+        self._require_texts(examples, columns)
+        self._require_label(examples, columns)
         texts = tuple(columns[role] for role in ("text", "text_pair") if role in columns)
-        return texts, None if self.regression else columns.get("label")
+        if self.regression:
+            return texts, None
+        check_labels(examples, columns["label"])
+        return texts, columns["label"]
 
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The examples of a split, with the columns `text`, `text_pair` and `label` as far as the data has them.
@@ -62,16 +68,17 @@ class TextClassification(Task):
         columns = self._columns(examples)
         if to_predict and self.text_pair is None and list(examples.columns) == ["text"]:
             columns = {"text": "text"}
-        guessed = [f"{role} = {name}" for role, name in columns.items() if getattr(self, role) is None]
-        if guessed and not to_predict:
-            progress.note(f"{split}: columns by their names: {', '.join(guessed)}")
         standard = self._standard(examples, columns, empty_texts=to_predict)
-        if "label" not in columns and not to_predict:
-            if self.label is None:
-                what = f"no telling which column is the label; columns: {', '.join(examples.columns)}"
-                raise DataError(what, where=examples.source, hint="name it: --label NAME")
-            require_column(examples, self.label, option="--label")
+        if not to_predict:
+            self._require_label(examples, columns)
         return standard
+
+    def with_columns_found(self) -> Self:
+        columns = self._columns(self.read(self.train_split))
+        if guessed := [f"{role} = {name}" for role, name in columns.items() if getattr(self, role) is None]:
+            progress.note(f"columns by their names: {', '.join(guessed)}")
+        named = {role: columns.get(role, getattr(self, role)) for role in ("text", "text_pair", "label")}
+        return replace(self, text=named["text"], text_pair=named["text_pair"], label=named["label"])
 
     def _columns(self, examples: Examples) -> dict[str, str]:
         """The column in the data by role, as named by the recipe or guessed where the names leave no doubt."""
@@ -87,7 +94,7 @@ class TextClassification(Task):
             found.pop("text_pair", None)  # a recipe or a user that names one text means one
         return found
 
-    def _standard(self, examples: Examples, columns: dict[str, str], *, empty_texts: bool) -> Examples:
+    def _require_texts(self, examples: Examples, columns: dict[str, str]) -> None:
         for role in ("text", "text_pair"):
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)
@@ -99,6 +106,17 @@ class TextClassification(Task):
                         hint=hint,
                     )
                 require_column(examples, name, option="--" + role.replace("_", "-"))
+
+    def _require_label(self, examples: Examples, columns: dict[str, str]) -> None:
+        if "label" in columns:
+            return
+        if self.label is None:
+            what = f"no telling which column is the label; columns: {', '.join(examples.columns)}"
+            raise DataError(what, where=examples.source, hint="name it: --label NAME")
+        require_column(examples, self.label, option="--label")
+
+    def _standard(self, examples: Examples, columns: dict[str, str], *, empty_texts: bool) -> Examples:
+        self._require_texts(examples, columns)
         standard = {role: examples.columns[name] for role, name in columns.items()}
         for role in ("text", "text_pair"):
             if role in standard:
@@ -121,7 +139,8 @@ class TextClassification(Task):
         labels = self.labels or derive_labels(examples, "label")
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
-        return replace(self, labels=labels, model_labels=labels if config is None else _in_the_models_order(labels, config))
+        outputs = labels if config is None else _in_the_models_order(labels, config)
+        return replace(self, labels=labels, model_labels=outputs, labels_derived=self.labels is None or self.labels_derived)
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         labels = self.labels
@@ -187,14 +206,16 @@ class TextClassification(Task):
     def _outputs_of(self, examples: Examples) -> NDArray[np.int64]:
         """The number of each row's label among the model's outputs."""
         labels, outputs = self._settled_labels()
-        return np.array([outputs.index(label) for label in labels])[label_ids(examples, "label", labels)]
+        return np.array([outputs.index(label) for label in labels])[
+            label_ids(examples, "label", labels, by_number=not self.labels_derived)
+        ]
 
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.model import BertForSequenceClassification
 
         return BertForSequenceClassification(config)
 
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]]) -> list[dict[str, Any]]:
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
         """One prediction an example: its label and probability, or its number."""
         logits = np.stack([rows[0] for rows in outputs["logits"]]).astype(np.float64)  # (F, C)
         if self.regression:
@@ -214,7 +235,10 @@ class TextClassification(Task):
         else:
             labels = self._settled_labels()[0]  # the order of the data: f1 is that of class 1
             number = {name: i for i, name in enumerate(labels)}
-            predicted, gold = np.array([number[p["label"]] for p in predictions]), label_ids(examples, "label", labels)
+            predicted, gold = (
+                np.array([number[p["label"]] for p in predictions]),
+                label_ids(examples, "label", labels, by_number=not self.labels_derived),
+            )
         return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
 
 
