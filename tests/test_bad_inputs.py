@@ -172,8 +172,8 @@ def test_05_an_unlabelled_test_split(bertkit, run_bertkit, write, refused, tmp_p
     trained(bertkit(), tmp_path)
     refused(lambda: run_bertkit("eval", "run", "--test", "test.csv"), 3, what, hint)
     write("bare.csv", "id,text\n1,good movie\n")
-    what = f"no telling which column is the label; columns: id, text ({tmp_path}/bare.csv)"
-    refused(lambda: run_bertkit("eval", "run", "--test", "bare.csv"), 3, what, "name it: --label NAME")
+    what = f"no column 'label'; columns: id, text ({tmp_path}/bare.csv)"
+    refused(lambda: run_bertkit("eval", "run", "--test", "bare.csv"), 3, what, "say which column it is: --label NAME")
     ran = run_bertkit("predict", "run", "test.csv")
     assert (ran.code, len(ran.out.splitlines())) == (0, 2)
 

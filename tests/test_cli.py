@@ -203,7 +203,7 @@ def test_memory(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertkit.recipe.list_recipes", full)
     code, _, err = run_bertkit("recipes")
     assert code == 5
-    assert err.splitlines() == ["error: out of memory", "hint: halve --micro-batch-tokens: the result stays the same"]
+    assert err.splitlines() == ["error: out of memory", "hint: halve --micro-batch-tokens and repeat the command: it goes on"]
 
 
 def test_a_process_other_than_the_main_one_is_silent(run_bertkit, run_dir: Path, tmp_path: Path, monkeypatch) -> None:
@@ -440,6 +440,7 @@ def as_csv(rows: list[dict], delimiter: str) -> str:
     return text.getvalue()
 
 
+TRUNCATED = f"1 of {len(TEXTS)} rows are longer than 32 tokens, and truncated\n"
 FORMATS = {
     "txt": "".join(f"{text}\n" for text in TEXTS),
     "jsonl": "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)),
@@ -462,7 +463,7 @@ def test_one_prediction_a_row_in_order(run_bertkit, run_dir, expected, tmp_path,
     (tmp_path / f"new.{ending}").write_bytes(content)
     source = ("-", "--separator", ",") if (piped and ending == "csv") else ("-",) if piped else (f"new.{ending}",)
     code, out, err = run_bertkit("predict", run_dir, *source, stdin=content if piped else b"")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, TRUNCATED)
     rows = read_predictions(out, "jsonl")
     assert [row["text"] for row in rows] == TEXTS
     assert [row["label"] for row in rows] == [label for label, _ in expected]
@@ -473,7 +474,7 @@ def test_one_prediction_a_row_in_order(run_bertkit, run_dir, expected, tmp_path,
 def test_predictions_written_to_a_file(run_bertkit, run_dir, expected, tmp_path, ending: str) -> None:
     (tmp_path / "new.txt").write_text(FORMATS["txt"], encoding="utf-8", newline="")
     code, out, err = run_bertkit("predict", run_dir, "new.txt", "--output", f"out.{ending}")
-    assert (code, out, err) == (0, "", f"wrote {len(TEXTS)} predictions to out.{ending}\n")
+    assert (code, out, err) == (0, "", f"{TRUNCATED}wrote {len(TEXTS)} predictions to out.{ending}\n")
     rows = read_predictions((tmp_path / f"out.{ending}").read_bytes().decode(), ending)
     assert [row["text"] for row in rows] == TEXTS
     assert [row["label"] for row in rows] == [label for label, _ in expected]

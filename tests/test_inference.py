@@ -182,13 +182,15 @@ def test_other_data_replaces_the_runs_own(run: Path, run_bertkit, tmp_path: Path
     said = [json.loads(line)["label"] for line in run_bertkit("predict", "run", "dev.csv").out.splitlines()]
     rows = [(text, label) for text, label in zip(PREMISES * 2, said, strict=True)]
     (tmp_path / "more.tsv").write_text("kind\tsentence\n" + "".join(f"{b}\t{a}\n" for a, b in rows), encoding="utf-8")
-    found = scores_of(run_bertkit("eval", "run", "--validation", "more.tsv", "--json"))
+    assert run_bertkit("eval", "run", "--validation", "more.tsv").code == 3, "the run's columns have other names"
+    named = ("--text", "sentence", "--label", "kind", "--json")
+    found = scores_of(run_bertkit("eval", "run", "--validation", "more.tsv", *named))
     assert found["validation/accuracy"] == 1.0
-    found = scores_of(run_bertkit("eval", "run", "--test", "more.tsv", "--text", "sentence", "--label", "kind", "--json"))
+    found = scores_of(run_bertkit("eval", "run", "--test", "more.tsv", *named))
     assert found["test/accuracy"] == 1.0
     (tmp_path / "folder").mkdir()
     shutil.copy(tmp_path / "more.tsv", tmp_path / "folder" / "dev.tsv")
-    assert scores_of(run_bertkit("eval", "run", "--data", "folder", "--json"))["validation/accuracy"] == 1.0
+    assert scores_of(run_bertkit("eval", "run", "--data", "folder", *named))["validation/accuracy"] == 1.0
 
 
 def test_predictions_do_not_depend_on_the_other_rows(run: Path, run_bertkit) -> None:
