@@ -18,7 +18,7 @@ from bertkit import checkpoint
 from bertkit.checkpoint import drop_other_checkpoints, newest_checkpoint, verify_checkpoint, write_checkpoint, write_json
 from bertkit.errors import MachineError, ModelError
 
-HINT = "give --resume an older checkpoint, or --overwrite to begin again"
+HINT = "--overwrite begins again, and keeps what is there under another name"
 
 
 def write(text: str) -> Callable[[Path], None]:

@@ -515,3 +515,19 @@ def test_commands_leave_the_environment_alone(run_bertkit, run_dir: Path) -> Non
     before = dict(os.environ)
     assert run_bertkit("eval", run_dir, "--json").code == 0
     assert dict(os.environ) == before
+
+
+def test_predictions_do_not_replace_what_is_read(run_bertkit, run_dir, tmp_path) -> None:
+    (tmp_path / "new.csv").write_text("text\ngood movie\n", encoding="utf-8")
+    code, out, err = run_bertkit("predict", run_dir, "new.csv", "--output", "new.csv")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == ["error: --output new.csv is the file to read", "hint: choose another name"]
+    assert (tmp_path / "new.csv").read_text(encoding="utf-8") == "text\ngood movie\n"
+
+
+def test_tabs_and_line_ends_do_not_break_a_tsv(run_bertkit, run_dir, tmp_path) -> None:
+    (tmp_path / "new.jsonl").write_text(json.dumps({"text": 'a\tgood "movie"\nor two'}) + "\n", encoding="utf-8")
+    assert run_bertkit("predict", run_dir, "new.jsonl", "--output", "out.tsv").code == 0
+    lines = (tmp_path / "out.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2
+    assert lines[1].split("\t")[0] == 'a good "movie" or two'

@@ -102,7 +102,9 @@ seed_dropout, seen = training.seed_dropout, []
 def killing(model, seed, step, micro_step, rank):
     seen.append((step, micro_step))
     if (step, micro_step) == (int(sys.argv[1]), int(sys.argv[2])):
-        assert (step, micro_step - 1) in seen and any(p.grad is not None for p in model.parameters())
+        assert (step, micro_step - 1) in seen
+        collected = "bf16" in sys.argv  # to the masters; in float32 the module holds them
+        assert any(p.grad is not None for p in model.parameters()) != collected
         print("in mid-accumulation", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     seed_dropout(model, seed, step, micro_step, rank)
@@ -362,7 +364,7 @@ def test_a_damaged_checkpoint_is_one_line(
     error, hint = last_lines(capsys)
     assert error.startswith("error: model.safetensors of the checkpoint is damaged: sha256 ")
     assert error.endswith(f"({path.parent})")
-    assert hint == "hint: give --resume an older checkpoint, or --overwrite to begin again"
+    assert hint == "hint: --overwrite begins again, and keeps what is there under another name"
 
 
 def test_what_a_kill_left_half_written_is_passed_over(

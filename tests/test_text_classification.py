@@ -276,3 +276,8 @@ def test_a_file_that_is_given_replaces_a_tenth(tmp_path: Path) -> None:
     assert (recipe.validation, recipe.eval_splits) == ("10%", ("validation",))
     recipe = replace(TextClassification(), train="a.csv", validation="b.csv").settled()
     assert recipe.validation == str(Path("b.csv").resolve())
+
+
+def test_training_data_is_no_stream() -> None:
+    with pytest.raises(UsageError, match="--train is -; the training data is read more than once"):
+        TextClassification(train="-").settled()
