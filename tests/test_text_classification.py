@@ -137,7 +137,7 @@ def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, nam
     assert len(said) == ROWS[name]["validation"][0]
     for metric, value in expected.items():
         assert found[f"validation/{metric}"] == pytest.approx(value, rel=1e-6, abs=1e-6), metric
-    assert json.loads(run_bertkit("eval", "run", "--json").out) == pytest.approx(found, abs=1e-5)
+    assert json.loads(run_bertkit("eval", "run", "--json").out) == pytest.approx(found, rel=1e-6, abs=1e-5)
 
 
 def test_lingnli_to_mnli(run_bertkit, data_dir: Path, model: Path) -> None:
