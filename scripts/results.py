@@ -33,7 +33,7 @@ GLUE = "$BERTKIT_TEST_DATA/GLUE"
 BENCH = "bench"  # the one entry that is not made of runs: bench.py writes it
 
 KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: these figures stand beside no published ones."
-SENTENCES = "These weights were trained to embed sentences and are weak on this task whatever trains them."
+SENTENCES = "These weights were trained to embed sentences, which is far from this task."
 
 
 @dataclass(frozen=True)
