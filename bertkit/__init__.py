@@ -13,7 +13,10 @@ __version__ = "0.1.0"
 # public name -> the module that defines it; none may equal a submodule's name
 _MODULE_OF: dict[str, str] = {
     "BertConfig": "bertkit.config",
-    "BertForSequenceClassification": "bertkit.model",
+    "BertForMultipleChoice": "bertkit.heads",
+    "BertForQuestionAnswering": "bertkit.heads",
+    "BertForSequenceClassification": "bertkit.heads",
+    "BertForTokenClassification": "bertkit.heads",
     "BertModel": "bertkit.model",
     "TextClassification": "bertkit.tasks.text_classification",
     "Tokenizer": "bertkit.tokenizer",

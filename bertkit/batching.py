@@ -83,7 +83,8 @@ def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = Fal
         rows=rows,
         cu_rows=torch.from_numpy(cu_rows),
         max_rows=max_rows,
-        features=torch.from_numpy(np.repeat(indices, counts)),
+        features=torch.from_numpy(np.asarray(indices)),
+        cu_features=torch.from_numpy(offsets_of(counts)),
         labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
         weights={term: 0.0 if empty else _weight(targets) for term, targets in labels.items()},
     )
@@ -124,12 +125,13 @@ def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int
 def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
     """Logits (R, C) as one array a feature, by feature index."""
     per_sequence = np.diff(batch.cu_rows.cpu().numpy())
+    if len(rows) == len(batch.features) != per_sequence.sum():  # one row a feature
+        return {feature: rows[at : at + 1] for at, feature in enumerate(batch.features.tolist())}
     if len(rows) != per_sequence.sum():  # one row a sequence, as pooling heads give
         assert len(rows) == len(per_sequence), (
             f"{len(rows)} logits for {per_sequence.sum()} rows of {len(per_sequence)} sequences"
         )
         per_sequence = np.ones_like(per_sequence)
-    features = batch.features.cpu().numpy()
-    first = np.flatnonzero(np.r_[True, features[1:] != features[:-1]])
-    ends = offsets_of(np.add.reduceat(per_sequence, first))
-    return {int(features[at]): rows[start:end] for at, start, end in zip(first, ends[:-1], ends[1:], strict=True)}
+    ends = offsets_of(per_sequence)[batch.cu_features.cpu().numpy()]
+    features = batch.features.tolist()
+    return {feature: rows[start:end] for feature, start, end in zip(features, ends[:-1], ends[1:], strict=True)}

@@ -1,9 +1,11 @@
-"""What a model says of each feature: in order, once each, whatever the number of processes."""
+"""What a model says of each feature, in order and once each whatever the number of processes; and how that scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,8 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertkit import progress
-from bertkit.batching import split_by_feature
+from bertkit.batching import evaluation_batches, split_by_feature
+from bertkit.errors import UsageError
 from bertkit.model import Batch
+from bertkit.readers import Examples
+from bertkit.store import Features
+from bertkit.tasks.task import Task
+from bertkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -66,3 +73,62 @@ def _gathered(
             totals[term] = totals.get(term, np.zeros(2)) + total
     in_order = {name: [found[feature] for feature in range(num_features)] for name, found in merged.items()}
     return Predictions(in_order, {term: float(loss / weight) for term, (loss, weight) in totals.items() if weight})
+
+
+# --- splits ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of the data, as rows and as features."""
+
+    examples: Examples
+    features: Features
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": self.examples.source, "rows": len(self.examples), "sha256": self.features.fingerprint()}
+
+
+class Scored(NamedTuple):
+    """scores: every metric as "split/metric". predictions: one a row, by split. objective: what decides which step is best."""
+
+    scores: dict[str, float | None]
+    predictions: dict[str, list[dict[str, Any]]]
+    objective: float | None
+
+
+def read_split(task: Task, split: str, examples: Examples, tokenizer: Tokenizer) -> Split:
+    """Encode a split, and say how long its sequences are and what befell them."""
+    features, remarks = task.encode(examples, tokenizer, task.training.max_length)
+    mean = len(features.input_ids.values) / max(1, len(features.input_ids))
+    progress.note(", ".join([f"{split}: {len(examples)} rows, {mean:.0f} tokens on average", *remarks]))
+    return Split(examples, features)
+
+
+def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Accelerator, *, description: str) -> Predictions:
+    """The logits of each of a split's features."""
+    batches = evaluation_batches(
+        split.features,
+        task.training.micro_batch_tokens,
+        rank=accelerator.process_index,
+        world_size=accelerator.num_processes,
+    )
+    return predict(module, batches, accelerator, num_features=len(split.features), description=description)
+
+
+def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], accelerator: Accelerator) -> Scored:
+    """Every metric of every split; the first of them is the objective. Raises UsageError for a loss that is not finite."""
+    scores: dict[str, float | None] = {}
+    predictions: dict[str, list[dict[str, Any]]] = {}
+    for split, data in splits.items():
+        found = predict_split(task, module, data, accelerator, description=f"evaluate {split}")
+        predictions[split] = task.decode(found.outputs, data.features, data.examples)
+        for name, value in task.score(predictions[split], data.examples).items():
+            scores[f"{split}/{name}"] = value
+        for term, loss in found.losses.items():
+            if not math.isfinite(loss):
+                hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
+                raise UsageError(f"the loss on {split} is {loss}", hint=hint)
+            scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
+    first = next(iter(scores.values()), None)
+    return Scored(scores, predictions, first if first is None or task.greater_is_better else -first)

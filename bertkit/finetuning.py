@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,94 +14,22 @@ import numpy as np
 from torch import Tensor, nn
 
 from bertkit import progress
-from bertkit.batching import Sampler, evaluation_batches, training_batches
-from bertkit.config import BertConfig, TrainConfig
+from bertkit.batching import Sampler, training_batches
+from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator, working_dtype
-from bertkit.errors import UsageError
-from bertkit.evaluation import predict
+from bertkit.evaluation import read_split, score_splits
 from bertkit.model import initialize
 from bertkit.model_card import model_card
-from bertkit.model_directory import check_vocabulary, load_weights, read_config, resolve, save_model, weights_hash
-from bertkit.readers import Examples
-from bertkit.recipe import Recipe, published_scores
+from bertkit.model_directory import load_weights, save_model, weights_hash
+from bertkit.pretrained import check_max_length, open_pretrained
+from bertkit.preview import show_examples
+from bertkit.recipe import Recipe, published_scores, to_json
 from bertkit.run_directory import Claim, claim, describe_run, write_run_file
-from bertkit.store import Features
-from bertkit.tokenizer import Tokenizer
 from bertkit.training import TrainState, train
 from bertkit.vocabulary import UsedVocabulary
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """A model folder, opened."""
-
-    name: str
-    folder: Path
-    config: BertConfig
-    tokenizer: Tokenizer
-
-
-def open_pretrained(name: str) -> Pretrained:
-    """A model by folder, hub id or the name minilm. Raises ModelError where its parts do not fit together."""
-    folder = resolve(name)
-    config = read_config(folder)
-    tokenizer = Tokenizer.load(folder)
-    check_vocabulary(tokenizer, config)
-    return Pretrained(name, folder, config, tokenizer)
-
-
-def check_max_length(max_length: int, config: BertConfig) -> None:
-    """Raise UsageError for sequences longer than the model has positions."""
-    if max_length > config.max_position_embeddings:
-        what = f"--max-length is {max_length}; the model has {config.max_position_embeddings} positions"
-        raise UsageError(what, hint=f"give --max-length {config.max_position_embeddings} or less")
-
-
-@dataclass(frozen=True)
-class Split:
-    """A split of the data, as rows and as features."""
-
-    examples: Examples
-    features: Features
-
-    def describe(self) -> dict[str, Any]:
-        return {"source": self.examples.source, "rows": len(self.examples), "sha256": self.features.fingerprint()}
-
-
-def read_split(recipe: Recipe, split: str, examples: Examples, tokenizer: Tokenizer) -> Split:
-    """Encode a split and say how long its sequences are and how many were cut."""
-    features, truncated = recipe.encode(examples, tokenizer, recipe.training.max_length)
-    cut = f", {truncated} longer than {recipe.training.max_length} truncated" if truncated else ""
-    progress.note(f"{split}: {len(examples)} rows, {features.num_tokens.mean():.0f} tokens on average{cut}")
-    return Split(examples, features)
-
-
-def score_splits(
-    recipe: Recipe, module: nn.Module, splits: dict[str, Split], accelerator: Accelerator
-) -> tuple[dict[str, float | None], float | None]:
-    """Every metric of every split as "split/metric", and the first of them as the number that decides which step is best."""
-    scores: dict[str, float | None] = {}
-    for split, data in splits.items():
-        batches = evaluation_batches(
-            data.features,
-            recipe.training.micro_batch_tokens,
-            rank=accelerator.process_index,
-            world_size=accelerator.num_processes,
-        )
-        found = predict(module, batches, accelerator, num_features=len(data.features), description=f"evaluate {split}")
-        predictions = recipe.decode(found.outputs, data.features, data.examples)
-        for name, value in recipe.score(predictions, data.examples).items():
-            scores[f"{split}/{name}"] = value
-        for term, loss in found.losses.items():
-            if not math.isfinite(loss):
-                hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
-                raise UsageError(f"the loss on {split} is {loss}", hint=hint)
-            scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
-    first = next(iter(scores.values()), None)
-    return scores, first if first is None or recipe.greater_is_better else -first
 
 
 def total_steps(config: TrainConfig, sampler: Sampler) -> int:
@@ -133,8 +61,7 @@ def finetune(
     check_max_length(config.max_length, pretrained.config)
 
     examples = {split: recipe.load(split) for split in (recipe.train_split, *recipe.eval_splits)}
-    architectures = pretrained.config.extra.get("architectures") or [recipe.architecture]
-    fresh_head = fresh_head or recipe.architecture not in architectures
+    fresh_head = fresh_head or not recipe.has_head(pretrained.config)
     recipe = recipe.with_labels(examples[recipe.train_split], None if fresh_head else pretrained.config)
     if pretrained.config.label_names and not fresh_head:
         recipe.check_head(pretrained.config, str(pretrained.folder))
@@ -166,6 +93,7 @@ def finetune(
         world_size=accelerator.num_processes,
     )
     if dry_run:
+        show_examples(recipe, examples[recipe.train_split], pretrained.tokenizer)
         return _dry_run(module, batches, config, accelerator, steps, num_parameters)
 
     values = describe_run(
@@ -177,6 +105,10 @@ def finetune(
         num_processes=accelerator.num_processes,
         total_steps=steps,
     )
+
+    def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
+        scored = score_splits(recipe, trained, splits, accelerator)
+        return scored.scores, scored.objective
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
         save_model(
@@ -197,7 +129,7 @@ def finetune(
             total_steps=steps,
             run_dir=output_dir,
             save_model=save,
-            evaluate=lambda trained: score_splits(recipe, trained, splits, accelerator),
+            evaluate=evaluate,
             eval_every=config.eval_steps or sampler.steps_per_epoch,
             resume_from=claimed.resume_from,
         )
@@ -207,6 +139,7 @@ def finetune(
             "best": {"step": state.best_step, "scores": state.best_scores},
             "last": {"step": state.step, "scores": state.last_scores},
         }
+        values["recipe"] = to_json(recipe.with_scores(state.best_scores), name=name)
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(model_card(values, pretrained.name), encoding="utf-8")
             write_run_file(output_dir, values)
@@ -277,4 +210,6 @@ def _show(recipe: Recipe, state: TrainState, model: str, output_dir: Path) -> No
         columns.append("published")
         rows = [[*row, published.get(name)] for name, row in zip(state.best_scores, rows, strict=True)]
     progress.table(str(output_dir), columns, rows)
+    if recipe.architecture == "BertModel":
+        progress.note("its head is bertkit's own: transformers opens the folder as an encoder only")
     progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")

@@ -10,16 +10,16 @@ from typing import Any
 from torch import nn
 
 from bertkit import progress
-from bertkit.batching import evaluation_batches
 from bertkit.config import BertConfig
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import ModelError, UsageError
-from bertkit.evaluation import predict
-from bertkit.finetuning import Pretrained, check_max_length, open_pretrained, read_split, score_splits
+from bertkit.evaluation import Scored, Split, predict_split, read_split, score_splits
 from bertkit.model_directory import load_weights
+from bertkit.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe, override
 from bertkit.run_directory import read_recipe, read_run_file
+from bertkit.tasks import FAMILIES
 
 _FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
 
@@ -33,16 +33,19 @@ class Target:
     trained_from: str
 
 
-def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any]) -> Target:
+def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *, to_predict: bool = False) -> Target:
     """A run folder with its own recipe, or a model with the recipe given; `typed` options override either.
 
-    The model's labels are matched to the recipe's by name. Raises UsageError, ModelError.
+    to_predict: a model without a recipe is used by its family. The model's labels are matched to the recipe's by name. Raises
+    UsageError, ModelError.
     """
     folder = Path(name)
     values = read_run_file(folder) if folder.is_dir() else None
     if values is not None and not (folder / "config.json").is_file():
         raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
     pretrained = open_pretrained(name)
+    if recipe_name is None and values is None and to_predict:
+        recipe_name = _family_of(pretrained.config)
     if recipe_name is not None:
         recipe, trained_from = load_recipe(recipe_name), values["model"]["name"] if values else name
     elif values is not None:
@@ -51,9 +54,9 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
         raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it does with --recipe NAME")
     recipe = override(recipe, typed).with_data_typed(typed)
     check_max_length(recipe.training.max_length, pretrained.config)
-    architectures = pretrained.config.extra.get("architectures") or [recipe.architecture]
-    if recipe.architecture not in architectures:
-        what = f"the model is a {', '.join(architectures)}; {recipe.family} needs {recipe.architecture}"
+    if not recipe.has_head(pretrained.config):
+        found = ", ".join(pretrained.config.extra.get("architectures") or ["model without a head"])
+        what = f"the model is a {found}; {recipe.family} needs {recipe.hf_class}"
         raise ModelError(what, where=name, hint=_FINETUNE)
     return Target(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from)
 
@@ -68,15 +71,21 @@ def build(target: Target, accelerator: Any) -> nn.Module:
     return module.to(accelerator.device, working_dtype(target.recipe.training.precision, accelerator.device))
 
 
-def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> dict[str, float | None]:
-    """Score every split: {"split/metric": value}."""
+def _family_of(config: BertConfig) -> str | None:
+    """The task family of a model by its class; that of text classification where the class is not said."""
+    architectures = config.extra.get("architectures") or ["BertForSequenceClassification"]
+    return next((family for family, cls in FAMILIES.items() if cls.hf_class in architectures), "text-classification")
+
+
+def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
+    """The scores and predictions of every split, and its examples."""
     recipe = target.recipe.settled()
     accelerator = start_accelerator(recipe.training.device)
     examples = {split: recipe.load(split) for split in splits or recipe.eval_splits}
     data = {split: read_split(recipe, split, rows, target.pretrained.tokenizer) for split, rows in examples.items()}
-    scores, _ = score_splits(recipe, build(target, accelerator), data, accelerator)
+    scored = score_splits(recipe, build(target, accelerator), data, accelerator)
     accelerator.wait_for_everyone()
-    return scores
+    return scored, examples
 
 
 def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:
@@ -84,12 +93,10 @@ def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tupl
     recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed})
     accelerator = start_accelerator(recipe.training.device)
     examples = recipe.load("test", to_predict=True)
-    features, truncated = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
-    if truncated:
-        progress.note(f"{truncated} of {len(examples)} rows are longer than {recipe.training.max_length} tokens, and truncated")
-    batches = evaluation_batches(
-        features, recipe.training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
-    )
-    found = predict(build(target, accelerator), batches, accelerator, num_features=len(features))
+    features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
+    if remarks:
+        progress.note(f"{len(examples)} rows, {', '.join(remarks)}")
+    split = Split(examples, features)
+    found = predict_split(recipe, build(target, accelerator), split, accelerator, description="predict")
     accelerator.wait_for_everyone()
     return examples, recipe.decode(found.outputs, features, examples)

@@ -1,7 +1,7 @@
-"""BERT and its heads over packed tokens (Devlin et al., 2019, section 3).
+"""BERT over packed tokens (Devlin et al., 2019, section 3).
 
 Parameters carry Hugging Face's names, so that a state dict of either side loads in the other. Letters: B sequences, N packed
-tokens, R rows that the head reads, T the longest sequence, H hidden_size, A heads, D the size of a head, C classes.
+tokens, R rows that the head reads, T the longest sequence, H hidden_size, A heads, D the size of a head.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Batch:
     cu_seqlens, cu_rows: (B + 1,) where each sequence begins and ends among the tokens, and among the rows that the head reads.
     rows: (R,) those rows, in order; None = all N, and then cu_rows is cu_seqlens.
     labels: targets by loss term. weights: by loss term, the number of targets that count here (0: nothing to learn from).
-    features: (B,) the feature that each sequence belongs to; the sequences of one feature stand together.
+    features: (F,) the features that are here. cu_features: (F + 1,) where each one's sequences begin and end.
     """
 
     input_ids: Tensor
@@ -41,6 +41,7 @@ class Batch:
     cu_rows: Tensor
     max_rows: int
     features: Tensor
+    cu_features: Tensor
     labels: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
 
@@ -217,52 +218,6 @@ class BertModel(nn.Module):
         return BertOutput(padded, self.pooler(padded[:, 0]) if self.pooler is not None else None)
 
 
-class BertForSequenceClassification(nn.Module):
-    """A class, or a score, of each sequence from its pooled [CLS]; loss term "labels".
-
-    The loss is the cross-entropy, or with problem_type "regression" (or one label) the squared error.
-    """
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config)
-        p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(p, self.bert.dropout_stream)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-
-    def forward(
-        self,
-        input_ids: Batch | Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **refused: Any,
-    ) -> Outputs:
-        """A packed Batch whose rows are the first tokens, or padded input (B, T). Logits are (B, C)."""
-        refuse(refused)
-        batch = input_ids
-        if isinstance(batch, Tensor):
-            batch, _ = pack(batch, attention_mask, token_type_ids)
-            batch = dataclasses.replace(
-                batch,
-                rows=batch.cu_seqlens[:-1],
-                cu_rows=torch.arange(len(batch.cu_seqlens), device=batch.cu_seqlens.device),
-                max_rows=1,
-            )
-        assert self.bert.pooler is not None
-        pooled = self.bert.pooler(self.bert.encode(batch))
-        logits = self.classifier(self.dropout(pooled))
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # (B, C)
-        if "labels" not in batch.labels:
-            return Outputs({}, {"logits": logits})
-        labels = batch.labels["labels"]
-        if self.config.problem_type == "regression" or self.config.num_labels == 1:
-            loss = (logits.view(-1) - labels.to(logits.dtype)).square().sum()
-        else:
-            loss = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-        return Outputs({"labels": loss}, {"logits": logits})
-
-
 def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> tuple[Batch, Tensor]:
     """Padded input (B, T) as a Batch that reads all rows, and the attended positions (B, T) as bool.
 
@@ -290,6 +245,7 @@ def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tenso
         cu_rows=cu_seqlens,
         max_rows=int(lengths.max()),
         features=torch.arange(len(input_ids), device=input_ids.device),
+        cu_features=torch.arange(len(input_ids) + 1, device=input_ids.device),
     )
     return batch, attended
 
@@ -314,3 +270,6 @@ def initialize(module: nn.Module, config: BertConfig, *, seed: int) -> None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()
+        if isinstance(part, nn.RNNBase):  # as torch does, but from our seed
+            for parameter in part.parameters():
+                nn.init.uniform_(parameter, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)

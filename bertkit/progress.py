@@ -41,6 +41,13 @@ def warn(text: str) -> None:
     console.print(Text("warning: ", style="yellow") + plain(text))
 
 
+def show(texts: Iterable[Text]) -> None:
+    """Results for a person, on standard output: in colour where that is a terminal."""
+    out = Console(highlight=False, soft_wrap=True)
+    for text in texts:
+        out.print(text)
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table; numbers are set to the right, and a missing value is a dash."""
     drawn = Table(title=plain(title), title_justify="left", title_style="bold")

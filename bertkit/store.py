@@ -77,6 +77,7 @@ class Features:
     input_ids, token_type_ids: S rows of tokens. sequences: (F + 1,) offsets of the sequences that make up a feature;
     None where each has one. rows: the positions within each sequence that the head reads; None = all.
     labels: per loss term one row of targets a feature; -100 is ignored. examples: (F,) the example that a feature came from.
+    extras: what the model does not read and decoding does, one row a feature each.
     """
 
     input_ids: Ragged
@@ -85,6 +86,7 @@ class Features:
     sequences: NDArray[np.int64] | None = None
     rows: Ragged | None = None
     labels: dict[str, Ragged] = field(default_factory=dict)
+    extras: dict[str, Ragged] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -104,6 +106,7 @@ class Features:
         if self.rows is not None:
             ragged["rows"] = self.rows
         ragged |= {f"labels.{term}": labels for term, labels in self.labels.items()}
+        ragged |= {f"extras.{name}": values for name, values in self.extras.items()}
         arrays = {f"{name}.{part}": getattr(array, part) for name, array in ragged.items() for part in ("values", "offsets")}
         arrays["examples"] = self.examples
         if self.sequences is not None:
@@ -149,5 +152,6 @@ class Features:
             rows=ragged.pop("rows", None),
             examples=read("examples"),
             sequences=read("sequences") if "sequences" in names else None,
-            labels={name.removeprefix("labels."): array for name, array in ragged.items()},
+            labels={name[7:]: array for name, array in ragged.items() if name.startswith("labels.")},
+            extras={name[7:]: array for name, array in ragged.items() if name.startswith("extras.")},
         )

@@ -173,8 +173,7 @@ class Chooser(_Head):
 
     def forward(self, batch: Batch) -> Outputs:
         logits = self.classifier(self.bert.pooler(self.bert.encode(batch)))[:, 0].float()  # (B,)
-        _, numbers = batch.features.unique_consecutive(return_counts=True)
-        pairs = zip(logits.split(numbers.tolist()), batch.labels["labels"], strict=True)
+        pairs = zip(logits.split(batch.cu_features.diff().tolist()), batch.labels["labels"], strict=True)
         return Outputs(
             {"labels": torch.stack([F.cross_entropy(row, target) for row, target in pairs]).sum()}, {"logits": logits}
         )

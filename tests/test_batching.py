@@ -90,7 +90,7 @@ def test_cut_by_hand() -> None:
 def naive(features: Features, indices: list[int]) -> dict[str, list]:
     """The same batch by plain loops over lists."""
     batch: dict[str, list] = {name: [] for name in ("input_ids", "token_type_ids", "position_ids", "rows", "features")}
-    batch |= {"cu_seqlens": [0], "cu_rows": [0]}
+    batch |= {"cu_seqlens": [0], "cu_rows": [0], "cu_features": [0]}
     for index in indices:
         for sequence in range(features.offsets[index], features.offsets[index + 1]):
             tokens = features.input_ids[sequence].tolist()
@@ -101,7 +101,8 @@ def naive(features: Features, indices: list[int]) -> dict[str, list]:
             batch["position_ids"] += list(range(len(tokens)))
             batch["cu_seqlens"].append(len(batch["input_ids"]))
             batch["cu_rows"].append(len(batch["rows"]))
-            batch["features"].append(index)
+        batch["features"].append(index)
+        batch["cu_features"].append(len(batch["cu_seqlens"]) - 1)
     return batch
 
 
@@ -160,7 +161,7 @@ def test_processes_share_a_step_without_overlap(name: str, world_size: int) -> N
         assert dealt[0]
         counting = [batch for batches in dealt for batch in batches if batch.weights["labels"]]
         empty += sum(not batch.weights["labels"] for batches in dealt for batch in batches)
-        seen = [index for batch in counting for index in batch.features.unique_consecutive().tolist()]
+        seen = [index for batch in counting for index in batch.features.tolist()]
         assert sorted(seen) == sorted(sampler.features_at(step))
         assert sum(batch.weights["labels"] for batch in counting) == len(seen)
     assert (empty > 0) == (world_size > 1), "the last step of an epoch has one feature: some process has nothing"
@@ -170,7 +171,7 @@ def test_processes_share_a_step_without_overlap(name: str, world_size: int) -> N
 def test_evaluation_has_each_feature_once(world_size: int) -> None:
     features = SHAPES["choices"].features
     dealt = [list(evaluation_batches(features, 60, rank=rank, world_size=world_size)) for rank in range(world_size)]
-    seen = [index for batches in dealt for batch in batches for index in batch.features.unique_consecutive().tolist()]
+    seen = [index for batches in dealt for batch in batches for index in batch.features.tolist()]
     assert sorted(seen) == list(range(25))
     assert max(len(batches) for batches in dealt) - min(len(batches) for batches in dealt) <= 1
 
@@ -185,7 +186,7 @@ def test_nothing_to_evaluate_is_no_batch() -> None:
 # --- logits back to their features -------------------------------------------------------------------------------------
 
 
-def batch_of(rows_per_sequence: list[int], features: list[int]) -> Batch:
+def batch_of(rows_per_sequence: list[int], features: list[int], sequences: list[int] | None = None) -> Batch:
     length = 5
     rows = [[*range(count)] for count in rows_per_sequence]
     count = len(rows_per_sequence)
@@ -193,7 +194,8 @@ def batch_of(rows_per_sequence: list[int], features: list[int]) -> Batch:
         Features(Ragged.of([[1] * length] * count), Ragged.of([[0] * length] * count), np.arange(count), rows=Ragged.of(rows)),
         np.arange(count),
     )
-    return dataclasses.replace(packed, features=torch.tensor(features))
+    cu_features = torch.tensor([0, *np.cumsum(sequences or [1] * count)])
+    return dataclasses.replace(packed, features=torch.tensor(features), cu_features=cu_features)
 
 
 def split(batch: Batch, logits: list[float]) -> dict[int, list[float]]:
@@ -204,8 +206,9 @@ def test_logits_of_rows_and_of_sequences_find_their_feature() -> None:
     batch = batch_of([2, 1, 3], features=[7, 3, 5])
     assert split(batch, [0, 1, 2, 3, 4, 5]) == {7: [0, 1], 3: [2], 5: [3, 4, 5]}
     assert split(batch, [10, 11, 12]) == {7: [10], 3: [11], 5: [12]}
-    ragged_choices = batch_of([1, 1, 1, 1, 1], features=[4, 4, 4, 0, 0])
+    ragged_choices = batch_of([1, 1, 1, 1, 1], features=[4, 0], sequences=[3, 2])
     assert split(ragged_choices, [1, 2, 3, 4, 5]) == {4: [1, 2, 3], 0: [4, 5]}
+    assert split(ragged_choices, [1, 2]) == {4: [1], 0: [2]}, "one row a feature"
 
 
 def test_as_many_rows_as_sequences_by_chance_are_still_rows() -> None:

@@ -440,7 +440,7 @@ def as_csv(rows: list[dict], delimiter: str) -> str:
     return text.getvalue()
 
 
-TRUNCATED = f"1 of {len(TEXTS)} rows are longer than 32 tokens, and truncated\n"
+TRUNCATED = f"{len(TEXTS)} rows, 1 longer than 32 truncated\n"
 FORMATS = {
     "txt": "".join(f"{text}\n" for text in TEXTS),
     "jsonl": "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)),

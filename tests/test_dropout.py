@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from bertkit.config import BertConfig
 from bertkit.dropout import Dropout, DropoutStream, seed_dropout, set_dropout
-from bertkit.model import Batch, BertForSequenceClassification, BertModel, initialize
+from bertkit.heads import BertForSequenceClassification
+from bertkit.model import Batch, BertModel, initialize
 
 MILLION = 2**20
 
@@ -154,7 +155,9 @@ def make_batch() -> Batch:
     ids = torch.randint(1, 30, (18,), generator=torch.Generator().manual_seed(0))
     ends = torch.tensor([0, 5, 12, 14, 18])
     positions = torch.cat([torch.arange(n) for n in ends.diff().tolist()])
-    return Batch(ids, torch.zeros_like(ids), positions, ends, 7, ends[:-1], torch.arange(5), 1, torch.arange(4))
+    return Batch(
+        ids, torch.zeros_like(ids), positions, ends, 7, ends[:-1], torch.arange(5), 1, torch.arange(4), torch.arange(5)
+    )
 
 
 def logits(model: nn.Module, *key: int) -> Tensor:

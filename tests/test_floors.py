@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
     5: "__main__ cli",
     4: "finetuning pretraining inference",
-    3: "training evaluation recipe run_directory model_card",
-    2: "tasks corpus checkpoint model_directory vocabulary batching",
-    1: "model attention dropout devices tokenizer optimization store readers",
+    3: "training evaluation recipe preview run_directory model_card",
+    2: "tasks corpus checkpoint model_directory pretrained vocabulary batching",
+    1: "model heads crf attention dropout devices tokenizer optimization store readers",
     0: "__init__ errors config metrics progress",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}

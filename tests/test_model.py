@@ -18,7 +18,8 @@ from transformers.activations import ACT2FN
 import bertkit
 from bertkit import config as bertkit_config
 from bertkit.config import MODEL_SIZES, BertConfig
-from bertkit.model import ACTIVATIONS, Batch, BertForSequenceClassification, BertModel, initialize, pack, refuse
+from bertkit.heads import BertForSequenceClassification
+from bertkit.model import ACTIVATIONS, Batch, BertModel, initialize, pack, refuse
 
 CONFIG = BertConfig(
     vocab_size=40,
@@ -89,7 +90,7 @@ for name in {modules!r}:
     importlib.import_module(name)
 import torch
 from bertkit.config import BertConfig
-from bertkit.model import BertForSequenceClassification
+from bertkit.heads import BertForSequenceClassification
 config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
 assert BertForSequenceClassification(config)(torch.tensor([[1, 2]])).logits["logits"].shape == (1, 2)
 print(*[name for name in sys.modules if name.startswith("transformers.") and ".modeling_" in name])

@@ -11,7 +11,8 @@ from shapes import CONFIG, PreTrainer
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
-from bertkit.model import BertForSequenceClassification, initialize
+from bertkit.heads import BertForSequenceClassification
+from bertkit.model import initialize
 from bertkit.optimization import MasterAdamW, decays, learning_rate_at, learning_rate_of
 
 SETTINGS = TrainConfig(

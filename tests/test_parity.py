@@ -24,7 +24,8 @@ from bertkit.batching import Sampler, collate, training_batches
 from bertkit.config import BertConfig
 from bertkit.devices import start_accelerator
 from bertkit.dropout import DropoutStream
-from bertkit.model import BertForSequenceClassification, BertModel
+from bertkit.heads import BertForSequenceClassification
+from bertkit.model import BertModel
 from bertkit.model_directory import load_weights, read_config
 from bertkit.recipe import load_recipe, override
 from bertkit.store import Features, Ragged

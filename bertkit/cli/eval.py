@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bertkit.cli.options import INFERENCE, with_options
 from bertkit.config import options_of
+from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 
 
@@ -19,6 +21,9 @@ def evaluate(
     ],
     recipe: Annotated[str | None, typer.Option(help="Needed for a model that is no run of bertkit.")] = None,
     split: Annotated[list[str] | None, typer.Option(help="Split to score; may be repeated. Default: the recipe's.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder to write predictions to; of a second split below it.", metavar="DIR")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
     typed: dict[str, Any] | None = None,
 ) -> None:
@@ -31,10 +36,22 @@ def evaluate(
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
     from bertkit import inference, progress
+    from bertkit.checkpoint import disk_errors
     from bertkit.recipe import published_scores
 
+    if output is not None and output.is_file():
+        raise UsageError("--output is a file; expected a folder", where=str(output))
     opened = inference.open_target(target, recipe, typed or {})
-    scores = inference.evaluate_target(opened, tuple(split) if split else None)
+    scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
+    scores = scored.scores
+    if output is not None and not progress.console.quiet:
+        for number, (name, predictions) in enumerate(scored.predictions.items()):
+            folder = output / name if number else output
+            with disk_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                for file, content in opened.recipe.files(predictions, examples[name]).items():
+                    (folder / file).write_text(content, encoding="utf-8")
+            progress.note(f"wrote the predictions on {name} to {folder}")
     published = published_scores(opened.recipe.settled(), opened.trained_from)
     columns = ["score", "value"]
     rows: list[list[Any]] = [[name, value] for name, value in scores.items()]

@@ -15,6 +15,7 @@ import typer
 from bertkit.config import Option, TrainConfig, bare_type, options_of
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
+from bertkit.tasks.task import Task
 
 # what eval and predict can change of a run's training settings
 INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
@@ -25,7 +26,8 @@ def recipe_options() -> dict[str, tuple[str, Option]]:
     named: dict[str, tuple[str, Option]] = {}
     for family, cls in FAMILIES.items():
         for name, option in options_of(cls).items():
-            named.setdefault(name, (f"Task ({family})", option))
+            shared = name in options_of(Task)
+            named.setdefault(name, ("Data" if shared else f"Task ({family})", option))
     return named | {name: ("Training", option) for name, option in options_of(TrainConfig).items()}
 
 

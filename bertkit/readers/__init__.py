@@ -12,13 +12,13 @@ class Examples:
     """Rows of data as columns of equal length, each row with the place it came from.
 
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
-    `source`, or its row number from 0 where the source has no lines. label_names: for a column that holds numbers of
-    classes, the names of those that the source itself declares.
+    `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
+    label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
     """
 
     columns: dict[str, list[Any]]
     source: str
-    lines: Sequence[int]
+    lines: Sequence[int | str]
     label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.jsonl import parse_jsonl
-from bertkit.readers.lines import extension, parse_lines, read_text, source_name
+from bertkit.readers.lines import extension, parse_lines, read_text, source_name, unpacked_name
 
 _FORMATS = {
     ".csv": "delimited",
@@ -20,12 +21,13 @@ _FORMATS = {
     ".json-lines": "jsonl",
     ".ndjson": "jsonl",
 }
+ENDINGS = tuple(_FORMATS)
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 
 
 def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[str, ...] | None = None) -> Examples:
-    """The rows of a CSV, TSV, JSON or plain text file, or of the standard input for "-"; gzip or not.
+    """The rows of a CSV, TSV, JSON or plain text file, or of the standard input for "-"; plain, .gz or .xz.
 
     separator and columns are for tables; see `read_delimited`. A name without a known extension leaves it to the first
     line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
@@ -42,15 +44,16 @@ def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[
     return parse_lines(text, source)
 
 
-def find_split_file(folder: Path, split: str) -> Path | None:
+def find_split_file(folder: Path, split: str, endings: Sequence[str] = ENDINGS) -> Path | None:
     """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None where there is none.
 
-    "validation" is also called valid, val or dev. Raises DataError where several files would do.
+    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without .gz or .xz. Raises
+    DataError where several files would do.
     """
     first, _, rest = split.partition("_")
     stems = {name + (f"_{rest}" if rest else "") for name in _SPLIT_NAMES.get(first, (first,))}
-    wanted = {stem + ending for stem in stems for ending in _FORMATS}
-    found = sorted(path for path in folder.iterdir() if path.is_file() and path.name.lower().removesuffix(".gz") in wanted)
+    wanted = {stem + ending for stem in stems for ending in endings}
+    found = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name).lower() in wanted)
     if len(found) > 1:
         names = " or ".join(path.name for path in found)
         raise DataError(f"the split {split} could be {names}", where=str(folder), hint="keep one of them in the folder")

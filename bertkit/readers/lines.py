@@ -1,4 +1,4 @@
-"""Plain text, a row a line; and how every text file becomes text: UTF-8, gzip or not, with its faults named by line.
+"""Plain text, a row a line; and how every text file becomes text: UTF-8, packed or not, with its faults named by line.
 
 A line ends at LF or CR LF and nowhere else: str.splitlines also cuts at form feeds and at U+2028, which texts do hold.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import gzip
+import lzma
 import re
 import sys
 import zlib
@@ -16,7 +17,8 @@ from pathlib import Path
 from bertkit.errors import DataError
 from bertkit.readers import Examples
 
-_GZIP_MAGIC = b"\x1f\x8b"
+# The bytes that a packed file begins with: its format, and what unpacks it.
+_PACKED = {b"\x1f\x8b": ("gzip", gzip.decompress), b"\xfd7zXZ\x00": ("xz", lzma.decompress)}
 _LINE_FEED = b"\n"
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
@@ -48,8 +50,13 @@ def split_lines(text: str) -> list[str]:
 
 
 def extension(name: str) -> str:
-    """The extension of a file's name in small letters, looking through .gz: ".csv" for "A.CSV.gz"."""
-    return Path(name[:-3] if name.lower().endswith(".gz") else name).suffix.lower()
+    """The extension of a file's name in small letters, looking through .gz and .xz: ".csv" for "A.CSV.gz"."""
+    return Path(unpacked_name(name)).suffix.lower()
+
+
+def unpacked_name(name: str) -> str:
+    """A file's name without .gz or .xz: "A.CSV" for "A.CSV.gz"."""
+    return name[:-3] if name.lower().endswith((".gz", ".xz")) else name
 
 
 def source_name(path: str | Path) -> str:
@@ -58,7 +65,7 @@ def source_name(path: str | Path) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file, or of the standard input for "-", unzipped, and without its byte-order mark.
+    """The text of a UTF-8 file, or of the standard input for "-", unpacked, and without its byte-order mark.
 
     Raises DataError for a file that is missing, cannot be opened, or is not UTF-8 text.
     """
@@ -75,12 +82,14 @@ def read_text(path: str | Path) -> str:
             raise DataError("this is a folder; expected a file", where=source, hint=hint) from None
         except OSError as error:
             raise DataError(f"the file cannot be read: {error.strerror}", where=source) from None
-    if data.startswith(_GZIP_MAGIC):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            hint = "the file is cut off or damaged: copy or download it again"
-            raise DataError(f"the gzip file cannot be unpacked: {error}", where=source, hint=hint) from None
+    for magic, (kind, unpack) in _PACKED.items():
+        if data.startswith(magic):
+            try:
+                data = unpack(data)
+            except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+                hint = "the file is cut off or damaged: copy or download it again"
+                raise DataError(f"the {kind} file cannot be unpacked: {error}", where=source, hint=hint) from None
+            break
     return _decode(data, source)
 
 

@@ -1,13 +1,32 @@
-"""A part of the rows held out for evaluation: stratified by label, and never a text on both sides."""
+"""A part of the rows held out for evaluation, by share or by fold: stratified by label, and never a text on both sides."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from hashlib import blake2b
+from typing import NamedTuple
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
+
+
+class Fold(NamedTuple):
+    """One of `of` parts of the rows, `number` counting from 1; together the folds are all rows, each in one."""
+
+    number: int
+    of: int
+
+
+def parse_held_out(value: str) -> float | Fold | None:
+    """0.1 for "10%", Fold(1, 5) for "1/5"; None for what is neither. Raises UsageError for a share or fold that cannot be."""
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", value)
+    if not match:
+        return parse_fraction(value)
+    fold = Fold(int(match[1]), int(match[2]))
+    if not 1 <= fold.number <= fold.of or fold.of < 2:
+        raise UsageError(f"{value.strip()} is no fold; expected one of 1/N to N/N, with N of at least 2")
+    return fold
 
 
 def parse_fraction(value: str) -> float | None:
@@ -22,16 +41,16 @@ def parse_fraction(value: str) -> float | None:
 
 
 def split_examples(
-    examples: Examples, fraction: float, *, seed: int, label: str | None, text: tuple[str, ...]
+    examples: Examples, held_out: float | Fold, *, seed: int, label: str | None, text: tuple[str, ...]
 ) -> tuple[Examples, Examples]:
-    """The rows as (kept, held out), about `fraction` of them, and of each label's, held out; order is kept.
+    """The rows as (kept, held out), about that share of them, and of each label's, held out, or that fold; order is kept.
 
     Rows whose columns `text` are alike but for case and white space stay together. A label with two or more texts is on
-    both sides, beyond `fraction` if need be, unless texts of several labels stand in the way; one with a single text is
+    both sides, beyond the share if need be, unless texts of several labels stand in the way; one with a single text is
     kept. Which are held out follows from the seed and the texts alone, so rows added later move few others. Raises
     DataError where nothing can be held out.
     """
-    assert 0 < fraction < 1
+    assert isinstance(held_out, Fold) or 0 < held_out < 1
     keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
     labels = examples.columns[label] if label is not None else [None] * len(examples)
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -43,7 +62,8 @@ def split_examples(
 
     order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())
     members = [groups[key] for key in order]
-    held = _hold_out(members, [tuple(dict.fromkeys(labels[row] for row in rows)) for rows in members], fraction)
+    its_labels = [tuple(dict.fromkeys(labels[row] for row in rows)) for rows in members]
+    held = _hold_out(members, its_labels, held_out) if isinstance(held_out, float) else _hold_fold(its_labels, held_out)
     if not any(held):
         what = f"{len(examples)} rows cannot be split: each text is the only one of some {label}"
         raise DataError(what, where=examples.source, hint="is this the column of the labels? or give a file for evaluation")
@@ -55,6 +75,13 @@ def split_examples(
         examples.select([row for row, is_held in enumerate(side) if not is_held]),
         examples.select([row for row, is_held in enumerate(side) if is_held]),
     )
+
+
+def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
+    """For each group of rows whether it is in the fold: dealt out in turn, label by label."""
+    order = sorted(range(len(labels)), key=lambda group: str(labels[group][0]))
+    turn = {group: place % fold.of for place, group in enumerate(order)}
+    return [turn[group] == fold.number - 1 for group in range(len(labels))]
 
 
 def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) -> list[bool]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.files import find_split_file, read_file
+from bertkit.readers.files import find_split_file
 from bertkit.readers.hub import read_hub
 
 
@@ -32,18 +32,27 @@ class Hub:
 
 @dataclass(frozen=True)
 class Embedded:
-    """CSV files that ship with bertkit, one a split."""
+    """Files that ship with bertkit, one a split."""
 
     folder: str
 
-    def read(self, split: str) -> Examples:
-        return read_file(recipe_folder() / "data" / self.folder / f"{split}.csv")
+    def read(self, split: str, read: Callable[[Path], Examples], endings: Sequence[str]) -> Examples:
+        folder = recipe_folder() / "data" / self.folder
+        path = find_split_file(folder, split, endings)
+        if path is None:
+            raise DataError(f"no split {split!r}", where=str(folder))
+        return read(path)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """How a folder of files is laid out where that is not plain: headers of files without one, by split; names to translate."""
+    """How a folder of files is laid out where that is not plain.
 
+    files: patterns of their names by split, as in a shell. headers: those of files without one, by split. rename: names of
+    columns to translate.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
 
@@ -51,30 +60,40 @@ class Folder:
         self,
         folder: Path,
         split: str,
-        name: str | None = None,
-        *,
-        separator: str | None = None,
+        name: str | None,
+        read: Callable[..., Examples],
+        endings: Sequence[str],
         columns: tuple[str, ...] | None = None,
     ) -> Examples:
-        """The split's rows, from its file, or from a data set saved there (its configuration `name`).
-
-        Raises DataError naming what was looked for.
+        """The split's rows: `read` from its file, which has one of `endings`, or from a data set saved there (its
+        configuration `name`). Raises DataError naming what was looked for.
         """
         if not folder.is_dir():
             raise DataError("the data folder does not exist", where=str(folder), hint="give --data the folder with the files")
-        path = find_split_file(folder, split)
+        path = self._find(folder, split, endings)
         if path is not None:
             header = columns or self.headers.get(split)
-            examples = read_file(path, separator=separator, columns=tuple(header) if header else None)
+            examples = read(path, columns=tuple(header)) if header else read(path)
             return replace(examples, columns={self.rename.get(name, name): values for name, values in examples.columns.items()})
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
             return read_hub(str(folder), name, split=split)
+        wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])
         there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
         raise DataError(
-            f"no file for the split {split}, as {split}.tsv, .csv or .jsonl, plain or .gz; the folder has {there}",
+            f"no file for the split {split}, as {wanted}, plain or .gz; the folder has {there}",
             where=str(folder),
             hint="name the files yourself: --train FILE --validation FILE",
         )
+
+    def _find(self, folder: Path, split: str, endings: Sequence[str]) -> Path | None:
+        """The file (or for a pattern that ends in /, the folder) of a split."""
+        if split not in self.files:
+            return find_split_file(folder, split, endings)
+        found = sorted(folder.glob(self.files[split]))
+        if len(found) > 1:
+            names = " or ".join(path.name for path in found)
+            raise DataError(f"the split {split} could be {names}", where=str(folder), hint="keep one of them in the folder")
+        return found[0] if found else None
 
 
 def hub(path: str, name: str | None = None, *, revision: str | None = None) -> Hub:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
 from bertkit.config import BertConfig, TrainConfig, option
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.metrics import LOWER_IS_BETTER, Metric
+from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.files import read_file
-from bertkit.readers.splitting import parse_fraction, split_examples
+from bertkit.readers.files import ENDINGS, read_file
+from bertkit.readers.splitting import parse_held_out, split_examples
+from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from torch import nn
 
     from bertkit.store import Features
     from bertkit.tokenizer import Tokenizer
 
 _NO_DATA = "give --train FILE [--validation FILE|10%], or --data FOLDER"
+
+
+class Encoding(NamedTuple):
+    """features: in the examples' order. remarks: what a user should know of how they came about, such as what was cut."""
+
+    features: Features
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +50,23 @@ class Task(ABC):
     """
 
     family: ClassVar[str]
-    architecture: ClassVar[str]
+    hf_class: ClassVar[str]  # the class of transformers with this family's usual head
+    file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
+    inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
+    prediction_endings: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
     data: str | None = option(None, "folder with train, dev/validation and test files, instead of the hub's data")
     train: str | None = option(None, "file to train on: CSV, TSV, JSONL or text, plain or .gz")
-    validation: str | None = option(None, "file to evaluate on, or a share of the training rows such as 10%")
+    validation: str | None = option(
+        None, "file to evaluate on, or a share of the training rows such as 10%, or a fold of them such as 1/5"
+    )
     test: str | None = option(None, "file of the test split")
     columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header")
     separator: str | None = option(None, "what separates the columns of files; default: by their ending")
-    split_seed: int = option(0, "decides which rows --validation 10% holds out", minimum=0)
+    split_seed: int = option(0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0)
+    max_train_samples: int | None = option(None, "train on this many rows, drawn at random", unit="rows", minimum=1)
     metrics: tuple[Metric, ...] = ()
     train_split: str = "train"
     eval_splits: tuple[str, ...] = ("validation",)
@@ -96,13 +114,26 @@ class Task(ABC):
 
     def read(self, split: str) -> Examples:
         """The rows of a split as they stand in the data."""
+        examples = self._read_all(split)
+        if split != self.train_split or self.max_train_samples is None or self.max_train_samples >= len(examples):
+            return examples
+        order = np.random.default_rng(self.split_seed).permutation(len(examples))
+        return examples.select(sorted(order[: self.max_train_samples].tolist()))
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        """The rows of a file of one of this family's kinds; columns: their names, where the file has no header."""
+        return read_file(path, separator=self.separator, columns=columns or self.columns)
+
+    def _read_all(self, split: str) -> Examples:
         own = {"train": self.train, "validation": self.validation, "test": self.test}
         if any(own.values()):
             return self._read_own(split, own.get(split))
         if self.data is not None:
             name = self.dataset.name if isinstance(self.dataset, Hub) else None
-            return self.folder.read(Path(self.data), split, name, separator=self.separator, columns=self.columns)
-        if isinstance(self.dataset, (Hub, Embedded)):
+            return self.folder.read(Path(self.data), split, name, self.read_file, self.file_endings, self.columns)
+        if isinstance(self.dataset, Embedded):
+            return self.dataset.read(split, self.read_file, self.file_endings)
+        if isinstance(self.dataset, Hub):
             return self.dataset.read(split)
         if self.dataset is None:
             raise UsageError("no data is named", hint=_NO_DATA)
@@ -118,19 +149,28 @@ class Task(ABC):
         return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
 
     def _read_own(self, split: str, file: str | None) -> Examples:
-        fraction = parse_fraction(self.validation) if self.validation else None
+        held_out = parse_held_out(self.validation) if self.validation else None
         if file is None:
             raise UsageError(f"no file is named for split {split!r}", hint=f"give --{split} FILE")
-        if fraction is None or split == "test":
-            return read_file(file, separator=self.separator, columns=self.columns)
+        if held_out is None or split == "test":
+            return self.read_file(file)
         if self.train is None:
             raise UsageError(f"--validation {self.validation} is a share of the training rows, and --train is missing")
-        rows = read_file(self.train, separator=self.separator, columns=self.columns)
+        rows = self.read_file(self.train)
         text, label = self.columns_to_split_by(rows)
-        kept, held_out = split_examples(rows, fraction, seed=self.split_seed, label=label, text=text)
-        return kept if split == "train" else held_out
+        kept, taken = split_examples(rows, held_out, seed=self.split_seed, label=label, text=text)
+        return kept if split == "train" else taken
 
     # --- what a family brings ---
+
+    @property
+    def architecture(self) -> str:
+        """The class of transformers that opens this task's model with equal logits; "BertModel" for a head of our own."""
+        return self.hf_class
+
+    def has_head(self, config: BertConfig) -> bool:
+        """Whether a model has this task's kind of head, trained."""
+        return self.architecture in (config.extra.get("architectures") or [self.architecture])
 
     @abstractmethod
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
@@ -140,35 +180,36 @@ class Task(ABC):
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The examples of a split under standard column names; to_predict: every row, whatever it lacks for training."""
 
-    @abstractmethod
     def with_columns_found(self) -> Self:
         """This recipe with the columns named that it found in the training data, so that other data is read alike."""
+        return self
 
-    @abstractmethod
     def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
         """This recipe with its labels settled: given, or derived from training data; in the model's order where it has them."""
+        return self
 
-    @abstractmethod
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         """This recipe with the labels of a trained model, matched by name. Raises ModelError where they are others."""
+        return self
 
-    @abstractmethod
-    def check_head(self, config: BertConfig, where: str) -> None:
+    def with_scores(self, scores: Mapping[str, float | None]) -> Self:
+        """This recipe with what the best evaluation ("split/metric") found out that predictions need, such as a threshold."""
+        return self
+
+    def check_head(self, config: BertConfig, where: str) -> None:  # noqa: B027, most families have nothing to check
         """Raise ModelError where a trained model's head is not one for this task."""
 
-    @abstractmethod
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
+        return replace(config, id2label=None, problem_type=None)
 
     @abstractmethod
     def build_model(self, config: BertConfig) -> nn.Module:
         """A module from Batch to Outputs, with Hugging Face's parameter names."""
 
     @abstractmethod
-    def encode(
-        self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True
-    ) -> tuple[Features, int]:
-        """The features of examples, and how many of these lost something to max_length."""
+    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
+        """The features of examples, in the examples' order."""
 
     @abstractmethod
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
@@ -176,9 +217,31 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
-        """Every metric of the recipe by its name."""
+        """Every metric of the recipe by its name; the first decides which step is best."""
+
+    # --- what a user sees ---
+
+    @abstractmethod
+    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
+        """For each sequence of a feature what its labels say, by the position that they stand at."""
+
+    @abstractmethod
+    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
+        """What `bertkit predict` writes for each example: the input as it came, and the prediction."""
+
+    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
+        """A prediction for a person at a terminal."""
+        return plain(json.dumps(self.rows([prediction], examples.select([at]))[0], ensure_ascii=False))
+
+    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
+        """What `bertkit eval --output` writes: contents by file name."""
+        return {"predictions.jsonl": as_jsonl(self.rows(predictions, examples))}
+
+    def formatted(self, predictions: Sequence[Mapping[str, Any]], examples: Examples, ending: str) -> str:
+        """Predictions as one of `prediction_endings`."""
+        return FORMATS[ending](self.rows(predictions, examples))
 
 
 def _absolute(path: str | None) -> str | None:
     """A path that means the same from another folder, as run.json needs; a share such as 10% stays what it is."""
-    return path if path is None or path == "-" or parse_fraction(path) else str(Path(path).resolve())
+    return path if path is None or path == "-" or parse_held_out(path) else str(Path(path).resolve())

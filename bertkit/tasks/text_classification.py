@@ -17,7 +17,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.store import Features, Ragged
 from bertkit.tasks.labels import check_labels, derive_labels, label_ids, scores_of
-from bertkit.tasks.task import Task
+from bertkit.tasks.task import Encoding, Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +30,8 @@ class TextClassification(Task):
     """A recipe of this family; see Task for where its data comes from."""
 
     family: ClassVar[str] = "text-classification"
-    architecture: ClassVar[str] = "BertForSequenceClassification"
+    hf_class: ClassVar[str] = "BertForSequenceClassification"
+    inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair")
 
     text: str | None = option(None, "column of the text (of a pair: the first one)")
     text_pair: str | None = option(None, "column of the second text of a pair")
@@ -184,10 +185,8 @@ class TextClassification(Task):
 
     # --- features, model, predictions ---
 
-    def encode(
-        self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True
-    ) -> tuple[Features, int]:
-        """One feature an example, reading [CLS]; and how many were truncated to max_length."""
+    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
+        """One feature an example, reading [CLS]."""
         pairs = examples.columns.get("text_pair")
         encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=max_length)
         labels = {}
@@ -201,7 +200,8 @@ class TextClassification(Task):
             rows=Ragged.column(np.zeros(len(examples))),
             labels=labels,
         )
-        return features, int(encoded.truncated.sum())
+        truncated = int(encoded.truncated.sum())
+        return Encoding(features, (f"{truncated} longer than {max_length} truncated",) if truncated else ())
 
     def _outputs_of(self, examples: Examples) -> NDArray[np.int64]:
         """The number of each row's label among the model's outputs."""
@@ -211,7 +211,7 @@ class TextClassification(Task):
         ]
 
     def build_model(self, config: BertConfig) -> nn.Module:
-        from bertkit.model import BertForSequenceClassification
+        from bertkit.heads import BertForSequenceClassification
 
         return BertForSequenceClassification(config)
 
@@ -240,6 +240,16 @@ class TextClassification(Task):
                 label_ids(examples, "label", labels, by_number=not self.labels_derived),
             )
         return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
+
+    # --- what a user sees ---
+
+    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
+        value = features.labels["labels"][at][0]
+        return [{0: f"{value:g}" if self.regression else self._settled_labels()[1][value]}]
+
+    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
+        texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
+        return [{**{name: values[at] for name, values in texts.items()}, **found} for at, found in enumerate(predictions)]
 
 
 _FRESH = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"

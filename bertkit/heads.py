@@ -1,0 +1,254 @@
+"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens.
+
+Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in model.py, and F
+features, C classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.attention import Layout
+from bertkit.config import BertConfig
+from bertkit.crf import LinearChain
+from bertkit.dropout import Dropout
+from bertkit.model import IGNORED, Batch, BertModel, Outputs, pack, refuse
+
+
+def classifier_dropout(config: BertConfig, bert: BertModel) -> Dropout:
+    """The dropout before a classifier: classifier_dropout, or where that is not set hidden_dropout_prob."""
+    p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+    return Dropout(p, bert.dropout_stream)
+
+
+class BertForSequenceClassification(nn.Module):
+    """A class, or a score, of each sequence from its pooled [CLS]; loss term "labels".
+
+    The loss is the cross-entropy, or with problem_type "regression" (or one label) the squared error.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config)
+        self.dropout = classifier_dropout(config, self.bert)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(
+        self,
+        input_ids: Batch | Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **refused: Any,
+    ) -> Outputs:
+        """A packed Batch whose rows are the first tokens, or padded input (B, T). Logits are (B, C)."""
+        refuse(refused)
+        batch = input_ids
+        if isinstance(batch, Tensor):
+            batch = _reading_first(pack(batch, attention_mask, token_type_ids)[0])
+        logits = _classify_pooled(self, batch)  # (B, C)
+        if "labels" not in batch.labels:
+            return Outputs({}, {"logits": logits})
+        labels = batch.labels["labels"]
+        if self.config.problem_type == "regression" or self.config.num_labels == 1:
+            loss = (logits.view(-1) - labels.to(logits.dtype)).square().sum()
+        else:
+            loss = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+        return Outputs({"labels": loss}, {"logits": logits})
+
+
+class BertForMultipleChoice(nn.Module):
+    """Which of a question's choices is right; a choice is a sequence, a question a feature. Loss term "labels"."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config)
+        self.dropout = classifier_dropout(config, self.bert)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+
+    def forward(
+        self,
+        input_ids: Batch | Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **refused: Any,
+    ) -> Outputs:
+        """A packed Batch whose rows are the first tokens, or padded input (F, choices, T).
+
+        Logits are (B, 1), a row each choice; for padded input (F, choices).
+        """
+        refuse(refused)
+        if isinstance(input_ids, Tensor):
+            flat = (None if x is None else x.flatten(0, 1) for x in (attention_mask, token_type_ids))
+            batch = _reading_first(pack(input_ids.flatten(0, 1), *flat)[0])
+            return Outputs({}, {"logits": _classify_pooled(self, batch).view(input_ids.shape[:2])})
+        batch = input_ids
+        logits = _classify_pooled(self, batch)  # (B, 1)
+        if "labels" not in batch.labels:
+            return Outputs({}, {"logits": logits})
+        choices = _grid(logits[:, 0], batch.cu_features, int(batch.cu_features.diff().max()))  # (F, most choices)
+        loss = F.cross_entropy(choices, batch.labels["labels"], ignore_index=IGNORED, reduction="sum")
+        return Outputs({"labels": loss}, {"logits": logits})
+
+
+class BertForQuestionAnswering(nn.Module):
+    """Where in its sequence an answer starts and ends; loss terms "start" and "end" (the paper's section 4.2).
+
+    Each is half the cross-entropy over the sequence's tokens, none of them padding, so that their sum is transformers' loss.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    def forward(
+        self,
+        input_ids: Batch | Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **refused: Any,
+    ) -> Outputs:
+        """A packed Batch that reads all rows, or padded input (B, T). Logits "start" and "end" are (N,), or (B, T)."""
+        refuse(refused)
+        if isinstance(input_ids, Tensor):
+            batch, attended = pack(input_ids, attention_mask, token_type_ids)
+            logits = self._logits(batch).new_zeros(*input_ids.shape, 2).masked_scatter(attended[..., None], self._logits(batch))
+            return Outputs({}, {"start": logits[..., 0], "end": logits[..., 1]})
+        batch = input_ids
+        start, end = self._logits(batch).unbind(-1)  # (N,)
+        losses = {
+            term: F.cross_entropy(
+                _grid(logits, batch.cu_seqlens, batch.max_seqlen), batch.labels[term], ignore_index=IGNORED, reduction="sum"
+            )
+            / 2
+            for term, logits in (("start", start), ("end", end))
+            if term in batch.labels
+        }
+        return Outputs(losses, {"start": start, "end": end})
+
+    def _logits(self, batch: Batch) -> Tensor:
+        return _in_float(self.qa_outputs(self.bert.encode(batch)))  # (N, 2)
+
+
+class BertForTokenClassification(nn.Module):
+    """A class of each row that the batch names (a word's first piece); loss term "labels".
+
+    head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a
+    linear-chain CRF on top of it (Lafferty et al., 2001). legal: what a CRF lets begin, follow and end, as booleans.
+    num_intents: classes of the whole sequence, from [CLS], which must then be the first row of each; loss term "intent".
+    Parameters that transformers does not have are under `head`.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        head: str = "linear",
+        legal: tuple[Tensor, Tensor, Tensor] | None = None,
+        num_intents: int = 0,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, add_pooling_layer=False)
+        self.dropout = classifier_dropout(config, self.bert)
+        size, extra = config.hidden_size, nn.ModuleDict()
+        if head == "linear":
+            self.classifier = nn.Linear(size, config.num_labels)
+        else:
+            extra["classifier"] = nn.Linear(size, config.num_labels)
+        if head == "bilstm":
+            extra["lstm"] = nn.LSTM(size, size // 2, bidirectional=True, batch_first=True)
+        if head == "crf":
+            extra["crf"] = LinearChain(config.num_labels, legal)
+        if num_intents:
+            extra["intent"] = nn.Linear(size, num_intents)
+        if extra:
+            self.head: nn.ModuleDict = extra
+        self.parts = frozenset(extra)
+
+    def forward(
+        self,
+        input_ids: Batch | Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **refused: Any,
+    ) -> Outputs:
+        """A packed Batch, or padded input (B, T). Logits are (R, C), of a CRF its log marginals; or (B, T, C).
+
+        A CRF also gives "path": (R,) the best class of each row in the best sequence. "intent" is (B, intents).
+        """
+        refuse(refused)
+        if isinstance(input_ids, Tensor):
+            batch, attended = pack(input_ids, attention_mask, token_type_ids)
+            logits = self(batch).logits["logits"]
+            return Outputs(
+                {}, {"logits": logits.new_zeros(*input_ids.shape, logits.shape[-1]).masked_scatter(attended[..., None], logits)}
+            )
+        batch = input_ids
+        hidden = self.dropout(self.bert.encode(batch))  # (R, H)
+        losses: dict[str, Tensor] = {}
+        found: dict[str, Tensor] = {}
+        if "intent" in self.parts:
+            intent = _in_float(self.head["intent"](hidden[batch.cu_rows[:-1]]))  # (B, intents)
+            found["intent"] = intent
+            if "intent" in batch.labels:
+                losses["intent"] = F.cross_entropy(intent, batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
+        if "lstm" in self.parts:
+            hidden = self._recur(hidden, batch)
+        classifier = self.head["classifier"] if "classifier" in self.parts else self.classifier
+        logits = _in_float(classifier(hidden))  # (R, C)
+        labels = batch.labels.get("labels")
+        if "crf" in self.parts:
+            chain = self.head["crf"].over(logits, batch.cu_rows, batch.max_rows)
+            if labels is not None:
+                losses["labels"] = chain.loss(labels)
+            if not self.training:
+                found |= {"logits": chain.log_marginals(), "path": chain.best_path()}
+            return Outputs(losses, {"logits": logits, **found})
+        if labels is not None:
+            losses["labels"] = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+        return Outputs(losses, {"logits": logits, **found})
+
+    def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """(R, H) -> (R, H) by the LSTM, each sequence for itself."""
+        lengths = batch.cu_rows.diff()
+        layout = Layout.of(batch.cu_rows, batch.max_rows, len(hidden), hidden.dtype)
+        grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H)
+        order = lengths.argsort(descending=True, stable=True)
+        order = order[lengths[order] > 0]
+        ran, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
+        found, _ = nn.utils.rnn.pad_packed_sequence(ran, batch_first=True, total_length=batch.max_rows)
+        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, found)[:, None])  # (R, H)
+
+
+def _in_float(logits: Tensor) -> Tensor:
+    """Logits in float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _reading_first(batch: Batch) -> Batch:
+    """The batch with the first token of each sequence as the rows to read."""
+    cu_rows = torch.arange(len(batch.cu_seqlens), device=batch.cu_seqlens.device)
+    return dataclasses.replace(batch, rows=batch.cu_seqlens[:-1], cu_rows=cu_rows, max_rows=1)
+
+
+def _classify_pooled(model: Any, batch: Batch) -> Tensor:
+    """(B, C) from each sequence's pooled [CLS]."""
+    pooled = model.bert.pooler(model.bert.encode(batch))
+    return _in_float(model.classifier(model.dropout(pooled)))
+
+
+def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
+    """Ragged rows (N,) side by side (rows, longest), -inf where a row is shorter: what a softmax leaves out."""
+    layout = Layout.of(offsets, longest, len(values), values.dtype)
+    if layout.slots is not None:
+        values = values.new_full((layout.num_sequences * longest,), -torch.inf).index_copy(0, layout.slots, values)
+    return values.view(layout.num_sequences, longest)

@@ -1,0 +1,37 @@
+"""A model folder or hub id, opened: configuration and tokenizer, checked against each other; and its weights on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.config import BertConfig
+from bertkit.errors import UsageError
+from bertkit.model_directory import check_vocabulary, read_config, resolve
+from bertkit.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model folder, opened."""
+
+    name: str
+    folder: Path
+    config: BertConfig
+    tokenizer: Tokenizer
+
+
+def open_pretrained(name: str) -> Pretrained:
+    """A model by folder, hub id or the name minilm. Raises ModelError where its parts do not fit together."""
+    folder = resolve(name)
+    config = read_config(folder)
+    tokenizer = Tokenizer.load(folder)
+    check_vocabulary(tokenizer, config)
+    return Pretrained(name, folder, config, tokenizer)
+
+
+def check_max_length(max_length: int, config: BertConfig) -> None:
+    """Raise UsageError for sequences longer than the model has positions."""
+    if max_length > config.max_position_embeddings:
+        what = f"--max-length is {max_length}; the model has {config.max_position_embeddings} positions"
+        raise UsageError(what, hint=f"give --max-length {config.max_position_embeddings} or less")

@@ -1,0 +1,68 @@
+"""A few examples as the model sees them: tokens, segments, labels, and what truncation cut."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from bertkit import progress
+from bertkit.progress import plain
+from bertkit.readers import Examples
+from bertkit.store import Features
+from bertkit.tasks.task import Task
+from bertkit.tokenizer import Tokenizer
+
+_WHOLE = 10**6  # a max_length that cuts nothing
+_SEGMENTS = ("", "cyan")
+_MOST_TOKENS = 120  # shown of a sequence
+
+
+def show_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, count: int = 3) -> None:
+    """Print the first examples, a line a sequence: a label follows the token that it stands at, in brackets."""
+    first = examples.select(range(min(count, len(examples))))
+    features, _ = task.encode(first, tokenizer, task.training.max_length)
+    whole, _ = task.encode(first, tokenizer, _WHOLE)
+    names = {number: token for token, number in tokenizer.vocab.items()}
+    for example in range(len(first)):
+        progress.note(f"example {first.where(example)}, as the model sees it:")
+        for at in (features.examples == example).nonzero()[0].tolist():
+            for sequence, labels in zip(range(*features.offsets[at : at + 2]), task.describe_labels(features, at), strict=True):
+                progress.console.print(_drawn(features, sequence, labels, names))
+        if cut := _cut(features, whole, example, names):
+            progress.console.print(Text("  cut by --max-length: ", style="yellow") + plain(cut))
+
+
+def _drawn(features: Features, sequence: int, labels: dict[int, str], names: dict[int, str]) -> Text:
+    """A sequence: its second segment in colour, its labels set off."""
+    line = Text("  ")
+    ids, segments = features.input_ids[sequence].tolist(), features.token_type_ids[sequence].tolist()
+    shown = set(range(_MOST_TOKENS)) | {place + near for place in labels for near in (-1, 0, 1)}
+    for place, (number, segment) in enumerate(zip(ids, segments, strict=True)):
+        if place in shown:
+            line += Text(plain(names[number]).plain, style=_SEGMENTS[min(segment, 1)])
+            line += Text(f"[{labels[place]}]", style="bold green") if place in labels else Text()
+            line += Text(" ")
+        elif place - 1 in shown:
+            line += Text("... ", style="dim")
+    return line + Text(f"({len(ids)} tokens, segment B: {sum(segments)})", style="dim")
+
+
+def _cut(features: Features, whole: Features, example: int, names: dict[int, str]) -> str:
+    """The tokens of an example that no sequence of `features` holds, segment by segment."""
+
+    def held(found: Features, segment: int) -> list[list[int]]:
+        sequences = [
+            sequence
+            for at in (found.examples == example).nonzero()[0].tolist()
+            for sequence in range(*found.offsets[at : at + 2])
+        ]
+        return [found.input_ids[s][found.token_type_ids[s] == segment].tolist() for s in sequences]
+
+    lost: list[str] = []
+    for segment in (0, 1):
+        windows, full = held(features, segment), held(whole, segment)
+        if len(windows) > len(full):
+            continue  # windows, which overlap and lose nothing
+        for kept, tokens in zip(windows, full, strict=True):
+            missing = tokens[len(kept) - 1 : -1]  # a text loses its end; its [SEP] stays
+            lost.append(" ".join(names[number] for number in missing))
+    return " | ".join(dict.fromkeys(text for text in lost if text))
