@@ -207,7 +207,9 @@ class BertForTokenClassification(nn.Module):
         logits = _in_float(classifier(hidden))  # (R, C)
         labels = batch.labels.get("labels")
         if "crf" in self.parts:
-            chain = self.head["crf"].over(logits, batch.cu_rows, batch.max_rows)
+            field = self.head["crf"]
+            assert isinstance(field, LinearChain)
+            chain = field.over(logits, batch.cu_rows, batch.max_rows)
             if labels is not None:
                 losses["labels"] = chain.loss(labels)
             if not self.training:

@@ -139,11 +139,11 @@ class Tokenizer:
         if max_length < num_special:
             raise UsageError(f"max_length is {max_length}; expected at least {num_special}, for [CLS] and [SEP] alone")
         room = max_length - num_special
-        columns = [self._encode_column(texts)]
+        columns = [self.pieces(texts)]
         if pairs is None:
             kept = [np.minimum(columns[0].lengths, room)]
         else:
-            columns.append(self._encode_column(pairs))
+            columns.append(self.pieces(pairs))
             kept = list(longest_first(columns[0].lengths, columns[1].lengths, room))
         offsets = offsets_of(np.sum(kept, axis=0) + num_special)
         input_ids = np.full(offsets[-1], self.sep_token_id, dtype=np.int32)
@@ -157,11 +157,25 @@ class Tokenizer:
         truncated = np.any([column.lengths > lengths for column, lengths in zip(columns, kept, strict=True)], axis=0)
         return Encoded(Ragged(input_ids, offsets), Ragged(token_type_ids, offsets), truncated)
 
-    def _encode_column(self, texts: Sequence[str]) -> Ragged:
+    def pieces(self, texts: Sequence[str]) -> Ragged:
         """The ids of each text, without special tokens."""
         chunks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
         encodings = (self.backend.encode_batch_fast(list(chunk), add_special_tokens=False) for chunk in chunks)
         return Ragged.of([encoding.ids for encoding in chain.from_iterable(encodings)])
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, NDArray[np.int32], NDArray[np.int32]]:
+        """The ids of each text, without special tokens; and of each of these tokens its first character and its end there.
+
+        The characters are those of the text as it came, whatever the normalizer made of it: text[start:end] is the token's.
+        """
+        ids, spans = [], []
+        for start in range(0, len(texts), CHUNK // 16):  # contexts are long, and offsets weigh more than ids
+            for encoding in self.backend.encode_batch(list(texts[start : start + CHUNK // 16]), add_special_tokens=False):
+                ids.append(np.array(encoding.ids, dtype=np.int32))
+                spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
+        flat = np.concatenate(spans) if spans else np.zeros((0, 2), dtype=np.int32)
+        values = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+        return Ragged(values, offsets_of(np.array([len(row) for row in ids], dtype=np.int64))), flat[:, 0], flat[:, 1]
 
     def files(self, *, model_max_length: int = 512) -> dict[str, str]:
         """What a folder needs for AutoTokenizer, and for older tools vocab.txt: contents by file name."""

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import re
 import string
 from pathlib import Path
@@ -20,7 +21,7 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.delimited import parse_delimited, read_delimited
 from bertkit.readers.files import find_split_file, read_file
 from bertkit.readers.jsonl import parse_jsonl, read_jsonl
-from bertkit.readers.lines import parse_lines, read_lines
+from bertkit.readers.lines import extension, parse_lines, read_lines, unpacked_name
 
 # What other tools take for a missing value, a line end or a quote.
 ODD = [
@@ -250,6 +251,31 @@ def test_a_gzip_file_cut_off(tmp_path):
     assert "unpacked" in fails(read_file, write(tmp_path / "b.tsv.gz", data[:30] + b"\xff\xff\xff" + data[33:])).what
 
 
+def test_an_xz_file_whole_and_cut_off(tmp_path):
+    text = b"\xef\xbb\xbftext\tlabel\r\n" + b"hello\t1\r\n" * 100
+    data = lzma.compress(text)
+    assert read_file(write(tmp_path / "a.TSV.XZ", data)).columns == {"text": ["hello"] * 100, "label": ["1"] * 100}
+    assert len(read_file(write(tmp_path / "a.csv", data), separator="\t")) == 100  # known by its bytes, whatever its name
+    parts = lzma.compress(text[:200]) + lzma.compress(text[200:])  # as xz -c b >> a writes
+    assert len(read_file(write(tmp_path / "c.tsv.xz", parts))) == 100
+    for damaged in (data[:-12], data[:6], data[:30] + b"\xff\xff\xff" + data[33:]):
+        error = fails(read_file, write(tmp_path / "b.tsv.xz", damaged))
+        assert error.what.startswith("the xz file cannot be unpacked")
+        assert error.where == f"{tmp_path}/b.tsv.xz"
+        assert "copy or download" in error.hint
+
+
+def test_extensions_below_the_packing():
+    assert {name: extension(name) for name in ("A.CSV.gz", "a.csv.XZ", "a.xz", "a.tsv", "d.gz/a")} == {
+        "A.CSV.gz": ".csv",
+        "a.csv.XZ": ".csv",
+        "a.xz": "",
+        "a.tsv": ".tsv",
+        "d.gz/a": "",
+    }
+    assert [unpacked_name(name) for name in ("A.CSV.gz", "seq.in.Xz", "label")] == ["A.CSV", "seq.in", "label"]
+
+
 # --- JSON ----------------------------------------------------------------------------------------------------------
 
 
@@ -411,6 +437,16 @@ def test_the_file_of_a_split(tmp_path):
     }
     write(tmp_path / "validation.csv", "x")
     assert "dev.csv or validation.csv" in fails(find_split_file, tmp_path, "validation").what
+
+
+def test_the_file_of_a_split_by_other_endings(tmp_path):
+    for name in ("train.tsv", "train.char.bmes.xz", "Dev.conllu.gz", "train.txt"):
+        write(tmp_path / name, "x")
+    endings = (".char.bmes", ".conllu")
+    found = [find_split_file(tmp_path, split, endings) for split in ("train", "validation", "test")]
+    assert [path and path.name for path in found] == ["train.char.bmes.xz", "Dev.conllu.gz", None]
+    write(tmp_path / "train.conllu", "x")
+    assert "train.char.bmes.xz or train.conllu" in fails(find_split_file, tmp_path, "train", endings).what
 
 
 def test_select_keeps_places_and_label_names():

@@ -16,12 +16,16 @@ _USUAL_NAMES = {
     "text_pair": "textpair textb text2 sentence2 sentenceb question2 hypothesis",
     "label": """label labels class classes category kind target goldlabel sentiment score rating stars team intent topic
         emotion isduplicate""",
+    "tokens": "tokens words token word",
+    "tags": "tags nertags postags upos labels tag ner pos slots",
+    "entities": "entities spans",
+    "intent": "intent label",
 }
 _USUAL = {role: frozenset(names.split()) for role, names in _USUAL_NAMES.items()}
 
 
 def guess_column(names: Iterable[str], role: str) -> str | None:
-    """The column for a role ("text", "text_pair" or "label") by its usual names; None unless exactly one would fit."""
+    """The column for a role ("text", "label", "tokens" ...) by its usual names; None unless exactly one would fit."""
     fitting = [name for name in names if _plain(name) in _USUAL[role]]
     return fitting[0] if len(fitting) == 1 else None
 

@@ -32,8 +32,12 @@ def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[
     separator and columns are for tables; see `read_delimited`. A name without a known extension leaves it to the first
     line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
     """
-    text, source = read_text(path), source_name(path)
-    kind = _FORMATS.get(extension(source)) or _look(text, table=bool(separator or columns))
+    return parse_file(read_text(path), source_name(path), separator=separator, columns=columns)
+
+
+def parse_file(text: str, source: str, *, separator: str | None = None, columns: tuple[str, ...] | None = None) -> Examples:
+    """As `read_file`, of text read already."""
+    kind = file_format(text, source, table=bool(separator or columns))
     if kind == "jsonl":
         if separator or columns:
             option = "--separator" if separator else "--columns"
@@ -42,6 +46,11 @@ def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[
     if kind == "delimited":
         return parse_delimited(text, source, separator=separator, columns=columns)
     return parse_lines(text, source)
+
+
+def file_format(text: str, source: str, *, table: bool = False) -> str:
+    """Which format text is in, by its source or first line: "jsonl", "delimited" or "lines". table: it is no plain text."""
+    return _FORMATS.get(extension(source)) or _look(text, table=table)
 
 
 def find_split_file(folder: Path, split: str, endings: Sequence[str] = ENDINGS) -> Path | None:

@@ -2,17 +2,21 @@
 
 from bertkit.config import TrainConfig
 from bertkit.metrics import accuracy, f1, macro_f1, matthews_correlation, mean_squared_error, pearson, spearmanr
+from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.sources import Embedded, Folder, Hub, embedded, hub
 from bertkit.tasks.text_classification import TextClassification
+from bertkit.tasks.token_classification import TokenClassification
 
-FAMILIES = {family.family: family for family in (TextClassification,)}
+FAMILIES = {family.family: family for family in (TextClassification, TokenClassification, QuestionAnswering)}
 
 __all__ = [
     "FAMILIES",
     "Embedded",
     "Folder",
     "Hub",
+    "QuestionAnswering",
     "TextClassification",
+    "TokenClassification",
     "TrainConfig",
     "accuracy",
     "embedded",

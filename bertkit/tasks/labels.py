@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, did_you_mean
+from bertkit import progress
+from bertkit.config import BertConfig
+from bertkit.errors import DataError, ModelError, did_you_mean
 from bertkit.readers import Examples
 
 _MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
@@ -123,3 +125,33 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float32]:
             what = f"{value!r} in column {column!r} is not a finite number, as regression needs"
             raise DataError(what, where=examples.where(row), hint="mend the row, or leave out --regression for classes")
     return numbers
+
+
+# --- a model's labels --------------------------------------------------------------------------------------------------
+
+FRESH_HEAD = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"
+
+
+def check_model_labels(labels: Sequence[str], config: BertConfig, where: str) -> None:
+    """Raise ModelError where a trained model's labels are others than the data's, whatever their order."""
+    if config.num_labels != len(labels):
+        what = f"the model has {config.num_labels} labels and the data {len(labels)}: {', '.join(labels[:12])}"
+        raise ModelError(what, where=where, hint=FRESH_HEAD)
+    if config.label_names and sorted(map(str.casefold, config.label_names)) != sorted(map(str.casefold, labels)):
+        what = f"the model's labels are {', '.join(config.label_names[:12])}; the data's are {', '.join(labels[:12])}"
+        raise ModelError(what, where=where, hint=FRESH_HEAD)
+
+
+def in_the_models_order(labels: tuple[str, ...], config: BertConfig) -> tuple[str, ...]:
+    """The labels, in their own spelling, in the order in which the model has them; as they come where it does not say."""
+    names = config.label_names
+    if names is None:
+        if config.num_labels == len(labels):
+            progress.warn(f"the model does not name its labels; taken in this order: {', '.join(labels)}")
+        return labels
+    if set(names) == set(labels):
+        return names
+    own = {label.casefold(): label for label in labels}
+    if set(own) == {name.casefold() for name in names} and len(own) == len(labels) == len(names):
+        return tuple(own[name.casefold()] for name in names)
+    return labels

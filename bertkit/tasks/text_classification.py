@@ -16,7 +16,15 @@ from bertkit.metrics import accuracy, pearson, spearmanr
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.store import Features, Ragged
-from bertkit.tasks.labels import check_labels, derive_labels, label_ids, scores_of
+from bertkit.tasks.labels import (
+    FRESH_HEAD,
+    check_labels,
+    check_model_labels,
+    derive_labels,
+    in_the_models_order,
+    label_ids,
+    scores_of,
+)
 from bertkit.tasks.task import Encoding, Task
 
 if TYPE_CHECKING:
@@ -140,7 +148,7 @@ class TextClassification(Task):
         labels = self.labels or derive_labels(examples, "label")
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
-        outputs = labels if config is None else _in_the_models_order(labels, config)
+        outputs = labels if config is None else in_the_models_order(labels, config)
         return replace(self, labels=labels, model_labels=outputs, labels_derived=self.labels is None or self.labels_derived)
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
@@ -153,7 +161,7 @@ class TextClassification(Task):
         if labels is None:
             labels = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
             return replace(self, labels=labels, model_labels=labels)
-        return replace(self, model_labels=_in_the_models_order(labels, config))
+        return replace(self, model_labels=in_the_models_order(labels, config))
 
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
@@ -166,16 +174,12 @@ class TextClassification(Task):
         if self.regression:
             if config.num_labels != 1:
                 raise ModelError(
-                    f"the model has {config.num_labels} labels; regression has one output", where=where, hint=_FRESH
+                    f"the model has {config.num_labels} labels; regression has one output", where=where, hint=FRESH_HEAD
                 )
         elif self.labels is None:
             return
-        elif config.num_labels != len(self.labels):
-            what = f"the model has {config.num_labels} labels and the data {len(self.labels)}: {', '.join(self.labels[:12])}"
-            raise ModelError(what, where=where, hint=_FRESH)
-        elif config.label_names and sorted(map(str.casefold, config.label_names)) != sorted(map(str.casefold, self.labels)):
-            what = f"the model's labels are {', '.join(config.label_names[:12])}; the data's are {', '.join(self.labels[:12])}"
-            raise ModelError(what, where=where, hint=_FRESH)
+        else:
+            check_model_labels(self.labels, config, where)
 
     def _settled_labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The labels in the order of their numbers in the data, and in that of the model's outputs."""
@@ -250,24 +254,6 @@ class TextClassification(Task):
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
         return [{**{name: values[at] for name, values in texts.items()}, **found} for at, found in enumerate(predictions)]
-
-
-_FRESH = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"
-
-
-def _in_the_models_order(labels: tuple[str, ...], config: BertConfig) -> tuple[str, ...]:
-    """The labels, in their own spelling, in the order in which the model has them; as they come where it does not say."""
-    names = config.label_names
-    if names is None:
-        if config.num_labels == len(labels):
-            progress.warn(f"the model does not name its labels; taken in this order: {', '.join(labels)}")
-        return labels
-    if set(names) == set(labels):
-        return names
-    own = {label.casefold(): label for label in labels}
-    if set(own) == {name.casefold() for name in names} and len(own) == len(labels) == len(names):
-        return tuple(own[name.casefold()] for name in names)
-    return labels
 
 
 def _text(value: Any, examples: Examples, row: int, column: str, may_be_empty: bool) -> str:

@@ -1,10 +1,10 @@
-"""A small invented help desk, and the labelled tickets drawn from it: text -> team.
+"""A small invented help desk: the world from which all of its data sets are drawn.
 
 The world is tables: teams, products, persons and the orders they placed below, and in wordings.tsv the intents, which are
 what a customer can want, each with ways of saying it. A wording belongs to one split alone, so that a validation or test
 ticket says in new words what training said in others: counting words generalises poorly, knowing English well.
 
-Run as `python recipes/data/helpdesk/world.py` it writes tickets/{train,validation,test}.csv anew, always the same bytes.
+generate.py writes the data sets; a module beside it (tickets, pairs, mentions, pages, replies) draws each.
 """
 
 from __future__ import annotations
@@ -93,56 +93,69 @@ class Wording:
     wording: str
 
 
-def read_wordings() -> tuple[Wording, ...]:
-    """The rows of wordings.tsv, in its order."""
-    with (HERE / "wordings.tsv").open(encoding="utf-8", newline="") as file:
-        return tuple(Wording(**row) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+def read_table(name: str) -> list[dict[str, str]]:
+    """The rows of a tab-separated table that lies here, in its order."""
+    with (HERE / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-WORDINGS = read_wordings()
+WORDINGS = tuple(Wording(**row) for row in read_table("wordings.tsv"))
 
-# What customers add whatever they want: words of every team that say nothing about the team.
-GREETINGS = {
-    "train": ("Hello.", "Hi.", "Good morning."),
-    "validation": ("Dear team.", "Hey there."),
-    "test": ("Good evening.", "Dear all."),
-}
-ASIDES = {
+# --- names by split, for data in which a name must not be known by heart ----------------------------------------------
+# The tables above stay as they are: the tickets are drawn from them. Words that are no names elsewhere are here on purpose.
+
+MORE_PRODUCTS = {
     "train": (
-        "Thanks, {person}.",
-        "My last order was {order}.",
-        "My account is under {person}.",
-        "I have bought from you since 2019.",
-        "I tried to call you on {day}.",
-        "Please answer before {date}.",
-        "I always pay by card.",
-        "Last time the parcel arrived in two days.",
-        "I once had to return a {other} and that was easy.",
-        "The {other} from you works well.",
+        "Juno coffee grinder", "March boot dryer", "Nimbus humidifier", "Rocket bike light", "Delta bathroom fan",
+        "Tinto wine cooler", "Solo headphones", "Hearth heater", "Fable night light", "Mosaic photo frame",
     ),
     "validation": (
-        "Regards from {person}.",
-        "My customer reference is {order}.",
-        "I have been loyal to you for years.",
-        "Nobody picked up when I rang on {day}.",
-        "A reply before {date} would be kind.",
-        "Up to now every shipment was perfect.",
-        "By the way, the {other} was a good buy.",
+        "Zephyr hair dryer", "Pixel picture scanner", "Monday alarm clock", "Cobalt drill", "Sprig plant sensor",
+        "Harvest bread maker", "Tally bathroom scales", "Gale leaf blower",
     ),
     "test": (
-        "Best wishes, {person}.",
-        "You know me from {order}.",
-        "I wrote about it on {day} already.",
-        "My neighbour {friend} recommended your shop.",
-        "I hope to hear from you by {date}.",
-        "Otherwise I am content with your couriers.",
-        "I am very fond of my {other}.",
+        "June rice cooker", "Falcon dash camera", "Mellow massage pillow", "Brook water filter", "Dune sand toy",
+        "Vesper projector", "Turbo car charger", "Larch smoke detector",
     ),
-}
+}  # fmt: skip
 
-# --- the tickets ---------------------------------------------------------------------------------------------------
+FIRST_NAMES = {
+    "train": (
+        *PERSONS, "May", "Mark", "Will", "Rose", "April", "Victor", "Wanda", "Samir", "Tomas", "Ursula", "Yusuf", "Zoe",
+        "Pedro", "Ines", "Jonas", "Klara",
+    ),
+    "validation": ("Faith", "Drew", "Dawn", "Max", "Arjun", "Birgit", "Celine", "Dmitri", "Esther", "Felipe", "Greta", "Hugo"),
+    "test": ("June", "Bill", "Hope", "Art", "Ivy", "Jasper", "Keiko", "Leon", "Mirna", "Nils", "Olga", "Pablo"),
+}  # fmt: skip
+SURNAMES = {
+    "train": (
+        "Haddad", "Costa", "Novak", "Young", "Okafor", "Weber", "Rossi", "Singh", "Price", "Lindgren", "Moreau", "Tanaka",
+        "Day", "Kowalski", "Ortega", "Petrov",
+    ),
+    "validation": ("Long", "Banks", "Virtanen", "Mensah", "Dubois", "Horvat", "Iyer", "Jensen"),
+    "test": ("Sharp", "Park", "Quispe", "Rahman", "Silva", "Toth", "Ueda", "Vogel"),
+}  # fmt: skip
 
-SPLIT_SIZES = {"train": 800, "validation": 300, "test": 300}
+CITIES = (
+    "Aveiro", "Bergen", "Cork", "Dresden", "Essen", "Florence", "Ghent", "Huelva", "Innsbruck", "Jena", "Kaunas", "Leeds",
+    "Malmo", "Nantes", "Ostrava", "Porto", "Quimper", "Riga", "Salzburg", "Turku", "Utrecht", "Verona", "Worms", "Zagreb",
+)  # fmt: skip
+REGIONS = (
+    "Austria", "Belgium", "Croatia", "Denmark", "Estonia", "Finland", "Greece", "Hungary", "Iceland", "Latvia", "Malta",
+    "Norway", "Poland", "Romania", "Slovakia", "Spain",
+)  # fmt: skip
+STREETS = (
+    "Mill Lane",
+    "Harbour Street",
+    "Station Road",
+    "Cherry Alley",
+    "Old Market",
+    "Tower Street",
+    "River Walk",
+    "Hill Road",
+)
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
 
 
 class Draw:
@@ -157,56 +170,9 @@ class Draw:
     def one_of(self, items: Sequence[Any]) -> Any:
         return items[int(self._random() * len(items))]
 
+    def number(self, low: int, high: int) -> int:
+        """From low to high, both included."""
+        return low + int(self._random() * (high - low + 1))
+
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
         return sorted(items, key=lambda _: self._random())
-
-
-def write_ticket(wording: Wording, draw: Draw) -> str:
-    """One ticket that says `wording`, about a random order, at times with a greeting and an aside."""
-    order = draw.one_of(ORDERS)
-    text = wording.wording
-    if draw.happens(0.3):
-        text = f"{text} {draw.one_of(ASIDES[wording.split])}"
-    if draw.happens(0.2):
-        text = f"{draw.one_of(GREETINGS[wording.split])} {text}"
-    return text.format(
-        product=order.product.name,
-        thing=order.product.thing,
-        price="$" + order.product.price,
-        order=order.number,
-        person=order.person,
-        bought=order.date,
-        other=draw.one_of([product.name for product in PRODUCTS if product != order.product]),
-        friend=draw.one_of([person for person in PERSONS if person != order.person]),
-        date=draw.one_of(DATES),
-        day=draw.one_of(DAYS),
-    )
-
-
-def write_tickets(split: str) -> list[tuple[str, str]]:
-    """The (text, team) rows of a split: each team its share, each of its wordings equally often, no text twice."""
-    draw = Draw(f"helpdesk tickets {split}")
-    rows: dict[str, str] = {}
-    for team, percent in TEAMS.items():
-        wordings = [w for w in WORDINGS if (w.team, w.split) == (team, split)]
-        wanted = len(rows) + SPLIT_SIZES[split] * percent // 100
-        for wording in itertools.cycle(draw.shuffled(wordings)):
-            if len(rows) == wanted:
-                break
-            text = write_ticket(wording, draw)
-            while text in rows:
-                text = write_ticket(wording, draw)
-            rows[text] = team
-    return draw.shuffled(list(rows.items()))
-
-
-def main() -> None:
-    for split in SPLIT_SIZES:
-        path = HERE / "tickets" / f"{split}.csv"
-        path.parent.mkdir(exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([("text", "team"), *write_tickets(split)])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,174 @@
+"""Tagged sentences in columns, a token a line: CoNLL-2003 and its kin, and CoNLL-U (universaldependencies.org/format)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.readers import Examples
+from bertkit.readers.lines import extension, read_text, source_name, split_lines
+
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_FORM, _UPOS = 1, 3
+_MAY_BE_EMPTY = ("form", "lemma", "feats", "deps", "misc")  # where "_" is a value: the character itself, or "nothing to say"
+_DOCUMENT = "-DOCSTART-"
+# White space between columns and on blank lines is ASCII's alone: U+00A0, U+3000 and U+2028 are tokens in real files.
+_BLANK = " \t\r\f\v"
+_LOOKED_AT = 200  # lines
+_ENOUGH = 10  # tokens, to tell tags by their repeating
+
+
+def read_conll(path: str | Path, *, separator: str | None = None, column: str | int | None = None) -> Examples:
+    """The sentences of a file as columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
+
+    CoNLL columns: the token stands in the first column, the tag in the last, blank lines lie between sentences and
+    -DOCSTART- lines are left out. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are left
+    out; the tag is the UPOS.
+
+    separator: between columns; by default a tab if the first line of a token holds one, else spaces. column: where the tag
+    stands, as a number from 1, or in CoNLL-U by name. A file of one column is text to predict: it has no `tags`. Raises
+    DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
+    """
+    return parse_conll(read_text(path), source_name(path), separator=separator, column=column)
+
+
+def parse_conll(text: str, source: str, *, separator: str | None = None, column: str | int | None = None) -> Examples:
+    """As `read_conll`, of text read already."""
+    lines = split_lines(text)
+    conllu = separator in (None, "\t", "\\t") and (extension(source) == ".conllu" or _looks_like_conllu(lines))
+    between = "\t" if conllu else _separator(lines, separator)
+    tokens: list[list[str]] = []
+    tags: list[list[str]] = []
+    begins: list[int] = []
+    width, at, first = 0, 0, 0  # of columns; of the tag's; the line that set them
+    sentence_ended = True
+    for number, fields in _rows(lines, between, conllu):
+        if not fields:
+            sentence_ended = True
+            continue
+        where = f"{source}:{number}"
+        if not width:
+            width, first = (len(_CONLLU) if conllu else len(fields)), number
+            at = _tag_column(column, width, conllu, where)
+            if width == 1 and separator is not None:
+                _check_separator(fields[0], separator, where)
+        if len(fields) != width:
+            raise _ragged(fields, width, between, where, None if conllu else first)
+        if conllu and not fields[0].isdecimal():
+            if re.fullmatch(r"[0-9]+[-.][0-9]+", fields[0]):
+                continue
+            raise DataError(f"the id {fields[0]!r}; expected a number, a range (1-2) or an empty node (8.1)", where=where)
+        token, tag = fields[_FORM if conllu else 0], fields[at].strip(_BLANK)
+        if not token:
+            raise DataError("the token is empty; expected it in the first column" if not conllu else "no form", where=where)
+        if not tag or (conllu and tag == "_" and _CONLLU[at] not in _MAY_BE_EMPTY):
+            name = _CONLLU[at] if conllu else f"column {at + 1}"
+            hint = "annotate the word, or choose another column" if conllu else "give each token a tag: O for those outside"
+            raise DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
+        if sentence_ended:
+            tokens.append([])
+            tags.append([])
+            begins.append(number)
+            sentence_ended = False
+        tokens[-1].append(token)
+        tags[-1].append(tag)
+    if not tokens:
+        raise DataError("the file is empty" if not text.strip() else "the file holds no tokens", where=source)
+    columns = {"tokens": tokens} if width == 1 else {"tokens": tokens, "tags": tags}
+    return Examples(columns=columns, source=source, lines=begins)
+
+
+def looks_like_conll(text: str) -> bool:
+    """Whether a text is tokens and tags in columns rather than sentences or a table, by its first lines.
+
+    It is where all tokens have equally many columns, two or more, and either blank lines part them and the last column holds
+    tags (chunk tags, capitals or values that repeat), or no blank line does and all of the last column is chunk tags.
+    """
+    lines = split_lines("\n".join(text.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
+    if _looks_like_conllu(lines):
+        return True
+    rows = list(_rows(lines, _separator(lines, None), conllu=False))
+    filled = [fields for _, fields in rows if fields]
+    if not filled or len(filled[0]) < 2 or len({len(fields) for fields in filled}) > 1 or not all(map(all, filled)):
+        return False
+    tags = [fields[-1].strip(_BLANK) for fields in filled]
+    if any(" " in tag for tag in tags):
+        return False
+    if all(re.fullmatch(r"O|[BIEOSMLU]-\S+", tag) for tag in tags) and set(tags) != {"O"}:
+        return True
+    numbers = [number for number, fields in rows if fields]
+    parted = numbers[-1] - numbers[0] >= len(numbers)
+    capitals = all(re.fullmatch(r"[A-Z\W_]+", tag) for tag in tags)
+    return parted and (capitals or (len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)))
+
+
+def _rows(lines: list[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:
+    """Each line's number from 1 and its fields: none where a sentence ends. Comments of CoNLL-U are left out."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
+            yield number, []
+        elif not (conllu and line.startswith("#")):
+            yield number, _split(line, separator)
+
+
+def _split(line: str, separator: str) -> list[str]:
+    """The fields of a line. Spaces count as one separator however many; before the first field they leave it empty."""
+    if separator != " ":
+        return line.split(separator)
+    fields = [field for field in line.rstrip(_BLANK).split(" ") if field]
+    return ["", *fields] if line.startswith(" ") else fields
+
+
+def _separator(lines: list[str], separator: str | None) -> str:
+    if separator is not None:
+        if not separator:
+            raise UsageError("the separator is empty; expected one character", hint="for example --separator ' '")
+        return "\t" if separator == "\\t" else separator  # a shell passes '\t' on as a backslash and a t
+    first = next((line for line in lines if line.strip(_BLANK) and not line.startswith(_DOCUMENT)), "")
+    return "\t" if "\t" in first else " "
+
+
+def _looks_like_conllu(lines: list[str]) -> bool:
+    first = next((line for line in lines if line.strip(_BLANK) and not line.startswith("#")), "").split("\t")
+    return len(first) == len(_CONLLU) and re.fullmatch(r"[0-9]+([-.][0-9]+)?", first[0]) is not None
+
+
+def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) -> int:
+    """The place of the tag's column from 0. Raises UsageError for one that is not there."""
+    if column is None:
+        return _UPOS if conllu else width - 1
+    name = str(column).strip().lower()
+    if conllu and name in _CONLLU:
+        return _CONLLU.index(name)
+    if re.fullmatch("[0-9]+", name):
+        if width == 1:
+            return 0  # text to predict has no tags, wherever they stood in training
+        if 1 <= int(name) <= width:
+            return int(name) - 1
+    if conllu:
+        hint = did_you_mean(name, _CONLLU)
+        raise UsageError(f"no column {column!r} in CoNLL-U; it has {', '.join(_CONLLU)}", where=where, hint=hint)
+    hint = "columns have names in CoNLL-U alone; elsewhere they count from 1"
+    raise UsageError(f"no column {column!r}; the file has columns 1 to {width}", where=where, hint=hint)
+
+
+def _check_separator(line: str, separator: str, where: str) -> None:
+    """Raise DataError where the separator asked for parts nothing and another one would."""
+    other = next((name for mark, name in (("\t", "tabs"), (" ", "spaces")) if mark in line.strip(_BLANK)), None)
+    if other:
+        what = f"one column, {line[:40]!r}: {separator!r} parts nothing there"
+        raise DataError(what, where=where, hint=f"the line holds {other}: leave --separator out")
+
+
+def _ragged(fields: list[str], width: int, separator: str, where: str, first: int | None) -> DataError:
+    found = f"{len(fields)} column{'' if len(fields) == 1 else 's'}"
+    expected = f"{width} as in line {first}" if first else f"the {width} of CoNLL-U"
+    if len(fields) == 1 and separator == "\t" and " " in fields[0]:
+        hint = "its columns are parted by spaces; expected tabs"
+    elif len(fields) < width:
+        hint = "does the token lack its tag, or the tag its token?"
+    else:
+        hint = f"does a token hold {'a space' if separator == ' ' else repr(separator)}, or is a blank line missing?"
+    return DataError(f"found {found}, expected {expected}: tokens and tags must be equally many", where=where, hint=hint)

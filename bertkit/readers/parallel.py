@@ -1,0 +1,64 @@
+"""Tokens and tags in files side by side, as ATIS and SNIPS come (Goo et al., 2018): seq.in, seq.out and label, a row a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.lines import nearest_files, read_text, split_lines, unpacked_name
+
+_TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
+
+
+def read_parallel(folder: Path) -> Examples:
+    """The rows of a folder as columns `tokens` and `tags`, lists of equal length, and `label`, text, where it has that file.
+
+    Each file is plain, .gz or .xz; tokens and tags are parted by spaces. Raises DataError, with file and line, where
+    the files have different numbers of rows, or a row different numbers of tokens and tags.
+    """
+    if not folder.is_dir():
+        raise DataError("no such folder", where=str(folder), hint=nearest_files(folder))
+    tokens_path, tags_path, label_path = (_find(folder, name) for name in (_TOKENS, _TAGS, _LABEL))
+    for name, path in ((_TOKENS, tokens_path), (_TAGS, tags_path)):
+        if path is None:
+            hint = nearest_files(folder / name)
+            raise DataError(f"no file {name}; expected {_TOKENS} and {_TAGS} side by side", where=str(folder), hint=hint)
+    assert tokens_path
+    assert tags_path
+    lines = {path: split_lines(read_text(path)) for path in (tokens_path, tags_path, label_path) if path}
+    if not lines[tokens_path]:
+        raise DataError("the file is empty", where=str(tokens_path))
+    for path in lines:
+        _check_rows(tokens_path, path, lines)
+
+    # At runs of spaces, which SNIPS has, and nowhere else: str.split would also cut at U+00A0.
+    tokens, tags = ([[*filter(None, line.split(" "))] for line in lines[path]] for path in (tokens_path, tags_path))
+    for number, (words, marks) in enumerate(zip(tokens, tags, strict=True), start=1):
+        if not words:
+            raise DataError("the row has no tokens", where=f"{tokens_path}:{number}", hint="take the row out of all files")
+        if len(words) != len(marks):
+            what = f"{len(words)} tokens and {len(marks)} tags; expected a tag a token, parted by spaces"
+            raise DataError(what, where=f"{tags_path}:{number}")
+    columns: dict[str, list] = {"tokens": tokens, "tags": tags}
+    if label_path:
+        columns["label"] = [line.strip() for line in lines[label_path]]
+    return Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """The file of that name, packed or not. Raises DataError where there are several."""
+    found = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
+    if len(found) > 1:
+        names = " and ".join(path.name for path in found)
+        raise DataError(f"the folder has {names}; expected one of them", where=str(folder), hint="keep the right one")
+    return found[0] if found else None
+
+
+def _check_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:
+    """Raise DataError, with the first row that only one of the files has, where they have different numbers of rows."""
+    long, short = sorted((one, other), key=lambda path: -len(lines[path]))
+    if len(lines[long]) > len(lines[short]):
+        what = f"{one.name} has {len(lines[one])} rows and {other.name} {len(lines[other])}; expected equally many"
+        where = f"{long}:{len(lines[short]) + 1}"
+        raise DataError(what, where=where, hint=f"this is the first row that {short.name} lacks; is it cut off?")

@@ -1,0 +1,152 @@
+"""SQuAD's JSON, versions 1.1 and 2.0 (Rajpurkar et al., 2016, 2018), in which CMRC 2018 comes too: a question a row."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.lines import read_text, source_name
+
+_HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
+_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+
+
+def read_squad(path: str | Path) -> Examples:
+    """The questions of a file as columns id, title, context, question and answers, as the hub's `squad` has them.
+
+    answers: a dict of two lists, `text` and `answer_start`, both empty where the question is impossible; no such column where
+    no question has answers (a test set). is_impossible: only if the file has it. `lines` are the ids. An answer need not
+    stand at its answer_start: in CMRC 2018 some do not. Raises DataError, with the place in the JSON, for what is not of this
+    form, and for an id that two questions share.
+    """
+    return parse_squad(read_text(path), source_name(path))
+
+
+def parse_squad(text: str, source: str) -> Examples:
+    """As `read_squad`, of text read already."""
+    rows = _questions(_load(text, source), source)
+    if not rows:
+        raise DataError("the file holds no questions", where=source, hint=_HINT)
+    first: dict[str, str] = {}
+    for place, row in rows:
+        if (earlier := first.setdefault(row["id"], place)) != place:
+            what = f"two questions have the id {row['id']!r}: {earlier} and {place}"
+            raise DataError(what, where=source, hint="give each question an id of its own; is the file put together twice?")
+    if "\\ud" in text or "\\uD" in text:
+        for place, row in rows:
+            _check_characters(row, f"{source}:{row['id']}", place)
+
+    names = ["id", "title", "context", "question"]
+    if any("answers" in row for _, row in rows):
+        names.append("answers")
+        for place, row in rows:
+            if "answers" not in row and not row.get("is_impossible"):
+                raise _lacks(place, "answers", source)
+            row.setdefault("answers", {"text": [], "answer_start": []})
+    if any("is_impossible" in row for _, row in rows):
+        names.append("is_impossible")
+    columns = {name: [row.get(name, False) for _, row in rows] for name in names}
+    return Examples(columns=columns, source=source, lines=columns["id"])
+
+
+def is_squad(text: str) -> bool:
+    """Whether JSON is of this form: an object whose "data" lists objects with "paragraphs". It is searched, not parsed."""
+    if not re.match(r"\s*\{", text):
+        return False
+    data = re.search(r'(?<!\\)"data"\s*:\s*\[\s*\{', text)
+    return data is not None and re.compile(r'(?<!\\)"paragraphs"\s*:\s*\[').search(text, data.end()) is not None
+
+
+def _load(text: str, source: str) -> Any:
+    if not text.strip():
+        raise DataError("the file is empty", where=source)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        what = f"{'the JSON ends too early' if cut_off else 'this is not JSON'}: {error.msg} at character {error.colno}"
+        hint = "the file is cut off: copy or download it again" if cut_off else _HINT
+        raise DataError(what, where=f"{source}:{error.lineno}", hint=hint) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"JSON that cannot be read: {error}", where=source) from None
+
+
+def _questions(content: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
+    """Each question as a row, with its place in the JSON."""
+    rows = []
+    for i, article in enumerate(_take(_of(content, dict, "the JSON", source), "data", list, "", source)):
+        at_article = f"data[{i}]"
+        _of(article, dict, at_article, source)
+        title = _take(article, "title", str, at_article, source) if "title" in article else ""
+        for j, paragraph in enumerate(_take(article, "paragraphs", list, at_article, source)):
+            at_paragraph = f"{at_article}.paragraphs[{j}]"
+            context = _take(_of(paragraph, dict, at_paragraph, source), "context", str, at_paragraph, source)
+            for k, question in enumerate(_take(paragraph, "qas", list, at_paragraph, source)):
+                place = f"{at_paragraph}.qas[{k}]"
+                row = _question(_of(question, dict, place, source), place, source)
+                rows.append((place, {"title": title, "context": context, **row}))
+    return rows
+
+
+def _question(question: dict[str, Any], place: str, source: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": question.get("id"), "question": _take(question, "question", str, place, source)}
+    if isinstance(row["id"], int) and not isinstance(row["id"], bool):
+        row["id"] = str(row["id"])  # as it will stand, a key, in the file of predictions
+    elif not _take(question, "id", str, place, source):
+        raise DataError(f"{place}.id is empty; expected an id", where=source)
+    if "is_impossible" in question:
+        row["is_impossible"] = _take(question, "is_impossible", bool, place, source)
+    if "answers" in question:
+        answers = [
+            _answer(answer, f"{place}.answers[{n}]", source)
+            for n, answer in enumerate(_take(question, "answers", list, place, source))
+        ]
+        if row.get("is_impossible"):
+            answers = []
+        row["answers"] = {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
+    return row
+
+
+def _answer(answer: Any, place: str, source: str) -> tuple[str, int]:
+    text = _take(_of(answer, dict, place, source), "text", str, place, source)
+    start = answer.get("answer_start")
+    if isinstance(start, float) and start.is_integer():
+        start = int(start)  # 159.0, as tables with gaps write it
+    if "answer_start" in answer and (not isinstance(start, int) or isinstance(start, bool)):
+        what = (
+            f"{place}.answer_start is {start!r}; expected a whole number: the answer's first character in the context, from 0"
+        )
+        raise DataError(what, where=source)
+    if start is None:
+        raise _lacks(place, "answer_start", source)
+    return text, start
+
+
+def _take(parent: dict[str, Any], name: str, kind: type, place: str, source: str) -> Any:
+    """A field, which must be there and of that kind."""
+    if name not in parent:
+        raise _lacks(place, name, source)
+    return _of(parent[name], kind, f"{place}.{name}".lstrip("."), source)
+
+
+def _of(value: Any, kind: type, place: str, source: str) -> Any:
+    if not isinstance(value, kind):
+        found = _KINDS.get(type(value), "a number")
+        raise DataError(f"{place} is {found}; expected {_KINDS[kind]}", where=source, hint=_HINT)
+    return value
+
+
+def _lacks(place: str, name: str, source: str) -> DataError:
+    return DataError(f"{place or 'the JSON'} has no {name!r}", where=source, hint=_HINT)
+
+
+def _check_characters(row: dict[str, Any], where: str, place: str) -> None:
+    """Raise DataError for half a character, which JSON can escape and no tokenizer takes."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"half of a surrogate pair in {place}; expected a whole character", where=where) from None

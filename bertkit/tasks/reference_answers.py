@@ -1,0 +1,105 @@
+"""The columns of question answering as data sets bring them: ids, texts, and answers in each of their usual forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.columns import require_column
+
+_MEND = "mend or remove the row"
+_FORMS = 'expected {"text": [...], "answer_start": [...]} or a list of objects with text and answer_start'
+_ENOUGH = 100_000  # characters by which a language is told
+_CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+
+
+def read_texts(examples: Examples, column: str, *, may_be_empty: bool) -> list[str]:
+    """The texts of a column. Raises DataError with the row for what is none, or empty."""
+    values = examples.columns[column]
+    for row, value in enumerate(values):
+        if not isinstance(value, str):
+            found = "nothing" if value is None else repr(value)
+            raise DataError(f"column {column!r} holds {found}; expected text", where=examples.where(row), hint=_MEND)
+        if not value.strip() and not may_be_empty:
+            raise DataError(f"the text in column {column!r} is empty", where=examples.where(row), hint=_MEND)
+    return values
+
+
+def read_ids(examples: Examples, *, unique: bool) -> list[str]:
+    """The id of each row, its number where the data gives none. unique: raise DataError where two rows share one."""
+    given = examples.columns.get("id", [None] * len(examples))
+    ids = [str(row) if value in (None, "") else str(value) for row, value in enumerate(given)]
+    if unique and len(set(ids)) < len(ids):
+        first: dict[str, int] = {}
+        for row, name in enumerate(ids):
+            if (earlier := first.setdefault(name, row)) != row:
+                what = f"the id {name!r} stands twice, first at {examples.where(earlier)}"
+                hint = "predictions are kept by id: give each question one of its own"
+                raise DataError(what, where=examples.where(row), hint=hint)
+    return ids
+
+
+def read_answers(examples: Examples, column: str | None) -> list[list[tuple[str, int]]]:
+    """The answers of each row as (text, first character in the context); none where a question has no answer.
+
+    column: "answers" or "answer" if it is None. Raises DataError with the row for answers in another form.
+    """
+    names = [column] if column else ["answers", "answer"]
+    name = next((name for name in names if name in examples.columns), names[0])
+    values = examples.columns[require_column(examples, name, option="--answers")]
+    if not any(isinstance(value, str) for value in values):
+        return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
+    starts = examples.columns[require_column(examples, "answer_start", option="--columns")]
+    found = []
+    for row, (text, start) in enumerate(zip(values, starts, strict=True)):
+        if not isinstance(text, str):
+            what = f"column {name!r} holds {'nothing' if text is None else repr(text)}; expected text"
+            raise DataError(what, where=examples.where(row), hint=_MEND)
+        found.append([(text, _start(start, examples.where(row)))] if text.strip() else [])
+    return found
+
+
+def _answers(value: Any, where: str, column: str) -> list[tuple[str, int]]:
+    if isinstance(value, dict) and "text" in value and "answer_start" in value:
+        texts, starts = value["text"], value["answer_start"]
+        if not isinstance(texts, Sequence) or isinstance(texts, str):
+            texts, starts = [texts], [starts]
+        if not isinstance(starts, Sequence) or len(texts) != len(starts):
+            count = len(starts) if isinstance(starts, Sequence) else 1
+            raise DataError(f"column {column!r} holds {len(texts)} texts and {count} answer_start", where=where, hint=_MEND)
+        pairs = list(zip(texts, starts, strict=True))
+    elif isinstance(value, list) and all(isinstance(item, dict) and {"text", "answer_start"} <= item.keys() for item in value):
+        pairs = [(item["text"], item["answer_start"]) for item in value]
+    else:
+        found = "nothing" if value is None else repr(value)[:60]
+        raise DataError(f"column {column!r} holds {found}; {_FORMS}", where=where, hint="no answer is an empty list")
+    for text, _ in pairs:
+        if not isinstance(text, str) or not text.strip():
+            what = f"an answer is {text!r}; expected text" if not isinstance(text, str) else "an answer is empty"
+            raise DataError(what, where=where, hint="a question without an answer has an empty list of them")
+    return [(text, _start(start, where)) for text, start in pairs]
+
+
+def _start(value: Any, where: str) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 159.0, as tables with gaps write it
+    if isinstance(value, bool) or not isinstance(value, int):
+        what = f"answer_start is {value!r}; expected a whole number: the answer's first character in the context, from 0"
+        raise DataError(what, where=where, hint=_MEND)
+    return value
+
+
+def are_mostly_chinese(texts: Sequence[str]) -> bool:
+    """Whether most letters are those of Chinese or Japanese, by the first texts."""
+    letters = chinese = 0
+    for text in dict.fromkeys(texts):
+        letters += sum(map(str.isalpha, text))
+        chinese += len(_CHINESE.findall(text))
+        if letters > _ENOUGH:
+            break
+    return 2 * chinese > letters

@@ -1,0 +1,225 @@
+"""Chunk tags: which scheme they follow, the spans they stand for, and the best legal path through a sentence.
+
+A tag is "O", outside all chunks, or a prefix, "-" and the chunk's type: "B-PER". Prefixes are B begin, I inside, E end,
+S single; BMES spells I as M, BILOU spells E as L and S as U. A bare prefix has the type "". Schemes: iob2, every chunk begins
+with B; iob1, only one right after another of its type does, others with I (Ramshaw and Marcus, 1995); iobes, chunks begin with
+B and end with E, those of one token are S.
+
+Letters: B sentences, R tokens in all, C labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertkit.errors import DataError, UsageError, did_you_mean
+
+SCHEMES = ("iob2", "iob1", "iobes")
+Span = tuple[int, int, str]  # first token, the one after the last, type
+
+_TAG = re.compile(r"O|([BIEOSMLU])(?:-(.*))?", re.DOTALL)
+_SPELT = {"M": "I", "L": "E", "U": "S"}
+_FORBIDDEN = -1e9  # a score that no legal path's makes up for; finite, so that where none is legal the least illegal one wins
+_LEAST = -1e4  # below this, scores of tokens count as this: log(0) would otherwise outweigh what is forbidden
+_BLOCK = 2**22  # path scores held at a time, 32 MB
+
+
+class _Tag(NamedTuple):
+    prefix: str  # O, B, I, E or S
+    kind: str
+
+
+_OUTSIDE = _Tag("O", "")
+
+
+@lru_cache(maxsize=2**16)
+def _parse(tag: str) -> _Tag | None:
+    """A tag in its parts; None for what is no chunk tag."""
+    match = _TAG.fullmatch(tag)
+    if match is None or match[1] == "O":  # "O-PER"
+        return None
+    return _Tag(_SPELT.get(match[1], match[1]), match[2] or "") if match[1] else _OUTSIDE
+
+
+def _parts(tag: str) -> _Tag:
+    parts = _parse(tag)
+    if parts is None:
+        hint = "a tag begins with B, I, O, E or S (BMES and BILOU: M, L, U)"
+        raise DataError(f"{tag!r} is no chunk tag; expected O, or such as B-PER", hint=hint)
+    return parts
+
+
+def _may_follow(before: _Tag, after: _Tag, scheme: str) -> bool:
+    """Whether one tag may stand after another. Before a sentence, and after it, it is as if O stood there."""
+    is_open, alike = before.prefix in "BI", before.kind == after.kind
+    if scheme == "iobes":
+        continues = after.prefix in "IE"
+        return is_open and continues and alike if is_open or continues else True
+    if after.prefix in "ES":
+        return False
+    return after.prefix != ("I" if scheme == "iob2" else "B") or (is_open and alike)
+
+
+def _check(scheme: str) -> None:
+    if scheme not in SCHEMES:
+        raise UsageError(f"no tag scheme {scheme!r}", hint=did_you_mean(scheme, SCHEMES))
+
+
+# --- schemes and spans -------------------------------------------------------------------------------------------------
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> str | None:
+    """The scheme that the fewest tags offend against, of equals the first of SCHEMES; None where any tag is no chunk tag.
+
+    So the few slips that real data has do not decide, and data with I alone is iob1.
+    """
+    pairs = _pairs(sentences)
+    if any(_parse(tag) is None for pair in pairs for tag in pair):
+        return None
+    return min(SCHEMES, key=lambda scheme: _count(pairs, scheme))
+
+
+def count_illegal(sentences: Iterable[Sequence[str]], scheme: str) -> int:
+    """How many tags may not follow the one before them, or begin a sentence, and how many may not end one."""
+    _check(scheme)
+    return _count(_pairs(sentences), scheme)
+
+
+def _count(pairs: Counter[tuple[str, str]], scheme: str) -> int:
+    return sum(count for (a, b), count in pairs.items() if not _may_follow(_parts(a), _parts(b), scheme))
+
+
+def _pairs(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str, str]]:
+    """How often which tag follows which, with O before and after each sentence."""
+    flat = ["O"]
+    for tags in sentences:
+        flat.extend(tags)
+        flat.append("O")
+    return Counter(pairwise(flat))
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The chunks of a sentence in any scheme, in order.
+
+    As conlleval and seqeval's default mode read what is illegal: a chunk begins with any tag that does not continue the one
+    before it, and only I and E continue, after B or I of the same type.
+    """
+    spans = []
+    begin, before = 0, _OUTSIDE
+    for i, tag in enumerate([*tags, "O"]):
+        at = _parts(tag)
+        if not (at.prefix in "IE" and before.prefix in "BI" and at.kind == before.kind):
+            if before.prefix != "O":
+                spans.append((begin, i, before.kind))
+            begin = i
+        before = at
+    return spans
+
+
+def tags_of(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
+    """The tags of a sentence of that length with these chunks, which do not overlap."""
+    _check(scheme)
+    tags = ["O"] * length
+    for begin, end, kind in spans:
+        assert 0 <= begin < end <= length, (begin, end, length)
+        assert tags[begin:end] == ["O"] * (end - begin), f"two spans overlap: {begin}:{end}"
+        suffix = f"-{kind}" if kind else ""
+        tags[begin:end] = [f"I{suffix}"] * (end - begin)
+        if scheme == "iobes":
+            tags[begin], tags[end - 1] = f"B{suffix}", f"E{suffix}"
+            if end - begin == 1:
+                tags[begin] = f"S{suffix}"
+        elif scheme == "iob2":
+            tags[begin] = f"B{suffix}"
+    if scheme == "iob1":
+        ends = {(end, kind) for _, end, kind in spans}
+        for begin, _, kind in spans:
+            if (begin, kind) in ends:
+                tags[begin] = f"B{tags[begin][1:]}"
+    return tags
+
+
+def convert(tags: Sequence[str], scheme: str) -> list[str]:
+    """The tags of the same chunks in another scheme, in the letters B, I, O, E and S."""
+    return tags_of(spans_of(tags), len(tags), scheme)
+
+
+# --- paths -------------------------------------------------------------------------------------------------------------
+
+
+def transitions(labels: Sequence[str], scheme: str | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """What may begin a sentence (C,), follow what [from, to] (C, C), and end one (C,); everything where there is no scheme."""
+    count = len(labels)
+    if scheme is None:
+        return np.ones(count, bool), np.ones((count, count), bool), np.ones(count, bool)
+    _check(scheme)
+    tags = [_OUTSIDE, *map(_parts, labels)]
+    legal = np.array([[_may_follow(before, after, scheme) for after in tags] for before in tags])
+    return legal[0, 1:], legal[1:, 1:], legal[1:, 0]
+
+
+def viterbi(scores: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike) -> NDArray[np.int64]:
+    """The labels (R,) of one sentence's best path (Viterbi, 1967); see `viterbi_many`."""
+    scores = np.asarray(scores, dtype=np.float64)
+    return viterbi_many(scores, [0, len(scores)], start, follow, end)
+
+
+def viterbi_many(
+    scores: ArrayLike, offsets: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike
+) -> NDArray[np.int64]:
+    """The labels (R,) of each sentence's best path: sentence i is rows offsets[i] to offsets[i + 1] of the scores (R, C).
+
+    Scores are logarithms, and add up. start (C,), follow [from, to] (C, C), end (C,): likewise, or booleans that say what is
+    legal; where no path is legal, one with the fewest illegal steps wins.
+    """
+    scores = np.maximum(np.asarray(scores, dtype=np.float64), _LEAST)
+    begin, after, final = (_as_scores(np.asarray(array)) for array in (start, follow, end))
+    into = np.ascontiguousarray(after.T)  # [to, from]: the best is sought along memory
+    bounds = np.asarray(offsets, dtype=np.int64)
+    lengths = np.diff(bounds)
+    order = np.argsort(-lengths, kind="stable")
+    order = order[lengths[order] > 0]
+    path = np.empty(len(scores), dtype=np.int64)
+    size = max(1, _BLOCK // into.size)
+    for at in range(0, len(order), size):
+        some = order[at : at + size]
+        _find_paths(scores, bounds[some], lengths[some], begin, into, final, path)
+    return path
+
+
+def _as_scores(array: NDArray) -> NDArray[np.float64]:
+    return np.where(array, 0.0, _FORBIDDEN) if array.dtype == bool else array.astype(np.float64)
+
+
+def _find_paths(
+    scores: NDArray[np.float64],
+    begins: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    start: NDArray[np.float64],
+    into: NDArray[np.float64],
+    end: NDArray[np.float64],
+    path: NDArray[np.int64],
+) -> None:
+    """Write the best paths of some sentences, the longest first, into `path`: one step in time for all of them."""
+    alive = np.searchsorted(-lengths, -np.arange(lengths[0]))  # how many sentences have a token at each time
+    best = start + scores[begins]  # (B, C): of the paths that end in each label
+    pointers = []
+    for time, count in enumerate(alive[1:], start=1):
+        through = best[:count, None, :] + into  # (B alive, C to, C from)
+        pointer = through.argmax(-1)
+        best[:count] = np.take_along_axis(through, pointer[..., None], -1)[..., 0] + scores[begins[:count] + time]
+        pointers.append(pointer)
+    label = (best + end).argmax(-1)  # (B,)
+    path[begins + lengths - 1] = label
+    for time in range(len(pointers), 0, -1):
+        count = alive[time]
+        label[:count] = pointers[time - 1][np.arange(count), label[:count]]
+        path[begins[:count] + time - 1] = label[:count]

@@ -1,0 +1,325 @@
+"""Token classification: a tag for every word, as in NER, slot filling and part of speech (Devlin et al., 2019, section 5.3).
+
+With `intent`, a class of the whole sentence is learned jointly (Chen et al., 2019).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit import progress
+from bertkit.config import BertConfig, option
+from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.model import IGNORED
+from bertkit.readers import Examples
+from bertkit.readers.columns import require_column
+from bertkit.readers.tagged import ENDINGS, read_tagged
+from bertkit.store import Features, Ragged, offsets_of
+from bertkit.tasks.labels import check_model_labels, in_the_models_order
+from bertkit.tasks.output import FORMATS
+from bertkit.tasks.tagged_sentences import as_conll, as_row, as_text, standard_columns
+from bertkit.tasks.tagging_scores import score_tags
+from bertkit.tasks.tags import SCHEMES, convert, count_illegal, detect_scheme, transitions, viterbi_many
+from bertkit.tasks.task import Encoding, Task
+from bertkit.tasks.word_features import encode_words
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from torch import nn
+
+    from bertkit.tokenizer import Tokenizer
+
+HEADS = ("linear", "bilstm", "crf")
+_HEAD_KEY, _INTENTS_KEY = "tagging_head", "intents"  # of config.json, where the head is not transformers' own
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification(Task):
+    """A recipe of this family; see Task for where its data comes from.
+
+    strip: a regular expression that is taken out of each word, for data that marks words within themselves.
+    """
+
+    family: ClassVar[str] = "token-classification"
+    hf_class: ClassVar[str] = "BertForTokenClassification"
+    file_endings: ClassVar[tuple[str, ...]] = ENDINGS
+    inputs: ClassVar[tuple[str, ...]] = ("tokens", "text", "constrained")
+    prediction_endings: ClassVar[tuple[str, ...]] = (*FORMATS, ".conll")
+
+    tokens: str | None = option(None, "column of the words, in JSON or a table: a list, or text parted by spaces")
+    tags: str | None = option(None, "column of the tags, likewise")
+    text: str | None = option(None, "column of the text (of a pair: the first one)")
+    entities: str | None = option(None, "column of the entities of a text: a list of [start, end, label], in characters")
+    column: str | None = option(None, "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos")
+    labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
+    scheme: str | None = option(None, "tag scheme to convert the data to; default: as the data has it", choices=SCHEMES)
+    head: str = option("linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS)
+    constrained: bool = option(False, "predict only sequences of tags that the scheme allows")
+    intent: bool = option(False, "also learn and predict the intent of the whole sentence")
+    strip: str | None = None
+    model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
+    intents: tuple[str, ...] | None = None
+
+    @property
+    def architecture(self) -> str:
+        return self.hf_class if self.head == "linear" else "BertModel"
+
+    @property
+    def greater_is_better(self) -> bool:
+        return True
+
+    def has_head(self, config: BertConfig) -> bool:
+        if self.intent and _INTENTS_KEY not in config.extra:
+            return False
+        return super().has_head(config) and config.extra.get(_HEAD_KEY, "linear") == self.head
+
+    # --- data ---
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        return read_tagged(path, separator=self.separator, column=self.column, columns=columns or self.columns)
+
+    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+        named = [name for name in (self.tokens, self.text, "tokens", "text") if name in examples.columns]
+        if not named:
+            require_column(examples, self.tokens or "tokens", option="--tokens")
+        return (str(named[0]),), None
+
+    def load(self, split: str, *, to_predict: bool = False) -> Examples:
+        """The sentences of a split: columns `tokens`, unless to predict `tags`, and of raw text `text` and `places`.
+
+        Raises DataError with the row where words and tags do not fit, or an entity does not fit its text.
+        """
+        examples = standard_columns(
+            self.read(split),
+            named={"tokens": self.tokens, "tags": self.tags, "text": self.text, "entities": self.entities},
+            intent=self.intent and not to_predict,
+            strip=self.strip,
+            to_predict=to_predict,
+        )
+        if not any(examples.columns["tokens"]) and not to_predict:
+            raise DataError("no row has a word", where=examples.source)
+        return examples
+
+    # --- labels ---
+
+    def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
+        found = detect_scheme(examples.columns["tags"])
+        if self.scheme is not None and found is None:
+            tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
+            raise UsageError(f"--scheme {self.scheme} is for chunk tags such as B-PER; the data has {tag!r}")
+        scheme = self.scheme or found
+        if found is not None:
+            turned = "" if scheme == found else f", converted to {scheme}"
+            progress.note(f"tag scheme of the training data: {found}{turned}")
+        recipe = replace(self, scheme=scheme)
+        tags, _ = recipe._tags(examples)
+        labels = self.labels or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
+        if len(set(labels)) != len(labels):
+            raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
+        for row, sentence in enumerate(tags):
+            if unknown := next((tag for tag in sentence if tag not in labels), None):
+                what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
+                raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
+        if len(labels) < 2:
+            raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
+        outputs = labels if config is None else in_the_models_order(labels, config)
+        intents = tuple(sorted(set(examples.columns["intent"]))) if self.intent else None
+        return replace(recipe, labels=labels, model_labels=outputs, intents=intents)
+
+    def with_model_labels(self, config: BertConfig, where: str) -> Self:
+        if self.labels is None:
+            labels = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
+            scheme = detect_scheme([[label] for label in labels]) and _scheme_of(labels)
+            return replace(self, labels=labels, model_labels=labels, scheme=self.scheme or scheme)
+        self.check_head(config, where)
+        return replace(self, model_labels=in_the_models_order(self.labels, config))
+
+    def check_head(self, config: BertConfig, where: str) -> None:
+        if self.labels is not None:
+            check_model_labels(self.labels, config, where)
+
+    def model_config(self, config: BertConfig) -> BertConfig:
+        assert self.model_labels is not None, "with_labels or with_model_labels comes first"
+        extra = {key: value for key, value in config.extra.items() if key not in (_HEAD_KEY, _INTENTS_KEY)}
+        extra |= {_HEAD_KEY: self.head} if self.head != "linear" else {}
+        extra |= {_INTENTS_KEY: list(self.intents)} if self.intents else {}
+        return replace(config, id2label=dict(enumerate(self.model_labels)), problem_type=None, extra=extra)
+
+    def _tags(self, examples: Examples) -> tuple[list[list[str]], str | None]:
+        """The tags in the recipe's scheme, and the scheme they were converted from."""
+        tags: list[list[str]] = examples.columns["tags"]
+        if self.scheme is None or (self.labels is not None and not count_illegal(tags, self.scheme)):
+            return tags, None
+        found = detect_scheme(tags)
+        if found is None or found == self.scheme:
+            return tags, None
+        return [convert(row, self.scheme) for row in tags], found
+
+    # --- features, model, predictions ---
+
+    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
+        """A feature a sentence, reading each word's first piece; several where it is longer than max_length."""
+        if max_length < 3:
+            raise UsageError(f"--max-length is {max_length}; expected at least 3, for [CLS], a word and [SEP]")
+        found = encode_words(examples.columns["tokens"], tokenizer, max_length, read_cls=self.intent)
+        remarks = [f"{found.num_cut} longer than {max_length} in overlapping windows"] if found.num_cut else []
+        if found.num_shortened:
+            remarks.append(f"{found.num_shortened} words of more than {max_length - 2} pieces shortened")
+        if not labelled:
+            return Encoding(found.features, tuple(remarks))
+        targets, more = self._targets(examples)
+        rows = found.features.rows
+        assert rows is not None
+        values, bounds = targets, found.words
+        if self.intent:  # nothing is to be learned at [CLS] but the intent
+            values = np.insert(targets, found.words[:-1], IGNORED)
+            bounds = found.words + np.arange(len(found.words))
+        labels = {"labels": Ragged(values, bounds)}
+        if self.intent:
+            of_sentence = self._intent_ids(examples)[found.features.examples]
+            labels["intent"] = Ragged.column(np.where(found.firsts, of_sentence, IGNORED))
+        return Encoding(replace(found.features, labels=labels), (*remarks, *more))
+
+    def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
+        """The number of each word's tag among the model's outputs, all sentences in a row; IGNORED for one it does not have."""
+        assert self.model_labels is not None, "with_labels or with_model_labels comes first"
+        tags, converted = self._tags(examples)
+        remarks = [f"tags converted from {converted} to {self.scheme}"] if converted else []
+        if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
+            remarks.append(f"{illegal} tags that {self.scheme} does not allow where they stand")
+        number = {label: at for at, label in enumerate(self.model_labels)}
+        unknown = Counter(tag for row in tags for tag in row if tag not in number)
+        spelt = {label.casefold(): label for label in self.model_labels}
+        for tag in unknown:
+            if own := spelt.get(tag.casefold()):
+                row = next(at for at, sentence in enumerate(tags) if tag in sentence)
+                raise DataError(
+                    f"the tag {tag!r} is spelt {own!r} in training", where=examples.where(row), hint="spell it alike"
+                )
+        if unknown:
+            listed = ", ".join(list(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
+            remarks.append(f"{unknown.total()} words with tags that training does not have ({listed})")
+        return np.array([number.get(tag, IGNORED) for row in tags for tag in row], dtype=np.int64), remarks
+
+    def _intent_ids(self, examples: Examples) -> NDArray[np.int64]:
+        number = {name: at for at, name in enumerate(self.intents or ())}
+        return np.array([number.get(name, IGNORED) for name in examples.columns["intent"]], dtype=np.int64)
+
+    def build_model(self, config: BertConfig) -> nn.Module:
+        from bertkit.heads import BertForTokenClassification
+
+        legal = None
+        if self.head == "crf" and self.constrained:
+            import torch
+
+            start, follow, end = map(torch.from_numpy, self._legal())
+            legal = (start, follow, end)
+        return BertForTokenClassification(config, head=self.head, legal=legal, num_intents=len(self.intents or ()))
+
+    def _legal(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        return transitions(self.model_labels or (), self.scheme)
+
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
+        """For each sentence as many tags and probabilities as it has words; with `intent` its intent too."""
+        assert self.model_labels is not None
+        names = np.array(self.model_labels, dtype=object)
+        skip = 1 if self.intent else 0
+        words = [len(sentence) for sentence in examples.columns["tokens"]]
+        bounds = offsets_of(np.array(words, dtype=np.int64))
+        logits = np.concatenate([rows[skip:] for rows in outputs["logits"]] or [np.zeros((0, len(names)))]).astype(np.float64)
+        logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
+        log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))  # (words, C)
+        best = log_probabilities.argmax(axis=1)
+        if "path" in outputs:  # a CRF's best sequence; its logits are marginals already
+            best = np.concatenate([rows[skip:] for rows in outputs["path"]] or [best]).astype(np.int64)
+        if self.constrained and self.scheme is not None:
+            best = self._made_legal(best, log_probabilities, bounds)
+        probabilities = np.exp(log_probabilities[np.arange(len(best)), best])
+        predictions: list[dict[str, Any]] = [
+            {"tags": names[best[start:end]].tolist(), "probabilities": probabilities[start:end].tolist()}
+            for start, end in pairwise(bounds)
+        ]
+        if self.intent:
+            self._add_intents(predictions, outputs["intent"], features)
+        return predictions
+
+    def _made_legal(
+        self, best: NDArray[np.int64], log_probabilities: NDArray[np.float64], bounds: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The best legal sequence, for a CRF only of sentences that were cut and became illegal at the seam."""
+        if self.head != "crf":
+            return viterbi_many(log_probabilities, bounds, *self._legal())
+        legal = viterbi_many(log_probabilities, bounds, *self._legal())
+        names = np.array(self.model_labels, dtype=object)
+        found = best.copy()
+        for start, end in pairwise(bounds):
+            if count_illegal([names[best[start:end]].tolist()], self.scheme or ""):
+                found[start:end] = legal[start:end]
+        return found
+
+    def _add_intents(self, predictions: list[dict[str, Any]], logits: Sequence[NDArray], features: Features) -> None:
+        assert self.intents is not None
+        seen: set[int] = set()
+        for prediction in predictions:
+            prediction |= {"intent": None, "intent_probability": None}  # of a sentence without words
+        for example, rows in zip(features.examples.tolist(), logits, strict=True):
+            if example not in seen:  # the first window has the sentence's own [CLS]
+                seen.add(example)
+                weights = np.exp(rows[0].astype(np.float64) - rows[0].max())
+                at = int(weights.argmax())
+                found = {"intent": self.intents[at], "intent_probability": float(weights[at] / weights.sum())}
+                predictions[example] |= found
+
+    def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
+        """Chunk scores where the tags follow a scheme, else accuracy; metrics of the recipe's own come first."""
+        predicted, gold = [list(p["tags"]) for p in predictions], self._tags(examples)[0]
+        own = {
+            metric.__name__: metric(np.array([t for row in predicted for t in row]), np.array([t for row in gold for t in row]))
+            for metric in self.metrics
+        }
+        intents = None
+        if self.intent:
+            intents = [p["intent"] for p in predictions], examples.columns["intent"]
+        if self.scheme is not None and (illegal := count_illegal(predicted, self.scheme)):
+            progress.note(
+                f"{illegal} predicted tags that {self.scheme} does not allow (--constrained predicts legal ones alone)"
+            )
+        return own | score_tags(predicted, gold, self.scheme, intents)
+
+    # --- what a user sees ---
+
+    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
+        assert features.rows is not None
+        assert self.model_labels is not None
+        pairs = zip(features.rows[at].tolist(), features.labels["labels"][at].tolist(), strict=True)
+        described = {row: self.model_labels[target] for row, target in pairs if target != IGNORED}
+        if self.intent and (intent := int(features.labels["intent"][at][0])) != IGNORED:
+            described[0] = (self.intents or ())[intent]
+        return [described]
+
+    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
+        return [as_row(prediction, examples, at, chunks=self.scheme is not None) for at, prediction in enumerate(predictions)]
+
+    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
+        return as_text(prediction, examples, at, chunks=self.scheme is not None)
+
+    def formatted(self, predictions: Sequence[Mapping[str, Any]], examples: Examples, ending: str) -> str:
+        if ending == ".conll":
+            return as_conll(predictions, examples)
+        return super().formatted(predictions, examples, ending)
+
+
+def _scheme_of(labels: Sequence[str]) -> str:
+    """The scheme that a model's labels can stand for, where no data says which."""
+    prefixes = {label.partition("-")[0] for label in labels}
+    if prefixes & {"E", "S", "L", "U"}:
+        return "iobes"
+    return "iob2" if "B" in prefixes else "iob1"

@@ -1,0 +1,356 @@
+"""Tagged sentences in columns and in files side by side: every token and tag, every sentence by its line."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertkit.errors import DataError, UserError
+from bertkit.readers.conll import looks_like_conll, parse_conll, read_conll
+from bertkit.readers.parallel import read_parallel
+
+CONLLU = """\
+# sent_id = 1
+# text = Let's go
+1-2\tLet's\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+1\tLet\tlet\tVERB\tVB\t_\t0\troot\t0:root\t_
+2\t's\twe\tPRON\tPRP\tCase=Acc\t1\tobj\t1:obj\t_
+3\tgo\tgo\tVERB\tVB\t_\t1\txcomp\t1:xcomp\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t1:conj\t_
+
+# sent_id = 2
+1\t#\t#\tSYM\tNN\t_\t0\troot\t0:root\t_
+
+"""
+
+
+def refused(read, *args, kind: type[UserError] = DataError, **kwargs) -> UserError:
+    """The reader's error, which must be one line."""
+    with pytest.raises(kind) as caught:
+        read(*args, **kwargs)
+    assert "\n" not in str(caught.value) + str(caught.value.hint)
+    return caught.value
+
+
+# --- CoNLL columns -----------------------------------------------------------------------------------------------------
+
+
+def test_columns_sentences_and_documents():
+    text = (
+        "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nPeter NNP B-NP B-PER\n"
+        " \t\n-DOCSTART- O\nBRUSSELS NNP B-NP B-LOC\n-DOCSTART- -X- O O\n"
+    )
+    examples = parse_conll(text, "f.txt")
+    assert examples.columns == {
+        "tokens": [["EU", "rejects"], ["Peter"], ["BRUSSELS"]],
+        "tags": [["B-ORG", "O"], ["B-PER"], ["B-LOC"]],
+    }
+    assert [examples.where(row) for row in range(3)] == ["f.txt:3", "f.txt:7", "f.txt:10"]
+    for column in (2, "2"):
+        assert parse_conll(text, "f.txt", column=column).columns["tags"] == [["NNP", "VBZ"], ["NNP"], ["NNP"]]
+
+
+def test_tabs_if_the_first_token_has_one_else_runs_of_spaces():
+    assert parse_conll("-DOCSTART- O\n\na b\tO\n \tO\nc\tO \n", "f").columns == {
+        "tokens": [["a b", " ", "c"]],
+        "tags": [["O", "O", "O"]],
+    }
+    assert parse_conll("a   NN  O  \nb\tc VB O\n", "f").columns == {"tokens": [["a", "b\tc"]], "tags": [["O", "O"]]}
+    assert parse_conll("a,O\nb,B-X\n", "f", separator=",").columns["tags"] == [["O", "B-X"]]
+    assert parse_conll("a b\tO\n", "f", separator="\\t").columns["tokens"] == [["a b"]]
+    assert parse_conll("a\tb  O\n", "f", separator=" ").columns["tokens"] == [["a\tb"]]
+
+
+SPACES = ["\u00a0", "\u3000", "\u2028", "\u2029", "\u0085", "\x1c", "\x1e", "\ufeff"]
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_white_space_beyond_ascii_is_a_token(separator):
+    text = "".join(f"{token}{separator}O\n" for token in ["a", *SPACES]) + "\u3000\u3000" + f"{separator}O\n"
+    assert parse_conll(text, "f").columns["tokens"] == [["a", *SPACES, "\u3000\u3000"]]
+    assert parse_conll("a\n\u3000\nb\n", "f").columns == {"tokens": [["a", "\u3000", "b"]]}
+
+
+def test_byte_order_mark_carriage_returns_and_packing(tmp_path):
+    data = b"\xef\xbb\xbfa O\r\nb B-X\r\n\r\nc O\r\n"
+    for name, pack in (("f.txt", bytes), ("f.txt.gz", gzip.compress), ("f.txt.xz", lzma.compress)):
+        (tmp_path / name).write_bytes(pack(data))
+        examples = read_conll(tmp_path / name)
+        assert examples.columns == {"tokens": [["a", "b"], ["c"]], "tags": [["O", "B-X"], ["O"]]}
+        assert examples.where(1) == f"{tmp_path / name}:4"
+
+
+def test_one_column_is_text_to_predict():
+    for column in (None, 4):
+        assert parse_conll("a\nb\n\nc\n", "f", column=column).columns == {"tokens": [["a", "b"], ["c"]]}
+
+
+TOKEN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n\0 \x0b\x0c"), min_size=1, max_size=5)
+TAG = st.sampled_from(["O", "B-PER", "I-PER", "NN"])
+
+
+@given(
+    sentences=st.lists(st.lists(st.tuples(TOKEN.filter(lambda token: token != "-DOCSTART-"), TAG), min_size=1), min_size=1),
+    separator=st.sampled_from([" ", "\t"]),
+    middle=st.sampled_from([(), ("x",), ("x", "y")]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    gap=st.integers(1, 3),
+    last=st.booleans(),
+)
+def test_what_is_written_comes_back(sentences, separator, middle, end, gap, last):
+    text, begins = "", []
+    for sentence in sentences:
+        text += end * gap if text else ""
+        begins.append(text.count("\n") + 1)
+        text += "".join(separator.join((token, *middle, tag)) + end for token, tag in sentence)
+    text = text if last else text.removesuffix(end)
+    examples = parse_conll(text, "f")
+    assert examples.columns["tokens"] == [[token for token, _ in sentence] for sentence in sentences]
+    assert examples.columns["tags"] == [[tag for _, tag in sentence] for sentence in sentences]
+    assert list(examples.lines) == begins
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "line", "what", "hint"),
+    [
+        ("", {}, None, "empty", None),
+        ("\n \n", {}, None, "empty", None),
+        ("-DOCSTART- O\n\n", {}, None, "no tokens", None),
+        ("a O\nb\nc O\n", {}, 2, "found 1 column, expected 2 as in line 1", "lack its tag"),
+        ("\n\na NN O\n\nb c NN O\n", {}, 5, "found 4 columns, expected 3 as in line 3", "hold a space"),
+        ("a\tO\nb O\n", {}, 2, "found 1 column, expected 2", "tabs"),
+        ("a\tO\n\tO\n", {}, 2, "token is empty", None),
+        ("a O\n  O\n", {}, 2, "token is empty", None),
+        ("a\tO\nb\t\n", {}, 2, "'b' has no tag: its column 2 is ''", "O for those outside"),
+        ("a\tO\n", {"separator": ","}, 1, "',' parts nothing", "tabs"),
+        ("a b\n", {"separator": "\t"}, 1, "'\\t' parts nothing", "spaces"),
+    ],
+)
+def test_faults_by_line(text, options, line, what, hint):
+    error = refused(parse_conll, text, "f", **options)
+    assert what in error.what
+    assert error.where == (f"f:{line}" if line else "f")
+    assert (hint in error.hint) if hint else error.hint is None
+
+
+@pytest.mark.parametrize("column", [0, 4, "5", "upos", "-1", ""])
+def test_a_column_that_is_not_there(column):
+    error = refused(parse_conll, "\na NN O\n", "f", column=column, kind=UserError)
+    assert repr(column) in error.what
+    assert "1 to 3" in error.what
+    assert error.where == "f:2"
+    assert error.exit_code == 2
+
+
+# --- CoNLL-U -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "tags"),
+    [
+        (None, [["VERB", "PRON", "VERB"], ["SYM"]]),
+        ("upos", [["VERB", "PRON", "VERB"], ["SYM"]]),
+        ("XPOS", [["VB", "PRP", "VB"], ["NN"]]),
+        (8, [["root", "obj", "xcomp"], ["root"]]),
+        ("feats", [["_", "Case=Acc", "_"], ["_"]]),
+    ],
+)
+def test_conllu(column, tags):
+    for source in ("f.conllu", "f.conllu.gz", "stdin"):
+        for text in (CONLLU, CONLLU.partition("\n")[2].partition("\n")[2]):  # with comments, and from the range line on
+            examples = parse_conll(text, source, column=column)
+            assert examples.columns == {"tokens": [["Let", "'s", "go"], ["#"]], "tags": tags}
+            assert list(examples.lines) == ([4, 10] if text == CONLLU else [2, 8])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what"),
+    [
+        ("PRON", "_", 5, "''s' has no tag: its upos is '_'".replace("''s'", '"\'s"')),
+        ("PRON", "", 5, "its upos is ''"),
+        ("\tPRON", "", 5, "found 9 columns, expected the 10 of CoNLL-U"),
+        ("2\t's", "x\t's", 5, "the id 'x'"),
+        ("\t's", "\t", 5, "no form"),
+        ("2\t's\twe", "2 's we", 5, "found 8 columns"),
+    ],
+)
+def test_faults_of_conllu_by_line(old, new, line, what):
+    error = refused(parse_conll, CONLLU.replace(old, new, 1), "f.conllu")
+    assert what in error.what
+    assert error.where == f"f.conllu:{line}"
+
+
+def test_an_unknown_column_of_conllu():
+    error = refused(parse_conll, CONLLU, "f", column="upso", kind=UserError)
+    assert "id, form, lemma, upos" in error.what
+    assert error.hint.startswith("did you mean upos")
+    assert refused(parse_conll, CONLLU, "f", column=11, kind=UserError).exit_code == 2
+
+
+def test_spaces_in_conllu():
+    assert "expected tabs" in refused(parse_conll, CONLLU.replace("\t", " "), "f.conllu").hint
+
+
+# --- is it CoNLL? ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "is_conll"),
+    [
+        (CONLLU, True),
+        ("The DET\ncat NOUN\n\nI PRON\nran VERB\n", True),
+        ("EU NNP B-ORG\nsays VBZ O\n", True),
+        ("\u5434 B-NAME\n\u91cd M-NAME\n\u9633 E-NAME\n", True),
+        ("a n\nb v\n\n" * 5, True),
+        ("", False),
+        ("\n\n", False),
+        ("a\nb\n\nc\n", False),
+        ("good movie\n\nbad movie\n", False),
+        ("good movie\nbad movie\ngreat movie\n" * 50, False),
+        ("Hello there\n\nGood bye\n", False),
+        ("I am\nO so\n", False),
+        ("One sentence of text.\nAnother.\n\nA third one.\n", False),
+        ("label\ttext\nham\thello there\n", False),
+        ("label\ttext\n" + "ham\thello\n" * 20, False),
+        ("text,label\na b,1\nc d,0\n", False),
+        ("a\tO\n\tO\n\nb\tO\n", False),
+    ],
+)
+def test_columns_are_told_from_text(text, is_conll):
+    assert looks_like_conll(text) is is_conll
+
+
+def test_columns_are_told_from_text_in_every_real_file(data_dir):
+    conll = {"CoNLL2003", "ResumeNER", "UD_English-EWT", "WeiboNER"}
+    found = Counter()
+    for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
+        opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)(path, "rb")
+        with opened as file:
+            text = file.read(2**20).decode("utf-8", "ignore")
+        folder = path.relative_to(data_dir).parts[0]
+        assert looks_like_conll(text) is (folder in conll), path
+        found[folder in conll] += 1
+    assert found[True] == 12
+    assert found[False] > 60
+
+
+# --- files side by side ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "seq.in").write_text("i want  \u00a0 pizza\n to fly \nhome\n", encoding="utf-8")
+    (tmp_path / "seq.out.gz").write_bytes(gzip.compress(b"O O O  B-food\r\nO B-what\r\nO\r\n"))
+    (tmp_path / "label.xz").write_bytes(lzma.compress(b"order\natis_flight#atis_airfare\n0\n"))
+    return tmp_path
+
+
+def test_files_side_by_side(folder):
+    examples = read_parallel(folder)
+    assert examples.columns == {
+        "tokens": [["i", "want", "\u00a0", "pizza"], ["to", "fly"], ["home"]],
+        "tags": [["O", "O", "O", "B-food"], ["O", "B-what"], ["O"]],
+        "label": ["order", "atis_flight#atis_airfare", "0"],
+    }
+    assert examples.where(2) == f"{folder}/seq.in:3"
+    (folder / "label.xz").unlink()
+    assert set(read_parallel(folder).columns) == {"tokens", "tags"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where", "what"),
+    [
+        ("seq.in", "a b c d\nto fly far\nhome\n", "seq.out.gz:2", "3 tokens and 2 tags"),
+        ("seq.in", "a b c d\nto\nhome\n", "seq.out.gz:2", "1 tokens and 2 tags"),
+        ("seq.in", "a b c d\nto fly\n", "seq.out.gz:3", "seq.in has 2 rows and seq.out.gz 3"),
+        ("seq.in", "a b c d\nto fly\nhome\nhome\n\n", "seq.in:4", "seq.in has 5 rows and seq.out.gz 3"),
+        ("label", "x\ny\n", "seq.in:3", "seq.in has 3 rows and label 2"),
+        ("label", "x\ny\nz\nz\n", "label:4", "seq.in has 3 rows and label 4"),
+        ("seq.in", "a b c d\n\nhome\n", "seq.in:2", "no tokens"),
+        ("seq.out", "O O O O\nO O\n\n", "seq.out:3", "1 tokens and 0 tags"),
+        ("seq.in", "", "seq.in", "empty"),
+    ],
+)
+def test_faults_of_files_side_by_side(folder, name, text, where, what):
+    for path in folder.glob(f"{name}*"):
+        path.unlink()
+    (folder / name).write_text(text, encoding="utf-8")
+    error = refused(read_parallel, folder)
+    assert what in error.what
+    assert error.where == f"{folder}/{where}"
+
+
+def test_files_that_are_missing_or_double(folder):
+    (folder / "seq.out").write_text("O\n", encoding="utf-8")
+    assert "seq.out and seq.out.gz" in refused(read_parallel, folder).what
+    (folder / "seq.out").unlink()
+    (folder / "seq.out.gz").unlink()
+    error = refused(read_parallel, folder)
+    assert "no file seq.out" in error.what
+    assert error.where == str(folder)
+    assert "no such folder" in refused(read_parallel, folder / "train").what
+
+
+# --- real files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentences", "tokens", "tags"),
+    [
+        ("CoNLL2003/train.txt.gz", {}, 14041, 203621, 9),
+        ("CoNLL2003/valid.txt.gz", {}, 3250, 51362, 9),
+        ("CoNLL2003/test.txt.gz", {}, 3453, 46435, 9),
+        ("CoNLL2003/test.txt.gz", {"column": 2}, 3453, 46435, 44),
+        ("UD_English-EWT/en_ewt-ud-train.conllu.gz", {}, 12544, 204577, 17),
+        ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", {"column": "xpos"}, 2001, 25147, 49),
+        ("UD_English-EWT/en_ewt-ud-test.conllu.gz", {}, 2077, 25094, 17),
+        ("WeiboNER/weiboNER_2nd_conll.train.gz", {}, 1350, 73778, 17),
+        ("WeiboNER/weiboNER_2nd_conll.dev", {}, 270, 14509, None),
+        ("WeiboNER/weiboNER_2nd_conll.test", {}, 270, 14842, None),
+        ("ResumeNER/train.char.bmes.gz", {}, 3821, 124099, 28),
+        ("ResumeNER/dev.char.bmes", {}, 463, 13890, 26),
+        ("ResumeNER/test.char.bmes", {}, 477, 15100, 24),
+    ],
+)
+def test_public_files_have_their_official_counts(data_dir, name, options, sentences, tokens, tags):
+    examples = read_conll(data_dir / name, **options)
+    assert len(examples) == len(examples.columns["tags"]) == sentences
+    assert sum(map(len, examples.columns["tokens"])) == tokens
+    assert [*map(len, examples.columns["tokens"])] == [*map(len, examples.columns["tags"])]
+    found = {tag for sentence in examples.columns["tags"] for tag in sentence}
+    assert tags in (None, len(found)), found
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(data_dir / name, "rt", encoding="utf-8", newline="\n") as file:
+        lines = file.read().split("\n")
+    for row in (0, sentences // 2, sentences - 1):
+        at = examples.lines[row] - 1
+        first = lines[at].split("\t" if "\t" in lines[at] else " ")
+        assert examples.columns["tokens"][row][0] == first["UD_" in name]
+        assert at == 0 or not lines[at - 1] or lines[at - 1].startswith("#") or "-" in lines[at - 1].split("\t")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "tokens", "tags", "labels"),
+    [
+        ("ATIS/train", 4478, 50497, 120, 21),
+        ("ATIS/valid", 500, 5703, None, None),
+        ("ATIS/test", 893, 9164, None, None),
+        ("SNIPS/train", 13084, 117700, 72, 7),
+        ("SNIPS/valid", 700, 6384, None, 7),
+        ("SNIPS/test", 700, 6354, None, 7),
+    ],
+)
+def test_atis_and_snips_have_their_usual_counts(data_dir, name, rows, tokens, tags, labels):
+    examples = read_parallel(data_dir / name)
+    assert {len(values) for values in (examples, *examples.columns.values())} == {rows}
+    found = {tag for sentence in examples.columns["tags"] for tag in sentence}
+    assert tags in (None, len(found))
+    assert labels in (None, len(set(examples.columns["label"])))
+    assert [*map(len, examples.columns["tokens"])] == [*map(len, examples.columns["tags"])]
+    assert sum(map(len, examples.columns["tokens"])) == tokens
