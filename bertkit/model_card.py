@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertkit.tasks import FAMILIES
+
 _CARD = """---
 library_name: transformers
 pipeline_tag: {family}
@@ -23,15 +25,41 @@ seed {seed}. The weights here are those of step {best_step}, the best by {object
 |---|---|---|
 {scores}
 
-```python
-from transformers import pipeline
-
-classify = pipeline("{family}", model="path/to/this/folder")
-print(classify({example}))
-```
+{usage}
 
 All settings are in `run.json`; the course of the training is in `metrics.jsonl`.
 """
+
+
+_PIPELINE = """```python
+from transformers import pipeline
+
+predict = pipeline("{family}", model="path/to/this/folder"{more})
+print(predict({example}))
+```"""
+_OWN_CODE = """```python
+from transformers import {architecture}, AutoTokenizer
+
+model = {architecture}.from_pretrained("path/to/this/folder")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+```
+
+or `bertkit predict path/to/this/folder FILE`, which does all around it."""
+_ENCODER_ONLY = """Its head is bertkit's own: transformers opens the folder as an encoder only (`AutoModel`). `bertkit predict
+path/to/this/folder FILE` uses the head too."""
+
+
+def _usage(recipe: dict[str, Any]) -> str:
+    """How to use the model: transformers' pipeline of the task, or where it has none its class."""
+    family = recipe["family"]
+    if recipe.get("head", "linear") != "linear":
+        return _ENCODER_ONLY
+    if family == "text-classification":
+        example = '{"text": "one", "text_pair": "two"}' if recipe.get("text_pair") else '"a text"'
+        return _PIPELINE.format(family=family, more="", example=example)
+    if family == "token-classification":
+        return _PIPELINE.format(family=family, more=', aggregation_strategy="simple"', example='"a text"')
+    return _OWN_CODE.format(architecture=FAMILIES[family].hf_class)
 
 
 def model_card(run: dict[str, Any], model: str) -> str:
@@ -56,5 +84,5 @@ def model_card(run: dict[str, Any], model: str) -> str:
         seed=training["seed"],
         objective=next(iter(best["scores"]), "the last step"),
         scores="\n".join(f"| {name} | {shown(v)} | {shown(last['scores'].get(name))} |" for name, v in best["scores"].items()),
-        example='{"text": "one", "text_pair": "two"}' if recipe.get("text_pair") else '"a text"',
+        usage=_usage(recipe),
     )

@@ -1,4 +1,4 @@
-"""The demo: fine-tune real weights on the embedded help desk, evaluate, predict, and compare with two baselines.
+"""The demo: real weights, fine-tuned on the embedded help desk for each kind of task, evaluated, and asked for a prediction.
 
 It runs bertkit's own commands, each as a user would type it. Run it by `make demo`.
 """
@@ -17,11 +17,20 @@ from pathlib import Path
 from baselines import baseline_scores
 
 ROOT = Path(__file__).resolve().parent.parent
-TICKETS = (
-    "My parcel says delivered but nobody in the house has seen it.",
-    "You took the money for the same lamp from my card two times.",
-    "Since this morning the app rejects my password.",
-)
+# recipe -> what the trained model is asked in the end: options and standard input of `bertkit predict`
+QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "helpdesk": ((), "You took the money for the same lamp from my card two times."),
+    "helpdesk_pairs": (
+        (),
+        '{"text": "Where is my parcel?", "text_pair": "The tracking page has shown nothing new about my lamp for a week."}',
+    ),
+    "helpdesk_mentions": ((), "Grace paid $129 for the Quill e-reader on 12 March, order HD-5127."),
+    "helpdesk_pages": (
+        ("--question", "Who designed the lamp?"),
+        "The Lumo desk lamp weighs 910 grams and costs $49. Sara Lindqvist, who lives in Turku, gave it its form; it was "
+        "photographed by Kenji Mori. Its warranty lasts three years, and an express delivery takes two days.",
+    ),
+}
 
 
 def bertkit(*arguments: str, stdin: str | None = None, capture: bool = False) -> str:
@@ -45,7 +54,7 @@ def clear(run: Path) -> None:
         left = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    if left["recipe"]["name"] == "helpdesk":
+    if left["recipe"]["name"] in QUESTIONS:
         shutil.rmtree(run)
 
 
@@ -59,30 +68,37 @@ def program() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output-dir", default="runs/demo", help="run folder to write; an earlier demo there is replaced")
-    parser.add_argument("--max-steps", help="stop the training early")
+    parser.add_argument("--output-dir", default="runs/demo", help="folder of the runs; those of an earlier demo are replaced")
+    parser.add_argument("--max-steps", help="stop each training early")
     options = parser.parse_args()
     start = time.perf_counter()
-    run = options.output_dir
-    clear(ROOT / run)
-
     steps = ("--max-steps", options.max_steps) if options.max_steps else ()
-    bertkit("finetune", "helpdesk", "--model", "minilm", "--output-dir", run, *steps)
-    scores = json.loads(bertkit("eval", run, "--split", "test", "--json", capture=True))
-    bertkit("predict", run, stdin="".join(f"{ticket}\n" for ticket in TICKETS))
+    scores = {}
+    for recipe in QUESTIONS:
+        run = f"{options.output_dir}/{recipe}"
+        clear(ROOT / run)
+        bertkit("finetune", recipe, "--model", "minilm", "--output-dir", run, *steps)
+        scores[recipe] = json.loads(bertkit("eval", run, "--split", "test", "--json", capture=True))
 
     from bertkit import progress
     from bertkit.recipe import load_recipe
 
-    measured = {"fine-tuned MiniLM-L6": scores, **baseline_scores(load_recipe("helpdesk"), "test")}
-    names = [name for name in scores if not name.endswith("loss")]
+    team = scores["helpdesk"]
+    measured = {"fine-tuned MiniLM-L6": team, **baseline_scores(load_recipe("helpdesk"), "test")}
+    names = [name for name in team if not name.endswith("loss")]
     print(flush=True)
-    progress.table("test split of the help desk", ["", *names], [[who, *(s[n] for n in names)] for who, s in measured.items()])
+    progress.table("helpdesk, test split", ["", *names], [[who, *(s[n] for n in names)] for who, s in measured.items()])
+    rows = [[recipe, *next(iter(found.items()))] for recipe, found in scores.items()]
+    progress.table("all four, test splits", ["recipe", "score", "value"], rows)
+
+    for recipe, (asked, text) in QUESTIONS.items():
+        bertkit("predict", f"{options.output_dir}/{recipe}", *asked, "--format", "text", stdin=text + "\n")
+    run = options.output_dir
     print(f"""
 Done in {time.perf_counter() - start:.0f} s. What to try next:
 
   {program()} recipes                          what can be trained
-  echo "Where is my parcel?" | {program()} predict {run}
+  echo "Where is my parcel?" | {program()} predict {run}/helpdesk
   {program()} finetune text-classification --train my.csv --validation 10% --model minilm --output-dir runs/mine
   {program()} finetune --help""")
 

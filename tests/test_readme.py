@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import random
 import re
 import shlex
@@ -71,13 +72,55 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     for split in ("matched", "mismatched"):
         triple = rows(12, words, words, kind(*names.values()))
         table(tmp_path / f"glue/MNLI/dev_{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
+    write_tagged(tmp_path)
+    write_questions(tmp_path)
+    table(tmp_path / "quiz.csv", ",", "story,end1,end2,end3,right", rows(40, words, words, words, words, kind("0", "1", "2")))
     return tmp_path
+
+
+def write_tagged(folder: Path) -> None:
+    """Sentences with a person in each, in every layout that the README names."""
+    sentences = [(text.split(), ["B-PER", *["O"] * (len(text.split()) - 1)]) for (text,) in rows(40, words)]
+    conll = "\n".join("".join(f"{w} {t}\n" for w, t in zip(*sentence, strict=True)) for sentence in sentences)
+    (folder / "my.conll").write_text(conll)
+    (folder / "letters.txt").write_text("Grace wrote to you.\n\nThe lamp of Mr. Young is a good one.\n")
+    spans = [{"text": " ".join(ws), "entities": [[0, len(ws[0]), "PER"]]} for ws, _ in sentences]
+    (folder / "spans.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spans))
+    for split in ("train", "valid", "test"):
+        (folder / "conll2003").mkdir(exist_ok=True)
+        (folder / f"conll2003/{split}.txt").write_text(conll.replace(" ", " NN I-NP "))
+        (folder / f"atis/{split}").mkdir(parents=True)
+        for name, lines in (
+            ("seq.in", [" ".join(ws) for ws, _ in sentences]),
+            ("seq.out", [" ".join(ts) for _, ts in sentences]),
+            ("label", ["ask", "tell"] * 20),
+        ):
+            (folder / f"atis/{split}/{name}").write_text("\n".join(lines) + "\n")
+
+
+def write_questions(folder: Path) -> None:
+    """Questions whose answer is a word of their context."""
+    questions = []
+    for number, (context,) in enumerate(rows(30, words)):
+        answer = {"text": context.split()[2], "answer_start": context.index(context.split()[2])}
+        questions.append({"id": str(number), "question": "what is it", "context": context, "answers": [answer]})
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    (folder / "page.txt").write_text("The lamp is a good lamp.\n\nIt was made by one great man.\n")
+    paragraphs = [
+        {"context": q["context"], "qas": [{name: q[name] for name in ("id", "question", "answers")}]} for q in questions
+    ]
+    (folder / "squad").mkdir()
+    for split in ("train", "dev"):
+        articles = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+        (folder / f"squad/{split}-v1.1.json").write_text(json.dumps(articles))
 
 
 def small(command: list[str]) -> list[str]:
     """The command with a size that a test can wait for, and with local data where it would ask the hub."""
     if command[0] == "finetune":
         command = [*command, "--max-steps", "2", "--max-length", "32"]
+        if command[1] in ("squad", "question-answering"):
+            command += ["--doc-stride", "8"]
         if command[1] == "mrpc" and "--data" not in command:
             command += ["--data", "glue/MRPC"]
     if command[0] == "eval" and "some/mnli-model" in command:
@@ -104,14 +147,24 @@ def test_commands_of_the_readme(
         out, err = capsys.readouterr()
         assert code == 0, f"{line}\n{err}"
         if command[0] == "predict":
-            predicted = (place / "predictions.csv").read_text().splitlines()[1:] if "--output" in command else out.splitlines()
-            assert len(predicted) == (5 if "new.csv" in command else 1)
+            assert_predicted(command, place, out)
         if "--json" in command:
             assert out.startswith('{"validation_matched/accuracy": ')
 
 
+def assert_predicted(command: list[str], place: Path, out: str) -> None:
+    """One prediction a row, or a word; what went to a file did not go to stdout."""
+    if "--output" not in command:
+        assert len(out.splitlines()) == 1
+        return
+    assert out == ""
+    written = (place / command[command.index("--output") + 1]).read_text().splitlines()
+    expected = {"new.csv": 1 + 5, "letters.txt": 5 + 2 + 11, "quiz.csv": 40}
+    assert len(written) == expected[command[2]], written
+
+
 def test_the_blocks_are_found() -> None:
-    assert len(BLOCKS) >= 5
+    assert len(BLOCKS) >= 8
     commands = {line.split("bertkit ")[-1].split()[0] for block in BLOCKS for line in block if "bertkit " in line}
     assert commands >= {"finetune", "eval", "predict", "recipes"}
 

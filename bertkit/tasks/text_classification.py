@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.text import Text
 
 from bertkit import progress
 from bertkit.config import BertConfig, option
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.metrics import accuracy, pearson, spearmanr
+from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.store import Features, Ragged
@@ -254,6 +256,13 @@ class TextClassification(Task):
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
         return [{**{name: values[at] for name, values in texts.items()}, **found} for at, found in enumerate(predictions)]
+
+    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
+        label = (
+            f"{prediction['prediction']:.2f}" if self.regression else f"{prediction['label']} {prediction['probability']:.0%}"
+        )
+        texts = [examples.columns[name][at] for name in ("text", "text_pair") if name in examples.columns]
+        return Text(plain(label).plain, style="bold green") + "  " + plain(" | ".join(texts))
 
 
 def _text(value: Any, examples: Examples, row: int, column: str, may_be_empty: bool) -> str:
