@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertkit.model import IGNORED, Batch
-from bertkit.store import Features, offsets_of, ranges
+from bertkit.model import Batch
+from bertkit.store import IGNORED, Features, offsets_of, ranges
 
 
 @dataclass(frozen=True)

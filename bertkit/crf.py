@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.attention import Layout
-from bertkit.model import IGNORED
+from bertkit.store import IGNORED
 
 _FORBIDDEN = -1e4  # a log-score that no sum of real ones makes up for, and that float32 adds without loss
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from bertkit.attention import Layout
 from bertkit.config import BertConfig
-from bertkit.crf import LinearChain
+from bertkit.crf import Chain, LinearChain
 from bertkit.dropout import Dropout
-from bertkit.model import IGNORED, Batch, BertModel, Outputs, pack, refuse
+from bertkit.model import Batch, BertModel, Outputs, pack, refuse
+from bertkit.store import IGNORED
 
 
 def classifier_dropout(config: BertConfig, bert: BertModel) -> Dropout:
@@ -207,17 +208,28 @@ class BertForTokenClassification(nn.Module):
         logits = _in_float(classifier(hidden))  # (R, C)
         labels = batch.labels.get("labels")
         if "crf" in self.parts:
-            field = self.head["crf"]
-            assert isinstance(field, LinearChain)
-            chain = field.over(logits, batch.cu_rows, batch.max_rows)
+            steps, chain = self._chain(logits, batch)
             if labels is not None:
-                losses["labels"] = chain.loss(labels)
+                losses["labels"] = chain.loss(labels[steps])
             if not self.training:
-                found |= {"logits": chain.log_marginals(), "path": chain.best_path()}
+                path = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+                found["path"] = path.masked_scatter(steps, chain.best_path())
+                logits = logits.masked_scatter(steps[:, None], chain.log_marginals())
             return Outputs(losses, {"logits": logits, **found})
         if labels is not None:
             losses["labels"] = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
         return Outputs(losses, {"logits": logits, **found})
+
+    def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
+        """(R,) which rows are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
+        field = self.head["crf"]
+        assert isinstance(field, LinearChain)
+        steps = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+        if "intent" not in self.parts:
+            return steps, field.over(logits, batch.cu_rows, batch.max_rows)
+        steps[batch.cu_rows[:-1]] = False
+        cu_steps = batch.cu_rows - torch.arange(len(batch.cu_rows), device=logits.device)
+        return steps, field.over(logits[steps], cu_steps, max(1, batch.max_rows - 1))
 
     def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(R, H) -> (R, H) by the LSTM, each sequence for itself."""

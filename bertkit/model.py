@@ -19,8 +19,6 @@ from bertkit.attention import Layout, attend
 from bertkit.config import BertConfig
 from bertkit.dropout import Dropout, DropoutStream
 
-IGNORED = -100  # a target that no loss counts, as in torch and transformers
-
 
 @dataclass(frozen=True)
 class Batch:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+IGNORED = -100  # a target that no loss counts, as in torch and transformers
 MEMORY_MAP_ABOVE = 64 * 2**20  # bytes; smaller stores are read into memory
 
 
@@ -76,7 +77,7 @@ class Features:
 
     input_ids, token_type_ids: S rows of tokens. sequences: (F + 1,) offsets of the sequences that make up a feature;
     None where each has one. rows: the positions within each sequence that the head reads; None = all.
-    labels: per loss term one row of targets a feature; -100 is ignored. examples: (F,) the example that a feature came from.
+    labels: per loss term one row of targets a feature, maybe IGNORED. examples: (F,) the example that a feature came from.
     extras: what the model does not read and decoding does, one row a feature each.
     """
 

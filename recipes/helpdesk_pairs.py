@@ -9,5 +9,5 @@ recipe = TextClassification(
     label="label",
     labels=("different", "same"),
     metrics=(accuracy,),
-    training=TrainConfig(learning_rate=2e-4, num_epochs=4, batch_size=32, max_length=96),
+    training=TrainConfig(learning_rate=2e-4, num_epochs=3, batch_size=32, max_length=96),
 )

@@ -135,11 +135,11 @@ def test_no_command_shows_the_help_and_no_empty_error(run_bertkit) -> None:
         (("eval", "MODEL"), "{model} is a model and no run of bertkit", "say what it does with --recipe NAME"),
         (
             ("predict", "MODEL", "--output", "out.xlsx"),
-            "--output out.xlsx ends in .xlsx; expected .jsonl, .csv or .tsv",
+            "--output out.xlsx ends in .xlsx; expected .jsonl, .csv, .tsv or .conll",
             None,
         ),
         (("predict", "MODEL", "--output", "no/out.csv"), "the folder of --output does not exist (no)", None),
-        (("recipes", "sst"), "no recipe 'sst'", "did you mean sst2 or stsb?"),
+        (("recipes", "sst"), "no recipe 'sst'", "did you mean sst2 or stsb or snips?"),
     ],
 )
 def test_mistakes_end_with_2_and_a_hint(run_bertkit, tiny_model_dir: Path, argv: tuple, error: str, hint: str | None) -> None:
@@ -191,7 +191,7 @@ def test_traceback_of_a_mistake(run_bertkit, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("BERTKIT_DEBUG", "1")
     err = run_bertkit("recipes", "sst").err
     assert "Traceback" in err
-    assert err.splitlines()[-2:] == ["error: no recipe 'sst'", "hint: did you mean sst2 or stsb?"]
+    assert err.splitlines()[-2:] == ["error: no recipe 'sst'", "hint: did you mean sst2 or stsb or snips?"]
 
 
 def test_memory(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_the_script_ends_with_the_exit_code(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == ["error: no recipe 'sst'", "hint: did you mean sst2 or stsb?"]
+    assert done.stderr.splitlines() == ["error: no recipe 'sst'", "hint: did you mean sst2 or stsb or snips?"]
 
 
 # --- --config --------------------------------------------------------------------------------------------------------------

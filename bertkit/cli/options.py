@@ -23,11 +23,16 @@ INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
 
 def recipe_options() -> dict[str, tuple[str, Option]]:
     """Every option of every family by name, with the panel that --help shows it in."""
-    named: dict[str, tuple[str, Option]] = {}
+    families: dict[str, list[str]] = {}
+    declared: dict[str, Option] = {}
     for family, cls in FAMILIES.items():
         for name, option in options_of(cls).items():
-            shared = name in options_of(Task)
-            named.setdefault(name, ("Data" if shared else f"Task ({family})", option))
+            families.setdefault(name, []).append(family)
+            declared.setdefault(name, option)
+    data = options_of(Task)
+    named = {
+        name: ("Data" if name in data else f"Task ({', '.join(families[name])})", option) for name, option in declared.items()
+    }
     return named | {name: ("Training", option) for name, option in options_of(TrainConfig).items()}
 
 
@@ -58,7 +63,7 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
     details = [f"one of {', '.join(option.choices)}"] if option.choices else []
     if not isinstance(option.default, (type(None), bool)) and option.default != ():
         details.append(f"default {option.default}")
-    help = option.help + (f" \\[{'; '.join(details)}]" if details else "")
+    help = option.help.replace("[", "\\[") + (f" \\[{'; '.join(details)}]" if details else "")
     flags = (option.flag, f"--no-{option.flag[2:]}") if kind is bool else (option.flag,)
     flag = "/".join(flags) if kind is bool else flags[0]
     metavar = None if kind is bool else (option.unit or _METAVARS.get(typing.get_origin(kind) or kind, "TEXT")).upper()

@@ -20,7 +20,7 @@ from bertkit.readers.columns import require_column
 from bertkit.readers.files import file_format, parse_file
 from bertkit.readers.lines import read_text, source_name
 from bertkit.readers.squad import is_squad, parse_squad
-from bertkit.store import Features, Ragged
+from bertkit.store import IGNORED, Features, Ragged
 from bertkit.tasks.answers import best_answers
 from bertkit.tasks.reference_answers import are_mostly_chinese, read_answers, read_ids, read_texts
 from bertkit.tasks.task import Encoding, Task
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from bertkit.tokenizer import Tokenizer
 
-IGNORED = -100
 _AROUND = 200  # characters of the context shown on each side of an answer
 
 
@@ -46,7 +45,14 @@ class QuestionAnswering(Task):
     family: ClassVar[str] = "question-answering"
     hf_class: ClassVar[str] = "BertForQuestionAnswering"
     file_endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".tsv")
-    inputs: ClassVar[tuple[str, ...]] = ("question", "context")
+    inputs: ClassVar[tuple[str, ...]] = (
+        "question",
+        "context",
+        "doc_stride",
+        "max_answer_length",
+        "n_best_size",
+        "null_threshold",
+    )
 
     training: TrainConfig = TrainConfig(max_length=384)
     question: str | None = option(None, "column of the question; for a page of plain text the question itself")
@@ -122,7 +128,7 @@ class QuestionAnswering(Task):
         context = require_column(examples, self._context, option="--context")
         standard: dict[str, list[Any]] = {
             "id": read_ids(examples, unique=not to_predict),
-            "question": read_texts(examples, question, may_be_empty=to_predict),
+            "question": read_texts(examples, question, may_be_empty=True),  # CMRC 2018 has an empty one
             "context": read_texts(examples, context, may_be_empty=to_predict),
         }
         if not to_predict:
@@ -169,6 +175,8 @@ class QuestionAnswering(Task):
         )
         labels: dict[str, Ragged] = {}
         remarks = {f"{len(windows.examples)} windows": len(windows.examples) > len(examples)}
+        unasked = sum(not question.strip() for question in examples.columns["question"])
+        remarks[f"{unasked} without a question"] = unasked > 0
         remarks[f"{windows.cut} questions longer than {self.max_query_length} tokens cut"] = windows.cut > 0
         if labelled:
             start, end = windows.positions()
@@ -257,7 +265,8 @@ class QuestionAnswering(Task):
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """f1 and exact_match as SQuAD 1.1 or CMRC 2018 has them; where questions may have no answer, all that SQuAD 2.0 has.
 
-        best_exact and best_f1 are those of the best thresholds, best_exact_thresh and best_f1_thresh.
+        best_f1 (which comes first there, and so decides) and best_exact are those of the best thresholds, best_f1_thresh and
+        best_exact_thresh; f1 and exact those of null_threshold, or 0.
         """
         references = [[text for text, _ in answers] for answers in examples.columns["answers"]]
         matching = self._matching(examples)
@@ -273,17 +282,18 @@ class QuestionAnswering(Task):
         exact, f1 = given.mean(axis=0).tolist()
         if not self.unanswerable:
             return {"f1": f1, "exact_match": exact}
-        found: dict[str, float | None] = {"f1": f1, "exact": exact}
-        has_answer = np.array([bool(known) for known in references])
-        for name, rows in (("HasAns", has_answer), ("NoAns", ~has_answer)):
-            if rows.any():
-                found[f"{name}_exact"], found[f"{name}_f1"] = given[rows].mean(axis=0).tolist()
         # The best answers themselves, with nothing held back.
         answers = [next((c["text"] for c in p["nbest"] if c["start"] is not None), "") for p in predictions]
         answered, null_odds = np.array([bool(text) for text in answers]), np.array([p["null_odds"] for p in predictions])
-        for column, name in enumerate(("exact", "f1")):
+        has_answer = np.array([bool(known) for known in references])
+        found: dict[str, float | None] = {}
+        for column, name in ((1, "f1"), (0, "exact")):
             best = best_threshold(scores_of(answers)[:, column], has_answer, answered, null_odds)
             found |= {f"best_{name}": best.score, f"best_{name}_thresh": best.value}
+        found |= {"f1": f1, "exact": exact}
+        for name, rows in (("HasAns", has_answer), ("NoAns", ~has_answer)):
+            if rows.any():
+                found[f"{name}_exact"], found[f"{name}_f1"] = given[rows].mean(axis=0).tolist()
         return found
 
     # --- what a user sees ---

@@ -1,0 +1,122 @@
+"""Exact match and F1 against values that the official scripts of SQuAD 1.1, SQuAD 2.0 and CMRC 2018 gave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertkit.answer_metrics import Score, _treebank_words, best_threshold, score_characters, score_words
+
+# prediction, references, and what version 1.1 and version 2.0 gave
+WORDS = [
+    ("the cat", ["a cat", "dog"], (1, 1), (1, 1)),
+    ("The", ["a"], (1, 0), (1, 1)),
+    ("", ["cat"], (0, 0), (0, 0)),
+    ("cat sat on", ["the cat sat"], (0, 0.8), (0, 0.8)),
+    ("cat cat", ["cat"], (0, 2 / 3), (0, 2 / 3)),
+    ("U.S.A.", ["usa"], (1, 1), (1, 1)),
+    ("it's 3.5%", ["its 35"], (1, 1), (1, 1)),
+    ("\uff21\uff22\uff23 the", ["\uff41\uff42\uff43"], (1, 1), (1, 1)),
+    ("!", ["cat", "the"], (1, 0), (0, 0)),
+    ("red-hot fire", ["red hot fire", "redhot"], (0, 2 / 3), (0, 2 / 3)),
+    ("an apple a day", ["Apple day!"], (1, 1), (1, 1)),
+    ("42\n km", ["42 km"], (1, 1), (1, 1)),
+    ("he then", ["hen", "then he"], (0, 1), (0, 1)),
+]
+
+CHARACTERS = [
+    ("1967年", ["1967年", "在1967年"], (1, 1)),
+    ("在1967年5月", ["1967年", "6月"], (0, 4 / 7)),
+    ("“北京\uff0c大学”。", ["北京大学"], (1, 1)),
+    ("NBA球员", ["nba 球员"], (0, 1)),
+    ("the New York Times报", ["New York报"], (0, 0.5)),
+    ("3.5%左右", ["3.5%", "35%"], (0, 2 / 3)),
+    ("北京", ["南京"], (0, 0.5)),
+    ("上海北京市", ["北京上海市"], (0, 0.4)),
+    ('"kite"号', ["kite号", "“kite”号"], (0, 1 / 3)),
+    ("《红楼梦》", ["红楼梦"], (1, 1)),
+    ("it's不可以", ["it 's不可以"], (0, 1)),
+    ("。", ["\uff0c"], (1, 0)),
+    ("……好", ["好"], (0, 2 / 3)),
+]
+
+
+@pytest.mark.parametrize(("prediction", "references", "first", "second"), WORDS)
+def test_english_answers_as_squad_scores_them(prediction, references, first, second) -> None:
+    assert score_words(prediction, references, unanswerable=False) == pytest.approx(first)
+    assert score_words(prediction, references, unanswerable=True) == pytest.approx(second)
+
+
+@pytest.mark.parametrize(("prediction", "right"), [("", True), ("the", True), (".", True), ("cat", False)])
+def test_no_answer_as_squad_2_scores_it(prediction: str, right: bool) -> None:
+    assert score_words(prediction, [], unanswerable=True) == Score(right, right)
+    assert score_words(prediction, ["the", "..."], unanswerable=True) == Score(right, right)
+
+
+@pytest.mark.parametrize(("prediction", "references", "expected"), CHARACTERS)
+def test_chinese_answers_as_cmrc_scores_them(prediction, references, expected) -> None:
+    assert score_characters(prediction, references) == pytest.approx(expected)
+
+
+def test_no_answer_in_chinese() -> None:
+    assert score_characters("", []) == (1, 1)
+    assert score_characters("北京", []) == (0, 0)
+
+
+# Words between Chinese characters, as nltk.word_tokenize cuts them: what a wrong cut changes is the F1.
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("about 2.6 km.", ["about", "2.6", "km", "."]),
+        ("2,400, or 1", ["2,400", ",", "or", "1"]),
+        ("\"alexandra\" (a.k.a. 'lex')", ["``", "alexandra", "''", "(", "a.k.a.", "'", "lex", "'", ")"]),
+        ("don't it's they'll we've o'neil dogs'", ["do", "n't", "it", "'s", "they", "'ll", "we", "'ve", "o'neil", "dogs", "'"]),
+        ("cannot gonna $5 r&b c#?", ["can", "not", "gon", "na", "$", "5", "r", "&", "b", "c", "#", "?"]),
+        ("wait... no", ["wait", "...", "no"]),
+        ("terry a. gates \u2014 \u00abx\u00bb [b]", ["terry", "a.", "gates", "\u2014", "\u00ab", "x", "\u00bb", "[", "b", "]"]),
+    ],
+)
+def test_words_between_characters_are_those_of_the_penn_treebank(text: str, words: list[str]) -> None:
+    assert _treebank_words(text) == words
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_scores_lie_between_0_and_1_and_all_is_right_that_is_equal(a: str, b: str) -> None:
+    for score in (score_words(a, [b], unanswerable=True), score_words(a, [b], unanswerable=False), score_characters(a, [b])):
+        assert 0 <= score.f1 <= 1
+        assert score.exact in (0, 1)
+    assert score_words(a, [a], unanswerable=True) == (1, 1)
+    assert score_words(a, [a], unanswerable=False).exact == score_characters(a, [a]).exact == 1
+
+
+# answerable, score, whether the answer is not empty, odds of no answer; and what find_best_thresh gave
+THRESHOLDS = [
+    ([(1, 1, 1, -3), (1, 0.5, 1, -1), (0, 0, 1, -2), (0, 0, 1, 4), (1, 1, 1, 2)], (0.7, 2)),
+    ([(1, 0, 1, -3), (0, 0, 1, -2)], (0.5, 0)),
+    ([(1, 1, 1, 5), (0, 0, 1, -2), (1, 1, 1, 7), (0, 0, 0, 6)], (0.75, 7)),
+    ([(1, 1, 1, 1.5), (0, 0, 1, 1.5), (1, 1, 1, 1.5)], (2 / 3, 1.5)),
+]
+
+
+@pytest.mark.parametrize(("rows", "expected"), THRESHOLDS)
+def test_the_best_threshold_is_that_of_the_official_script(rows, expected) -> None:
+    answerable, scores, answered, odds = map(np.array, zip(*rows, strict=True))
+    found = best_threshold(scores.astype(float), answerable == 1, answered == 1, odds.astype(float))
+    assert found == pytest.approx(expected)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.floats(-9, 9)), min_size=1, max_size=12))
+def test_no_threshold_is_better(rows: list[tuple[bool, float, float]]) -> None:
+    """Against each of the odds as threshold, one by one, where no two are alike."""
+    rows = list({odds: (answerable, score, odds) for answerable, score, odds in rows}.values())
+    answerable, scores, odds = (np.array(column) for column in zip(*rows, strict=True))
+    found = best_threshold(np.where(answerable, scores, 0.0), answerable, np.ones(len(rows), bool), odds)
+
+    def held_back_above(threshold: float) -> float:
+        return float(np.mean(np.where(odds > threshold, ~answerable, np.where(answerable, scores, 0.0))))
+
+    assert found.score == pytest.approx(max(held_back_above(threshold) for threshold in [-np.inf, *odds]))
+    if found.score > np.mean(~answerable) + 1e-9:
+        assert held_back_above(found.value) == pytest.approx(found.score)
