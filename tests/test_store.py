@@ -61,7 +61,8 @@ def test_saved_features_come_back_as_they_were(
     name: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "MEMORY_MAP_ABOVE", 0 if mapped else 2**30)
-    features = SHAPES[name].features
+    extras = {"places": Ragged.of([[*range(at % 4)] for at in range(len(SHAPES[name].features))])}
+    features = dataclasses.replace(SHAPES[name].features, extras=extras)
     features.save(tmp_path / "store")
     back = Features.load(tmp_path / "store")
     assert isinstance(back.input_ids.values, np.memmap) == mapped
@@ -71,10 +72,11 @@ def test_saved_features_come_back_as_they_were(
         if before is not None:
             np.testing.assert_array_equal(after.values, before.values, strict=True)
             np.testing.assert_array_equal(after.offsets, before.offsets, strict=True)
-    assert back.labels.keys() == features.labels.keys()
-    for term, targets in features.labels.items():
-        np.testing.assert_array_equal(back.labels[term].values, targets.values, strict=True)
-        np.testing.assert_array_equal(back.labels[term].offsets, targets.offsets, strict=True)
+    for before, after in ((features.labels, back.labels), (features.extras, back.extras)):
+        assert after.keys() == before.keys()
+        for term, targets in before.items():
+            np.testing.assert_array_equal(after[term].values, targets.values, strict=True)
+            np.testing.assert_array_equal(after[term].offsets, targets.offsets, strict=True)
     assert (back.sequences is None) == (features.sequences is None)
     np.testing.assert_array_equal(back.offsets, features.offsets)
     np.testing.assert_array_equal(back.examples, features.examples)
@@ -101,6 +103,7 @@ def test_fingerprint_sees_every_part() -> None:
         dataclasses.replace(features, labels={"labels": changed(features.labels["labels"])}),
         dataclasses.replace(features, labels={"others": features.labels["labels"]}),
         dataclasses.replace(features, labels={}),
+        dataclasses.replace(features, extras={"labels": features.labels["labels"]}),
         dataclasses.replace(features, examples=features.examples[::-1]),
         dataclasses.replace(features, sequences=np.arange(len(features) + 1)),
     ]
