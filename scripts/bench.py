@@ -1,4 +1,6 @@
-"""Speed and memory of fine-tuning beside the Trainer of transformers, and start-up time; writes results/bench.json.
+"""Speed and memory of fine-tuning beside the Trainer of transformers, and start-up time.
+
+It writes results/bench.json, of text classification, and results/bench_families.json, of tags and answers.
 
 Every side is a fresh process, one at a time and in turn, on the same rows, weights, batch size, steps and seeds. What counts is
 the ratio of the medians over the rounds. Run it by `make bench`; a machine that does other work gives other numbers.
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,7 @@ from provenance import ROOT, provenance, write_result
 from timed_training import TRAINERS
 
 TIMED_TRAINING = ROOT / "scripts" / "timed_training.py"
-GLUE_FOLDERS = {"mrpc": "MRPC", "sst2": "SST-2"}
-MODEL, BATCH_SIZE, MAX_LENGTH = "minilm", 32, 128
+MODEL = "minilm"
 MEASURES = ("examples_per_s", "real_tokens_per_s", "peak_rss_mib")
 
 NAMES = {
@@ -35,6 +37,33 @@ NAMES = {
 }
 # One round: ours and theirs in turn.
 ORDER = ("default", "bertkit", "best", "bertkit-fp32", "dynamic")
+SHORT_ORDER = ("bertkit", "dynamic", "bertkit-fp32")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What both sides of a task are given. folder: of its data below --data. result: the file it is written to.
+
+    rows: the first so many of the training data; None = all. steps: optimizer steps of a run, warm-up among them.
+    """
+
+    family: str
+    folder: str
+    result: str
+    order: tuple[str, ...]
+    batch_size: int
+    max_length: int
+    steps: int
+    rows: int | None = None
+
+
+# Batches grouped by length come from long to short, up to 50 a time: of 50 timed steps as many are long as short.
+TASKS = {
+    "mrpc": Workload("text-classification", "GLUE/MRPC", "bench", ORDER, 32, 128, 53),
+    "sst2": Workload("text-classification", "GLUE/SST-2", "bench", ORDER, 32, 128, 53),
+    "conll2003": Workload("token-classification", "CoNLL2003", "bench_families", SHORT_ORDER, 32, 128, 103),
+    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 33, rows=4000),
+}
 COMPARED = (
     ("bertkit", "default"),
     ("bertkit", "dynamic"),
@@ -43,31 +72,50 @@ COMPARED = (
     ("bertkit-fp32", "dynamic"),
 )
 # The least ratio of examples/s that we ask of ourselves, and the most of start-up time.
-NEEDED = {("mrpc", "bertkit", "default"): 3.0, ("mrpc", "bertkit", "best"): 0.9, ("sst2", "bertkit", "default"): 8.0}
+NEEDED = {
+    ("mrpc", "bertkit", "default"): 3.0,
+    ("mrpc", "bertkit", "best"): 0.9,
+    ("sst2", "bertkit", "default"): 8.0,
+    ("conll2003", "bertkit", "dynamic"): 2.0,
+    ("squad", "bertkit", "dynamic"): 2.0,
+}
 STARTUP_NEEDED = 0.2
 STEPS_OF_ONE_SHAPE = 10  # (a) pads every batch to the same shape: more timed steps would say no more, and take minutes
 
 
 def write_rows(task: str, data: str | None, path: Path) -> int:
-    """The training rows of a GLUE task as JSON lines that both sides read; labels as numbers. Returns how many."""
+    """The training rows of a task as JSON lines that both sides read; labels of texts as numbers. Returns how many.
+
+    data: the folder that holds the folders of the data sets; without it they come from the hub.
+    """
     from bertkit.recipe import load_recipe, override
     from bertkit.tasks.labels import label_ids
 
-    recipe = override(load_recipe(task), {"data": str(Path(data) / GLUE_FOLDERS[task])} if data else {})
+    recipe = override(load_recipe(task), {"data": str(Path(data) / TASKS[task].folder)} if data else {})
     examples = recipe.load(recipe.train_split)
-    recipe = recipe.with_labels(examples)
-    columns: dict[str, list] = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
-    columns["label"] = label_ids(examples, "label", recipe.labels).tolist()  # type: ignore[attr-defined]
+    examples = examples.select(range(len(examples))[: TASKS[task].rows])
+    names = {"token-classification": ("tokens", "tags"), "question-answering": ("id", "question", "context")}
+    chosen = names.get(recipe.family, ("text", "text_pair"))
+    columns: dict[str, list] = {name: examples.columns[name] for name in chosen if name in examples.columns}
+    if recipe.family == "text-classification":
+        recipe = recipe.with_labels(examples)
+        columns["label"] = label_ids(examples, "label", recipe.labels).tolist()  # type: ignore[attr-defined]
+    if recipe.family == "question-answering":
+        columns["answers"] = [
+            {"text": [text for text, _ in its], "answer_start": [start for _, start in its]}
+            for its in examples.columns["answers"]
+        ]
     with path.open("w", encoding="utf-8") as file:
         for row in zip(*columns.values()):
             file.write(json.dumps(dict(zip(columns, row))) + "\n")
     return len(examples)
 
 
-def run_side(side: str, *, model: Path, data: Path, steps: int, warmup: int, seed: int) -> dict[str, float]:
+def run_side(side: str, task: str, *, model: Path, data: Path, steps: int, warmup: int, seed: int) -> dict[str, float]:
     """One timed training in a fresh process."""
-    named = {"model": model, "data": data, "steps": steps, "warmup": warmup, "seed": seed}
-    named |= {"batch-size": BATCH_SIZE, "max-length": MAX_LENGTH}
+    workload = TASKS[task]
+    named = {"family": workload.family, "model": model, "data": data, "steps": steps, "warmup": warmup, "seed": seed}
+    named |= {"batch-size": workload.batch_size, "max-length": workload.max_length}
     options = [part for name, value in named.items() for part in (f"--{name}", str(value))]
     done = subprocess.run([sys.executable, str(TIMED_TRAINING), side, *options], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -76,12 +124,15 @@ def run_side(side: str, *, model: Path, data: Path, steps: int, warmup: int, see
 
 
 def measure_task(
-    run: Callable[[str, int], dict[str, float]], rounds: int, said: Callable[[str], None]
+    run: Callable[[str, int], dict[str, float]],
+    rounds: int,
+    said: Callable[[str], None],
+    order: Sequence[str] = ORDER,
 ) -> dict[str, dict[str, list[float]]]:
     """side -> measure -> one value a round. Sides take turns, in the opposite order every second round. run: (side, seed)."""
-    found: dict[str, dict[str, list[float]]] = {side: {measure: [] for measure in MEASURES} for side in NAMES}
+    found: dict[str, dict[str, list[float]]] = {side: {measure: [] for measure in MEASURES} for side in NAMES if side in order}
     for number in range(1, rounds + 1):
-        for side in ORDER if number % 2 else ORDER[::-1]:
+        for side in order if number % 2 else order[::-1]:
             values = run(side, number)
             for measure in MEASURES:
                 found[side][measure].append(round(values[measure], 2))
@@ -90,9 +141,11 @@ def measure_task(
 
 
 def compare(task: str, sides: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
-    """Ratios of medians, ours to theirs, for every pair of COMPARED; and what was asked of it."""
+    """Ratios of medians, ours to theirs, for every pair of COMPARED that was run; and what was asked of it."""
     rows = []
     for ours, theirs in COMPARED:
+        if not {ours, theirs} <= set(sides):
+            continue
         ratios = {m: statistics.median(sides[ours][m]) / statistics.median(sides[theirs][m]) for m in MEASURES}
         needed = NEEDED.get((task, ours, theirs))
         rows.append({"ours": ours, "theirs": theirs, **{m: round(r, 3) for m, r in ratios.items()}, "needed": needed})
@@ -147,74 +200,107 @@ def show(values: dict[str, Any]) -> None:
     rows = [[*row[:2], round(row[2], 1), round(row[3]), round(row[4])] for row in side_rows(values)]
     progress.table("medians", ["task", "side", *units], rows)
     progress.table("ratios of medians", ["task", "ratio", *units, "needed"], ratio_rows(values))
-    startup = values["startup"]
-    progress.note(
-        f"--help: bertkit {startup['median']['bertkit']} s, transformers {startup['median']['transformers']} s, "
-        f"ratio {startup['ratio']} (needed: at most {startup['needed']})"
-    )
+    if "startup" in values:
+        startup = values["startup"]
+        progress.note(
+            f"--help: bertkit {startup['median']['bertkit']} s, transformers {startup['median']['transformers']} s, "
+            f"ratio {startup['ratio']} (needed: at most {startup['needed']})"
+        )
+
+
+def measure_startup(times: int) -> dict[str, Any]:
+    """Seconds, medians and ratio of the two --help."""
+    seconds = time_startup(startup_commands(), times)
+    median = {name: round(statistics.median(each), 3) for name, each in seconds.items()}
+    ratio = round(statistics.median(seconds["bertkit"]) / statistics.median(seconds["transformers"]), 3)
+    return {"seconds": seconds, "median": median, "ratio": ratio, "needed": STARTUP_NEEDED}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    folders = ", ".join(workload.folder for workload in TASKS.values())
     tests = os.environ.get("BERTKIT_TEST_DATA")
-    glue = str(Path(tests) / "GLUE") if tests else None
-    parser.add_argument("--data", default=glue, help="folder of GLUE's MRPC and SST-2 [$BERTKIT_TEST_DATA/GLUE, else the hub]")
-    parser.add_argument("--tasks", default=",".join(GLUE_FOLDERS), help="comma-separated [%(default)s]")
+    parser.add_argument("--data", default=tests, help=f"folder that holds {folders} [$BERTKIT_TEST_DATA, else the hub]")
+    parser.add_argument(
+        "--tasks",
+        default=",".join(TASKS),
+        help="comma-separated; a file of results is written where all of its tasks are run [%(default)s]",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side; round N has seed N [%(default)s]")
-    # Batches grouped by length come from long to short, up to 50 a time: of 50 timed steps as many are long as short.
-    parser.add_argument("--steps", type=int, default=53, help="optimizer steps of a run [%(default)s]")
+    parser.add_argument("--steps", type=int, help="optimizer steps of a run, where not the task's own")
     parser.add_argument("--warmup", type=int, default=3, help="of these, steps that do not count [%(default)s]")
     parser.add_argument("--startups", type=int, default=7, help="runs of each --help [%(default)s]")
     parser.add_argument("--quick", action="store_true", help="1 round of 4 steps: does it work at all? Nothing is written")
     options = parser.parse_args()
     tasks = options.tasks.split(",")
-    if unknown := sorted(set(tasks) - set(GLUE_FOLDERS)):
-        parser.error(f"unknown tasks {', '.join(unknown)}; known: {', '.join(GLUE_FOLDERS)}")
+    if unknown := sorted(set(tasks) - set(TASKS)):
+        parser.error(f"unknown tasks {', '.join(unknown)}; known: {', '.join(TASKS)}")
     if options.quick:
         options.rounds, options.steps, options.warmup, options.startups = 1, 4, 1, 1
-    if options.steps <= options.warmup or min(options.rounds, options.startups) < 1:
+    if min(options.steps or TASKS[task].steps for task in tasks) <= options.warmup or min(options.rounds, options.startups) < 1:
         parser.error("expected more steps than warm-up, and at least one round and one start-up")
 
+    from bertkit import progress
+
+    for result in dict.fromkeys(TASKS[task].result for task in tasks):
+        whole = [task for task, workload in TASKS.items() if workload.result == result]
+        chosen = [task for task in whole if task in tasks]
+        values = measure(result, chosen, options)
+        show(values)
+        if options.quick or chosen != whole:
+            progress.note(f"results/{result}.json is as it was: it takes a whole run of {', '.join(whole)}")
+        else:
+            progress.note(f"wrote {write_result(result, values).relative_to(ROOT)}")
+
+
+def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    """The tasks of one file of results, as it keeps them."""
     from bertkit import progress
     from bertkit.errors import UserError
     from bertkit.model_directory import MINILM_SHA256, resolve
 
-    chosen = " ".join(f"--{name} {getattr(options, name)}" for name in ("tasks", "rounds", "steps", "warmup"))
+    steps = {task: options.steps or TASKS[task].steps for task in tasks}
+    typed = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
+    chosen = " ".join(f"--{name} {value}" for name, value in typed.items() if value is not None)
     values: dict[str, Any] = {
-        "name": "bench",
+        "name": result,
         "command": [f"python scripts/bench.py {chosen}"],
         **provenance(),
         "seeds": list(range(1, options.rounds + 1)),
         "model": {"name": MODEL, "sha256": MINILM_SHA256},
-        "batch_size": BATCH_SIZE,
-        "max_length": MAX_LENGTH,
-        "timed_steps": options.steps - options.warmup,
-        "timed_steps_of_a": min(options.steps - options.warmup, STEPS_OF_ONE_SHAPE),
         "tasks": {},
     }
-    seconds = time_startup(startup_commands(), options.startups)
-    median = {name: round(statistics.median(each), 3) for name, each in seconds.items()}
-    ratio = round(statistics.median(seconds["bertkit"]) / statistics.median(seconds["transformers"]), 3)
-    values["startup"] = {"seconds": seconds, "median": median, "ratio": ratio, "needed": STARTUP_NEEDED}
+    if result == "bench":
+        values["startup"] = measure_startup(options.startups)
     with tempfile.TemporaryDirectory() as folder:
-        for task in tasks:
-            data = Path(folder) / f"{task}.jsonl"
+        for task, total in steps.items():
+            workload, data = TASKS[task], Path(folder) / f"{task}.jsonl"
             try:
                 model = resolve(MODEL)
                 count = write_rows(task, options.data, data)
             except UserError as error:
                 raise SystemExit(f"error: {error}\nhint: {error.hint or 'name a folder with --data'}") from None
-            progress.note(f"{task}: {count} rows; {options.rounds} round(s) of {len(NAMES)} sides, {options.steps} steps each")
+            progress.note(f"{task}: {count} rows; {options.rounds} round(s) of {len(workload.order)} sides, {total} steps each")
 
-            def run(side: str, seed: int, data: Path = data, model: Path = model) -> dict[str, float]:
-                timed = min(options.steps - options.warmup, STEPS_OF_ONE_SHAPE if side == "default" else options.steps)
-                return run_side(side, model=model, data=data, steps=options.warmup + timed, warmup=options.warmup, seed=seed)
+            def run(
+                side: str, seed: int, task: str = task, data: Path = data, model: Path = model, total: int = total
+            ) -> dict[str, float]:
+                timed = min(total - options.warmup, STEPS_OF_ONE_SHAPE if side == "default" else total)
+                number = options.warmup + timed
+                return run_side(side, task, model=model, data=data, steps=number, warmup=options.warmup, seed=seed)
 
-            sides = measure_task(run, options.rounds, progress.note)
-            values["tasks"][task] = {"rows": count, "sides": sides, "ratios": compare(task, sides)}
-    show(values)
-    if not options.quick:
-        progress.note(f"wrote {write_result('bench', values).relative_to(ROOT)}")
+            sides = measure_task(run, options.rounds, progress.note, workload.order)
+            timed = total - options.warmup
+            values["tasks"][task] = {
+                "rows": count,
+                "batch_size": workload.batch_size,
+                "max_length": workload.max_length,
+                "timed_steps": timed,
+                "timed_steps_of_a": min(timed, STEPS_OF_ONE_SHAPE) if "default" in sides else None,
+                "sides": sides,
+                "ratios": compare(task, sides),
+            }
+    return values
 
 
 if __name__ == "__main__":

@@ -30,7 +30,11 @@ from provenance import RESULTS, ROOT, provenance, write_result
 README = ROOT / "README.md"
 RUNS = Path("runs/results")  # of the repository
 GLUE = "$BERTKIT_TEST_DATA/GLUE"
-BENCH = "bench"  # the one entry that is not made of runs: bench.py writes it
+# The entries that are not made of runs: bench.py writes them, each of its tasks.
+BENCHES = {
+    result: [task for task, workload in bench.TASKS.items() if workload.result == result]
+    for result in dict.fromkeys(workload.result for workload in bench.TASKS.values())
+}
 
 KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: these figures stand beside no published ones."
 SENTENCES = "These weights were trained to embed sentences, which is far from this task."
@@ -107,7 +111,7 @@ TABLES = {
     "tagging": ("conll2003", "ud_pos", "atis", "snips"),
     "answers": ("squad_20k", "squad_5k", "codah"),
     "helpdesk": ("helpdesk",),
-    "bench": (BENCH,),
+    "bench": tuple(BENCHES),
 }
 
 
@@ -253,12 +257,11 @@ def rewrite(readme: str) -> str:
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown of results that share a table: bench alone, or any of the others; nothing for none."""
+    """Markdown of results that share a table: those of bench.py, or any of the others; nothing for none."""
     if not results:
         return ""
-    if any(values["name"] == BENCH for values in results):
-        (values,) = results
-        return _render_bench(values)
+    if any(values["name"] in BENCHES for values in results):
+        return _render_bench(results)
     rows, notes = [], []
     for values in results:
         name = values["name"]
@@ -280,29 +283,52 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*_table(header, rows, numbers_from=3), "", *notes, *_commands(results), ""])
 
 
-def _render_bench(values: Mapping[str, Any]) -> str:
+def _render_bench(results: Sequence[Mapping[str, Any]]) -> str:
     units = ["examples/s", "real tokens/s", "peak MiB"]
-    sides = [[task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"] for task, side, ex, tok, mem in bench.side_rows(values)]
+    sides = [
+        [task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"]
+        for values in results
+        for task, side, ex, tok, mem in bench.side_rows(values)
+    ]
     ratios = [
         [task, pair, f"**{ex:.2f}**", f"{tok:.2f}", f"{mem:.2f}", "-" if needed is None else f"{needed:g}"]
+        for values in results
         for task, pair, ex, tok, mem, needed in bench.ratio_rows(values)
     ]
-    startup = values["startup"]
+    notes = [line for values in results for line in (_bench_note(values), "")]
     return "\n".join(
         [
             *_table(["task", "side, medians", *units], sides, numbers_from=2),
             "",
             *_table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
             "",
-            f"Batch {values['batch_size']}, max_length {values['max_length']}, {values['timed_steps']} timed steps a run "
-            f"({values['timed_steps_of_a']} of (a), whose steps are all alike). "
-            f"`bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
-            f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}.",
-            "",
-            *_commands([values]),
+            *notes,
+            *_commands(results),
             "",
         ]
     )
+
+
+def _bench_note(values: Mapping[str, Any]) -> str:
+    """The settings of each task, once where they are alike, and what start-up took."""
+    settings: dict[str, list[str]] = {}
+    for task, found in values["tasks"].items():
+        own = {**values, **found}
+        line = f"batch {own['batch_size']}, max_length {own['max_length']}, {own['timed_steps']} timed steps a run"
+        if own["timed_steps_of_a"] is not None:
+            line += f" ({own['timed_steps_of_a']} of (a), whose steps are all alike)"
+        settings.setdefault(line, []).append(task)
+    if len(settings) == 1:
+        (line,) = settings
+        note = f"{line[0].upper()}{line[1:]}."
+    else:
+        note = " ".join(f"{', '.join(tasks)}: {line}." for line, tasks in settings.items())
+    if startup := values.get("startup"):
+        note += (
+            f" `bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
+            f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}."
+        )
+    return note
 
 
 def _commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -342,7 +368,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    known = [*entries, BENCH]
+    known = [*entries, *BENCHES]
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
     chosen = [
@@ -352,7 +378,9 @@ def main() -> None:
     ]
     if options.list:
         for name in known:
-            lines = commands(entries[name]) if name in entries else ["python scripts/bench.py"]
+            lines = (
+                commands(entries[name]) if name in entries else [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
+            )
             state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
             print(f"{name} ({state}, {len(entries[name].seeds) if name in entries else 'own'} seeds)")
             print("".join(f"    {line}\n" for line in lines), end="")
@@ -363,8 +391,9 @@ def main() -> None:
                 _quick(entries[name])
         return
     for name in [] if options.tables else chosen:
-        if name == BENCH:
-            subprocess.run([sys.executable, str(ROOT / "scripts" / "bench.py")], check=True)
+        if name in BENCHES:
+            command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--tasks", ",".join(BENCHES[name])]
+            subprocess.run(command, check=True)
         else:
             write_result(name, measure(entries[name], force=options.force))
     README.write_text(rewrite(README.read_text(encoding="utf-8")), encoding="utf-8")

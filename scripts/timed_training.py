@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# How a user of transformers can set the Trainer, from what run_glue.py does to the best that needs no code of her own.
+# How a user of transformers can set the Trainer, from what run_glue.py does to the best that needs no code of her own. For
+# tagging "dynamic" is what run_ner.py does; for answers it is run_qa.py with --pad_to_max_length false.
 TRAINERS = {
     "default": "pad to max_length, fp32",
     "dynamic": "pad to the longest of the batch, fp32",
@@ -43,7 +44,7 @@ class Timed(NamedTuple):
 
 
 def time_bertkit(options: argparse.Namespace) -> Timed:
-    """What `bertkit finetune text-classification` does up to the first step, then its loop, with batches that take the time."""
+    """What `bertkit finetune FAMILY` does up to the first step, then its loop, with batches that take the time."""
     from bertkit import finetuning
     from bertkit.recipe import load_recipe, override
 
@@ -73,50 +74,36 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         "seed": options.seed,
         "precision": BERTKIT[options.side],
     }
-    recipe = override(load_recipe("text-classification"), typed)
+    if options.family == "question-answering":
+        typed["doc_stride"] = options.doc_stride
+    recipe = override(load_recipe(options.family), typed)
     finetuning.train = timed
     with tempfile.TemporaryDirectory() as folder:
-        finetuning.finetune(recipe, name="text-classification", model=options.model, output_dir=Path(folder) / "run")
+        finetuning.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
     return since_warmup(stamps, steps, options.warmup)
 
 
 def time_trainer(options: argparse.Namespace) -> Timed:
-    """The Trainer as run_glue.py uses it, in one of the settings of TRAINERS."""
+    """The Trainer as run_glue.py, run_ner.py or run_qa.py uses it, in one of the settings of TRAINERS."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import torch
     from datasets import Dataset, disable_progress_bars
-    from transformers import (
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-        DataCollatorWithPadding,
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-        default_data_collator,
-        set_seed,
-    )
+    from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments, set_seed
 
     disable_progress_bars()
     set_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    default, best = options.side == "default", options.side == "best"
-
-    def encode(rows: dict[str, list]) -> Any:
-        texts = (rows["text"], rows["text_pair"]) if "text_pair" in rows else (rows["text"],)
-        return tokenizer(*texts, padding="max_length" if default else False, max_length=options.max_length, truncation=True)
-
+    best = options.side == "best"
     with open(options.data, encoding="utf-8") as file:
-        rows = Dataset.from_list([json.loads(line) for line in file])
-    rows = rows.map(encode, batched=True, remove_columns=[name for name in ("text", "text_pair") if name in rows.column_names])
-    labels = len(set(rows["label"]))
-    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=labels, attn_implementation="sdpa")
+        raw = Dataset.from_list([json.loads(line) for line in file])
+    model, rows, collator = PEERS[options.family](raw, tokenizer, options)
     stamps: list[float] = []
     steps: list[Step] = []
 
     class Counted(Trainer):
         def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-            steps.append(Step(len(inputs["labels"]), int(inputs["attention_mask"].sum())))
+            steps.append(Step(len(inputs["input_ids"]), int(inputs["attention_mask"].sum())))
             return super().compute_loss(model, inputs, *rest, **named)
 
         def training_step(self, *rest: Any, **named: Any) -> Any:
@@ -146,7 +133,6 @@ def time_trainer(options: argparse.Namespace) -> Timed:
             disable_tqdm=True,
             logging_strategy="no",
         )
-        collator = default_data_collator if default else DataCollatorWithPadding(tokenizer)
         Counted(
             model=model,
             args=settings,
@@ -156,6 +142,93 @@ def time_trainer(options: argparse.Namespace) -> Timed:
             callbacks=[Stamp()],
         ).train()
     return since_warmup(stamps, steps, options.warmup)
+
+
+# --- what the peers train on: model, encoded rows and collator ---------------------------------------------------------------
+
+
+def peer_classification(raw: Any, tokenizer: Any, options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Texts or pairs, as run_glue.py has them."""
+    from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, default_data_collator
+
+    default = options.side == "default"
+
+    def encode(rows: dict[str, list]) -> Any:
+        texts = (rows["text"], rows["text_pair"]) if "text_pair" in rows else (rows["text"],)
+        return tokenizer(*texts, padding="max_length" if default else False, max_length=options.max_length, truncation=True)
+
+    rows = raw.map(encode, batched=True, remove_columns=[name for name in ("text", "text_pair") if name in raw.column_names])
+    labels = len(set(rows["label"]))
+    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=labels, attn_implementation="sdpa")
+    return model, rows, default_data_collator if default else DataCollatorWithPadding(tokenizer)
+
+
+def peer_tagging(raw: Any, tokenizer: Any, options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Words and their tags, as run_ner.py has them: the first piece of a word has its tag, the others none."""
+    from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
+
+    number = {tag: at for at, tag in enumerate(sorted({tag for tags in raw["tags"] for tag in tags}))}
+
+    def encode(rows: dict[str, list]) -> Any:
+        encoded = tokenizer(rows["tokens"], max_length=options.max_length, truncation=True, is_split_into_words=True)
+        encoded["labels"] = []
+        for at, tags in enumerate(rows["tags"]):
+            words = encoded.word_ids(batch_index=at)
+            first = [word is not None and word != before for before, word in itertools.pairwise([None, *words])]
+            encoded["labels"].append([number[tags[word]] if begins else -100 for word, begins in zip(words, first)])
+        return encoded
+
+    rows = raw.map(encode, batched=True, remove_columns=raw.column_names)
+    model = AutoModelForTokenClassification.from_pretrained(options.model, num_labels=len(number), attn_implementation="sdpa")
+    return model, rows, DataCollatorForTokenClassification(tokenizer)
+
+
+def peer_answering(raw: Any, tokenizer: Any, options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Windows of questions and contexts with their first answer, as run_qa.py has them.
+
+    Its doc_stride is how far two windows overlap, where Google's and ours is how far one begins behind the other.
+    """
+    from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
+
+    def encode(rows: dict[str, list]) -> Any:
+        windows = tokenizer(
+            [question.lstrip() for question in rows["question"]],
+            rows["context"],
+            truncation="only_second",
+            max_length=options.max_length,
+            stride=options.doc_stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        examples, offsets = windows.pop("overflow_to_sample_mapping"), windows.pop("offset_mapping")
+        windows["start_positions"], windows["end_positions"] = [], []
+        for at, example in enumerate(examples):
+            answers = rows["answers"][example]
+            first = last = 0  # [CLS], where the answer is not in the window
+            if answers["answer_start"]:
+                start = answers["answer_start"][0]
+                end = start + len(answers["text"][0])
+                inside = [place for place, segment in enumerate(windows.sequence_ids(at)) if segment == 1]
+                if inside and offsets[at][inside[0]][0] <= start and offsets[at][inside[-1]][1] >= end:
+                    first = max(place for place in inside if offsets[at][place][0] <= start)
+                    last = min(place for place in inside if offsets[at][place][1] >= end)
+            windows["start_positions"].append(first)
+            windows["end_positions"].append(last)
+        return windows
+
+    rows = raw.map(encode, batched=True, remove_columns=raw.column_names)
+    model = AutoModelForQuestionAnswering.from_pretrained(options.model, attn_implementation="sdpa")
+    return model, rows, DataCollatorWithPadding(tokenizer)
+
+
+PEERS: dict[str, Callable[[Any, Any, argparse.Namespace], tuple[Any, Any, Any]]] = {
+    "text-classification": peer_classification,
+    "token-classification": peer_tagging,
+    "question-answering": peer_answering,
+}
+
+
+# --- the clock ---------------------------------------------------------------------------------------------------------------
 
 
 def since_warmup(stamps: list[float], steps: list[Step], warmup: int) -> Timed:
@@ -194,12 +267,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("side", choices=[*BERTKIT, *TRAINERS])
     parser.add_argument("--model", required=True, help="model folder")
-    parser.add_argument("--data", required=True, help="JSON lines with text, maybe text_pair, and label (a number)")
+    parser.add_argument("--family", choices=PEERS, default="text-classification")
+    parser.add_argument(
+        "--data",
+        required=True,
+        help="JSON lines with text, maybe text_pair, and label (a number); tokens, tags; or id, question, context, answers",
+    )
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--warmup", type=int, required=True, help="steps that do not count")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--doc-stride", type=int, default=128, help="of question answering")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     options = parser.parse_args()
     timed = time_bertkit(options) if options.side in BERTKIT else time_trainer(options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -65,6 +67,20 @@ def test_ratios_are_of_medians_and_know_what_is_needed() -> None:
     assert [row["needed"] for row in bench.compare("sst2", sides)] == [8.0, None, None, None, None]
 
 
+def test_a_task_has_its_own_sides() -> None:
+    calls: list[str] = []
+
+    def run(side: str, seed: int) -> dict[str, float]:
+        calls.append(side)
+        return dict.fromkeys(bench.MEASURES, 20.0 if side == "bertkit" else 10.0)
+
+    found = bench.measure_task(run, 2, lambda line: None, bench.SHORT_ORDER)
+    assert calls == ["bertkit", "dynamic", "bertkit-fp32", "bertkit-fp32", "dynamic", "bertkit"]
+    for task in ("conll2003", "squad"):
+        rows = [(row["ours"], row["theirs"], row["examples_per_s"], row["needed"]) for row in bench.compare(task, found)]
+        assert rows == [("bertkit", "dynamic", 2.0, 2.0), ("bertkit-fp32", "dynamic", 1.0, None)]
+
+
 def test_start_up_runs_alternate_and_the_first_does_not_count(tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = "import sys, time; open(sys.argv[1], 'a').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
@@ -83,50 +99,139 @@ def test_both_sides_are_called_alike(monkeypatch: pytest.MonkeyPatch) -> None:
         return subprocess.CompletedProcess(command, 0, 'noise\n{"examples_per_s": 1.0}\n', "")
 
     monkeypatch.setattr(bench.subprocess, "run", fake)
-    for side in bench.NAMES:
-        assert bench.run_side(side, model=Path("m"), data=Path("d"), steps=9, warmup=3, seed=5) == {"examples_per_s": 1.0}
-    assert [command[0] for command in seen] == list(bench.NAMES)
-    assert len({tuple(command[1:]) for command in seen}) == 1
-    options = dict(zip(seen[0][1::2], seen[0][2::2]))
-    assert options == {
-        "--model": "m",
-        "--data": "d",
-        "--steps": "9",
-        "--warmup": "3",
-        "--seed": "5",
-        "--batch-size": "32",
-        "--max-length": "128",
-    }
+    for task, workload in bench.TASKS.items():
+        seen.clear()
+        for side in workload.order:
+            found = bench.run_side(side, task, model=Path("m"), data=Path("d"), steps=9, warmup=3, seed=5)
+            assert found == {"examples_per_s": 1.0}
+        assert [command[0] for command in seen] == list(workload.order)
+        assert len({tuple(command[1:]) for command in seen}) == 1
+        assert dict(zip(seen[0][1::2], seen[0][2::2])) == {
+            "--family": workload.family,
+            "--model": "m",
+            "--data": "d",
+            "--steps": "9",
+            "--warmup": "3",
+            "--seed": "5",
+            "--batch-size": str(workload.batch_size),
+            "--max-length": str(workload.max_length),
+        }
 
 
 def test_rows_of_glue_have_numbers_for_labels(data_dir: Path, tmp_path: Path) -> None:
-    count = bench.write_rows("mrpc", str(data_dir / "GLUE"), tmp_path / "rows.jsonl")
+    count = bench.write_rows("mrpc", str(data_dir), tmp_path / "rows.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert count == len(rows) == 3668
     assert sum(row["label"] for row in rows) == 2474  # equivalent pairs, as SOURCES.md counts them
     assert set(rows[0]) == {"text", "text_pair", "label"}
-    assert bench.write_rows("sst2", str(data_dir / "GLUE"), tmp_path / "rows.jsonl") == 67349
+    assert bench.write_rows("sst2", str(data_dir), tmp_path / "rows.jsonl") == 67349
 
 
-@pytest.mark.parametrize("side", ["bertkit", "best"])
+def test_rows_of_tags_and_answers(data_dir: Path, tmp_path: Path) -> None:
+    def rows(task: str) -> list[dict[str, Any]]:
+        count = bench.write_rows(task, str(data_dir), tmp_path / "rows.jsonl")
+        found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert count == len(found)
+        return found
+
+    tagged = rows("conll2003")
+    assert len(tagged) == 14041
+    assert sum(len(row["tokens"]) for row in tagged) == sum(len(row["tags"]) for row in tagged) == 203621
+    assert sum(tag.startswith("B-LOC") for row in tagged for tag in row["tags"]) == 7140
+    asked = rows("squad")
+    assert len(asked) == 4000
+    assert set(asked[0]) == {"id", "question", "context", "answers"}
+    for row in asked:
+        for text, start in zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True):
+            assert row["context"][start:].startswith(text)
+
+
+FAMILY_ROWS: dict[str, list[dict[str, Any]]] = {
+    # 1 or 9 words, so 3 or 11 tokens.
+    "mrpc": [{"text": "ticket" if at % 2 else " ".join(["good"] * 9), "label": at % 2} for at in range(16)],
+    "conll2003": [
+        {"tokens": ["good"] * (1 if at % 2 else 9), "tags": ["O", "B-X"][at % 2 :][:1] * (1 if at % 2 else 9)}
+        for at in range(16)
+    ],
+    # [CLS] who [SEP] 0 or 8 times good, movie [SEP]: 5 or 13 tokens.
+    "squad": [
+        {
+            "id": str(at),
+            "question": "who",
+            "context": "good " * (8 * (at % 2)) + "movie",
+            "answers": {"text": ["movie"], "answer_start": [40 * (at % 2)]},
+        }
+        for at in range(16)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "side", "tokens"),
+    [
+        ("mrpc", "bertkit", 7.0),
+        ("mrpc", "best", 7.0),
+        ("conll2003", "bertkit", 7.0),
+        ("conll2003", "dynamic", 7.0),
+        ("squad", "bertkit", 9.0),
+        ("squad", "dynamic", 9.0),
+    ],
+)
 def test_a_side_counts_real_tokens_only(
-    side: str, make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str, side: str, tokens: float, make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both sides, in processes of their own, over texts of known lengths: 1 or 9 words, so 3 or 11 tokens."""
-    rows = [{"text": "ticket" if at % 2 else " ".join(["good"] * 9), "label": at % 2} for at in range(16)]
+    """Both sides, in processes of their own, over texts of known lengths."""
     data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    monkeypatch.setattr(bench, "BATCH_SIZE", 16)
-    monkeypatch.setattr(bench, "MAX_LENGTH", 32)
-    found = bench.run_side(side, model=make_model_dir(), data=data, steps=4, warmup=1, seed=1)
+    data.write_text("".join(json.dumps(row) + "\n" for row in FAMILY_ROWS[task]), encoding="utf-8")
+    monkeypatch.setitem(bench.TASKS, task, dataclasses.replace(bench.TASKS[task], batch_size=16))
+    model = make_model_dir(max_position_embeddings=384)
+    found = bench.run_side(side, task, model=model, data=data, steps=4, warmup=1, seed=1)
     assert found["timed_steps"] == 3
-    assert found["real_tokens_per_s"] / found["examples_per_s"] == pytest.approx(7.0)
+    assert found["real_tokens_per_s"] / found["examples_per_s"] == pytest.approx(tokens)
     assert 50 < found["peak_rss_mib"] < 8000
     assert found["step_s"] > 0
 
 
+def peer(family: str, rows: list[dict[str, Any]], folder: Path, **settings: Any) -> tuple[Any, Any, Any]:
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    options = argparse.Namespace(**{"side": "dynamic", "model": str(folder), "max_length": 32, "doc_stride": 4, **settings})
+    return timed_training.PEERS[family](Dataset.from_list(rows), AutoTokenizer.from_pretrained(folder), options)
+
+
+def test_the_peer_tags_first_pieces_alone(make_model_dir: Callable[..., Path]) -> None:
+    words = {"tokens": ["the", "printer", "printable", "city"], "tags": ["O", "O", "B-X", "I-X"]}
+    model, rows, collator = peer("token-classification", [words, {"tokens": ["city"], "tags": ["B-X"]}], make_model_dir())
+    pieces = len(rows[0]["input_ids"]) - 6  # of "printable", but for the first
+    assert pieces > 0
+    assert rows[0]["labels"] == [-100, 2, 2, 0, *[-100] * pieces, 1, -100]
+    assert model.config.num_labels == 3
+    batch = collator([{name: row[name] for name in ("input_ids", "attention_mask", "labels")} for row in rows])
+    assert batch["labels"].shape == batch["input_ids"].shape == (2, 6 + pieces)
+    assert batch["labels"][1].tolist() == [-100, 0, *[-100] * (4 + pieces)]
+
+
+def test_the_peer_finds_answers_in_windows(make_model_dir: Callable[..., Path]) -> None:
+    context = "one two three good bad great poor movie film book"
+    row = {"id": "a", "question": "who", "context": context, "answers": {"text": ["poor movie"], "answer_start": [29]}}
+    none = {"id": "b", "question": "who", "context": "movie", "answers": {"text": [], "answer_start": []}}
+    _, rows, _ = peer("question-answering", [row, none], make_model_dir(), max_length=10, doc_stride=2)
+    # [CLS] who [SEP], six tokens of the context, [SEP]; the next window begins four tokens on.
+    assert len(rows) == 3
+    assert [len(ids) for ids in rows["input_ids"]] == [10, 10, 5]
+    assert list(zip(rows["start_positions"], rows["end_positions"])) == [(0, 0), (5, 6), (0, 0)]
+    assert context[29:39] == "poor movie"
+
+
 def test_the_peers_settings() -> None:
     assert set(timed_training.TRAINERS) == {"default", "dynamic", "best"}
-    assert (bench.BATCH_SIZE, bench.MAX_LENGTH, bench.MODEL) == (32, 128, "minilm")
+    assert bench.MODEL == "minilm"
+    assert {task: (its.batch_size, its.max_length) for task, its in bench.TASKS.items()} == {
+        "mrpc": (32, 128),
+        "sst2": (32, 128),
+        "conll2003": (32, 128),
+        "squad": (16, 384),
+    }
     assert set(bench.NAMES) == {*timed_training.TRAINERS, *timed_training.BERTKIT} == set(bench.ORDER)
     assert timed_training.BERTKIT == {"bertkit": "auto", "bertkit-fp32": "fp32"}

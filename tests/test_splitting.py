@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
-from bertkit.readers.splitting import parse_fraction, split_examples
+from bertkit.readers.splitting import Fold, parse_fraction, parse_held_out, split_examples
 
 
 def make(texts: list[str], labels: list[str]) -> Examples:
@@ -163,3 +163,83 @@ def test_labels_with_two_texts_are_on_both_sides_where_that_can_be(rows, fractio
     # Where no text has two labels it can always be.
     if all(len(its) == 1 for its in by_text.values()):
         assert set(held.columns["label"]) == several
+
+
+# --- folds -----------------------------------------------------------------------------------------------------------------
+
+
+def folds(examples: Examples, of: int, *, seed: int = 1, label: str | None = "label") -> list[tuple[Examples, Examples]]:
+    return [split_examples(examples, Fold(n, of), seed=seed, label=label, text=("text",)) for n in range(1, of + 1)]
+
+
+@pytest.mark.parametrize(
+    ("value", "held_out"),
+    [("1/5", Fold(1, 5)), (" 10 / 10 ", Fold(10, 10)), ("10%", 0.1), ("dev.csv", None), ("data/1/5", None), ("1/5.csv", None)],
+)
+def test_a_share_a_fold_or_a_file(value, held_out):
+    assert parse_held_out(value) == held_out
+
+
+@pytest.mark.parametrize("value", ["0/5", "6/5", "1/1", "1/0", "0/0"])
+def test_what_is_no_fold(value):
+    with pytest.raises(UsageError) as caught:
+        parse_held_out(value)
+    assert caught.value.what == f"{value} is no fold; expected one of 1/N to N/N, with N of at least 2"
+
+
+def test_each_row_is_in_one_fold_and_labels_are_spread_evenly():
+    sizes = {"a": 500, "b": 303, "c": 37, "d": 2}
+    labels = [label for label, size in sizes.items() for _ in range(size)]
+    random.Random(0).shuffle(labels)
+    examples = make([f"text {i}" for i in range(len(labels))], labels)
+    parts = folds(examples, 5)
+    assert sorted(line for _, held in parts for line in held.lines) == list(examples.lines)
+    for kept, held in parts:
+        assert sorted([*kept.lines, *held.lines]) == list(examples.lines)
+        assert len(held) in (168, 169)
+        for label, size in sizes.items():
+            assert held.columns["label"].count(label) in (size // 5, -(-size // 5))
+        for part in (kept, held):
+            assert list(part.lines) == sorted(part.lines)
+            assert [part.columns["text"][i] for i in range(len(part))] == [f"text {line - 2}" for line in part.lines]
+        # Drawn from everywhere: the rank sum of 168 out of 842 has a mean of 421.5 and a standard deviation of 16.8.
+        assert abs(np.mean(held.lines) - 422.5) < 4 * 16.8
+
+
+def test_folds_are_drawn_by_the_seed_alone():
+    examples = make([f"text {i}" for i in range(300)], ["a", "b", "c"] * 100)
+    first = [list(held.lines) for _, held in folds(examples, 3)]
+    np.random.seed(2)
+    assert [list(held.lines) for _, held in folds(examples, 3)] == first
+    assert [list(held.lines) for _, held in folds(examples, 3, seed=2)] != first
+
+
+def test_like_texts_are_in_one_fold():
+    labels = [random.Random(i).choice("ab") for i in range(400)]
+    spelt = [(" Same  Text {} ", "same text {}", "SAME\ttext {}", "same text\n{}")[i % 4].format(i // 4) for i in range(400)]
+    for label in ("label", None):
+        parts = folds(make(spelt, labels), 4, label=label)
+        for kept, held in parts:
+            assert not texts(kept) & texts(held)
+            assert len(held) == 100
+        assert sum(len(held) for _, held in parts) == 400
+
+
+def test_as_many_folds_as_texts_and_no_more():
+    assert [len(held) for _, held in folds(make(["a", "b", "c"], ["x", "y", "y"]), 3)] == [1, 1, 1]
+    with pytest.raises(DataError) as caught:
+        folds(make(["a", "b", "C", "c"], ["x", "y", "y", "y"]), 4)
+    assert caught.value.what == "4 rows with 3 different texts cannot be split; expected at least 4"
+
+
+def test_a_fold_is_held_out_on_the_command_line(run_bertkit, tmp_path, tiny_model_dir):
+    rows = [f"good movie {word},{label}" for word in "abcdefghij" for label in (word < "f",)]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    options = ("--train", "rows.csv", "-m", tiny_model_dir, "--max-steps", 1, "--max-length", 16, "--device", "cpu")
+    ran = run_bertkit("finetune", "text-classification", *options, "--validation", "2/5", "-o", "run")
+    assert ran.code == 0, ran.err
+    assert "train: 8 rows" in ran.err
+    assert "validation: 2 rows" in ran.err
+    ran = run_bertkit("finetune", "text-classification", *options, "--validation", "6/5", "-o", "run2")
+    assert ran.code == 2
+    assert ran.err == "error: 6/5 is no fold; expected one of 1/N to N/N, with N of at least 2\n"

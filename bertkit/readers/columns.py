@@ -20,6 +20,9 @@ _USUAL_NAMES = {
     "tags": "tags nertags postags upos labels tag ner pos slots",
     "entities": "entities spans",
     "intent": "intent label",
+    "context": "context ctx passage article story document paragraph prompt premise text sentence sentence1 sent1",
+    "question": "question query sent2",
+    "answer": "label labels answer right correct gold goldlabel",
 }
 _USUAL = {role: frozenset(names.split()) for role, names in _USUAL_NAMES.items()}
 

@@ -56,8 +56,9 @@ def split_examples(
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         groups[key].append(row)
-    if len(groups) < 2:
-        what = f"{len(examples)} rows with {len(groups)} different texts cannot be split; expected at least 2"
+    parts = held_out.of if isinstance(held_out, Fold) else 2
+    if len(groups) < parts:
+        what = f"{len(examples)} rows with {len(groups)} different texts cannot be split; expected at least {parts}"
         raise DataError(what, where=examples.source, hint="add rows, or give a file of its own for evaluation")
 
     order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())

@@ -27,7 +27,8 @@ def read_tagged(
         return read_parallel(Path(path))
     text, source = read_text(path), source_name(path)
     kind = extension(source)
-    if kind in _CONLL or (kind not in _TABLES and not columns and (column or looks_like_conll(text))):
+    asked = column or (separator and kind == ".txt")
+    if kind in _CONLL or (kind not in _TABLES and not columns and (asked or looks_like_conll(text))):
         return parse_conll(text, source, separator=separator, column=column)
     if kind == ".txt" and not columns:
         return parse_lines(text, source)

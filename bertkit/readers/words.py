@@ -11,12 +11,15 @@ Place = tuple[int, int]  # first character, the one after the last
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # each a word, as in BERT's tokenizer
 _CHUNK = re.compile(f"[{_CJK}]|[^\\s{_CJK}]+")
-_CLITIC = re.compile("(?<=[^\\W\\d_])['\u2019]s$", re.IGNORECASE)  # John's is two words in the Penn Treebank and CoNLL-2003
+_APOSTROPHE = "\u2019"
+# John's is two words in the Penn Treebank and CoNLL-2003
+_CLITIC = re.compile(f"(?<=[^\\W\\d_])['{_APOSTROPHE}]s$", re.IGNORECASE)
 
 
 def split_words(text: str, boundaries: Iterable[int] = ()) -> list[Place]:
     """Where the words are: at white space, before and after punctuation at a word's ends ("U.N.", "1,000" stay whole), each
-    Chinese character and non-ASCII mark for itself; and nowhere across the `boundaries`, such as an entity's ends.
+    Chinese character and non-ASCII mark (the apostrophe is as in ASCII) for itself; and nowhere across the `boundaries`, such
+    as an entity's ends.
     """
     cuts = sorted(set(boundaries))
     places: list[Place] = []
@@ -29,7 +32,8 @@ def split_words(text: str, boundaries: Iterable[int] = ()) -> list[Place]:
 
 def _parts(chunk: str, at: int) -> Iterator[Place]:
     """The words of a text without white space that begins at `at`."""
-    if not chunk.isascii() and (marks := [i for i, c in enumerate(chunk) if not c.isascii() and _is_mark(c)]):
+    marks = set() if chunk.isascii() else {i for i, c in enumerate(chunk) if c > "\x7f" and c != _APOSTROPHE and _is_mark(c)}
+    if marks:
         edges = sorted({0, len(chunk), *marks, *(i + 1 for i in marks)})
         for start, end in pairwise(edges):
             yield from [(at + start, at + end)] if start in marks else _parts(chunk[start:end], at + start)

@@ -2,18 +2,20 @@
 
 from bertkit.config import TrainConfig
 from bertkit.metrics import accuracy, f1, macro_f1, matthews_correlation, mean_squared_error, pearson, spearmanr
+from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.sources import Embedded, Folder, Hub, embedded, hub
 from bertkit.tasks.text_classification import TextClassification
 from bertkit.tasks.token_classification import TokenClassification
 
-FAMILIES = {family.family: family for family in (TextClassification, TokenClassification, QuestionAnswering)}
+FAMILIES = {family.family: family for family in (TextClassification, TokenClassification, QuestionAnswering, MultipleChoice)}
 
 __all__ = [
     "FAMILIES",
     "Embedded",
     "Folder",
     "Hub",
+    "MultipleChoice",
     "QuestionAnswering",
     "TextClassification",
     "TokenClassification",

@@ -162,7 +162,7 @@ def _chunks(prediction: Mapping[str, Any], examples: Examples, at: int) -> list[
 
 
 def as_conll(predictions: Sequence[Mapping[str, Any]], examples: Examples) -> str:
-    """A word a line with its tag and probability, parted by tabs; a blank line after each sentence."""
+    """A word a line with its tag and probability, parted by tabs; a blank line between sentences."""
     sentences = [
         "".join(
             f"{word}\t{tag}\t{probability:.4f}\n"

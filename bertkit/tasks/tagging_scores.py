@@ -50,8 +50,10 @@ def _chunk_scores(predicted: Sentences, gold: Sentences, scheme: str) -> tuple[d
         if scheme == "iob1":  # strict mode knows a chunk's begin by its B alone
             predicted, gold = ([convert(row, "iob2") for row in rows] for rows in (predicted, gold))
         letter = IOBES if scheme == "iobes" else IOB2
+        if scheme == "iob2":  # seqeval refuses a tag of another scheme, which is no chunk by the letter of this one
+            predicted, gold = ([[tag if tag[0] in "BIO" else "O" for tag in row] for row in rows] for rows in (predicted, gold))
         strict = classification_report(gold, predicted, output_dict=True, zero_division=0, mode="strict", scheme=letter)
-    overall = {
+    overall: dict[str, float | None] = {
         "f1": float(report["micro avg"]["f1-score"]),
         "precision": float(report["micro avg"]["precision"]),
         "recall": float(report["micro avg"]["recall"]),

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.config import BertConfig, option
-from bertkit.errors import DataError, UsageError, did_you_mean
-from bertkit.model import IGNORED
+from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.readers import Examples
-from bertkit.readers.columns import require_column
+from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.tagged import ENDINGS, read_tagged
-from bertkit.store import Features, Ragged, offsets_of
+from bertkit.store import IGNORED, Features, Ragged, offsets_of
 from bertkit.tasks.labels import check_model_labels, in_the_models_order
 from bertkit.tasks.output import FORMATS
 from bertkit.tasks.tagged_sentences import as_conll, as_row, as_text, standard_columns
@@ -74,7 +73,7 @@ class TokenClassification(Task):
 
     @property
     def greater_is_better(self) -> bool:
-        return True
+        return not self.metrics or super().greater_is_better
 
     def has_head(self, config: BertConfig) -> bool:
         if self.intent and _INTENTS_KEY not in config.extra:
@@ -87,10 +86,9 @@ class TokenClassification(Task):
         return read_tagged(path, separator=self.separator, column=self.column, columns=columns or self.columns)
 
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
-        named = [name for name in (self.tokens, self.text, "tokens", "text") if name in examples.columns]
-        if not named:
-            require_column(examples, self.tokens or "tokens", option="--tokens")
-        return (str(named[0]),), None
+        guesses = (guess_column(examples.columns, role) for role in ("tokens", "text"))
+        found = next((name for name in (self.tokens, self.text, *guesses) if name in examples.columns), None)
+        return (found or require_column(examples, self.tokens or "tokens", option="--tokens"),), None
 
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The sentences of a split: columns `tokens`, unless to predict `tags`, and of raw text `text` and `places`.
@@ -112,9 +110,9 @@ class TokenClassification(Task):
 
     def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
         found = detect_scheme(examples.columns["tags"])
-        if self.scheme is not None and found is None:
+        if found is None and (asked := f"--scheme {self.scheme}" if self.scheme else "--constrained" * self.constrained):
             tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
-            raise UsageError(f"--scheme {self.scheme} is for chunk tags such as B-PER; the data has {tag!r}")
+            raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
         scheme = self.scheme or found
         if found is not None:
             turned = "" if scheme == found else f", converted to {scheme}"
@@ -131,16 +129,27 @@ class TokenClassification(Task):
         if len(labels) < 2:
             raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
         outputs = labels if config is None else in_the_models_order(labels, config)
-        intents = tuple(sorted(set(examples.columns["intent"]))) if self.intent else None
-        return replace(recipe, labels=labels, model_labels=outputs, intents=intents)
+        return replace(recipe, labels=labels, model_labels=outputs, intents=self._intents_of(examples, config))
+
+    def _intents_of(self, examples: Examples, config: BertConfig | None) -> tuple[str, ...] | None:
+        """The intents of the training data, in the model's order. Raises ModelError where it has others."""
+        if not self.intent:
+            return None
+        intents = tuple(sorted(set(examples.columns["intent"])))
+        known = intents if config is None else tuple(config.extra[_INTENTS_KEY])
+        if set(known) != set(intents):
+            what = f"the model's intents are {', '.join(known[:12])}; the data's are {', '.join(intents[:12])}"
+            raise ModelError(what, hint="--fresh-head puts a new head on the encoder")
+        return known
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
+        intents = tuple(config.extra[_INTENTS_KEY]) if self.intent else None
         if self.labels is None:
             labels = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
             scheme = detect_scheme([[label] for label in labels]) and _scheme_of(labels)
-            return replace(self, labels=labels, model_labels=labels, scheme=self.scheme or scheme)
+            return replace(self, labels=labels, model_labels=labels, scheme=self.scheme or scheme, intents=intents)
         self.check_head(config, where)
-        return replace(self, model_labels=in_the_models_order(self.labels, config))
+        return replace(self, model_labels=in_the_models_order(self.labels, config), intents=intents)
 
     def check_head(self, config: BertConfig, where: str) -> None:
         if self.labels is not None:
@@ -156,10 +165,14 @@ class TokenClassification(Task):
     def _tags(self, examples: Examples) -> tuple[list[list[str]], str | None]:
         """The tags in the recipe's scheme, and the scheme they were converted from."""
         tags: list[list[str]] = examples.columns["tags"]
-        if self.scheme is None or (self.labels is not None and not count_illegal(tags, self.scheme)):
+        if self.scheme is None:
             return tags, None
         found = detect_scheme(tags)
-        if found is None or found == self.scheme:
+        if found is None:
+            row = next(row for row, sentence in enumerate(tags) if detect_scheme([sentence]) is None)
+            what = f"not all tags are chunk tags such as B-PER, which training has: {', '.join(dict.fromkeys(tags[row]))}"
+            raise DataError(what, where=examples.where(row), hint="is it another column? --column says which")
+        if found == self.scheme or (self.labels is not None and not count_illegal(tags, self.scheme)):
             return tags, None
         return [convert(row, self.scheme) for row in tags], found
 
@@ -195,6 +208,8 @@ class TokenClassification(Task):
         remarks = [f"tags converted from {converted} to {self.scheme}"] if converted else []
         if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
             remarks.append(f"{illegal} tags that {self.scheme} does not allow where they stand")
+            if self.head == "crf" and self.constrained:  # which gives them no chance whatever it learns
+                tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
         number = {label: at for at, label in enumerate(self.model_labels)}
         unknown = Counter(tag for row in tags for tag in row if tag not in number)
         spelt = {label.casefold(): label for label in self.model_labels}
@@ -220,8 +235,9 @@ class TokenClassification(Task):
         if self.head == "crf" and self.constrained:
             import torch
 
-            start, follow, end = map(torch.from_numpy, self._legal())
-            legal = (start, follow, end)
+            # A window may begin and end within a chunk: where sentences do is for `decode` to see to.
+            edge, follow = torch.ones(config.num_labels, dtype=torch.bool), torch.from_numpy(self._legal()[1])
+            legal = (edge, follow, edge)
         return BertForTokenClassification(config, head=self.head, legal=legal, num_intents=len(self.intents or ()))
 
     def _legal(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
@@ -234,12 +250,12 @@ class TokenClassification(Task):
         skip = 1 if self.intent else 0
         words = [len(sentence) for sentence in examples.columns["tokens"]]
         bounds = offsets_of(np.array(words, dtype=np.int64))
-        logits = np.concatenate([rows[skip:] for rows in outputs["logits"]] or [np.zeros((0, len(names)))]).astype(np.float64)
+        logits = np.concatenate([np.zeros((0, len(names))), *(rows[skip:] for rows in outputs.get("logits", ()))])  # (words, C)
         logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
         log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))  # (words, C)
         best = log_probabilities.argmax(axis=1)
-        if "path" in outputs:  # a CRF's best sequence; its logits are marginals already
-            best = np.concatenate([rows[skip:] for rows in outputs["path"]] or [best]).astype(np.int64)
+        if outputs.get("path"):  # a CRF's best sequence; its logits are marginals already
+            best = np.concatenate([rows[skip:] for rows in outputs["path"]]).astype(np.int64)
         if self.constrained and self.scheme is not None:
             best = self._made_legal(best, log_probabilities, bounds)
         probabilities = np.exp(log_probabilities[np.arange(len(best)), best])
@@ -248,16 +264,16 @@ class TokenClassification(Task):
             for start, end in pairwise(bounds)
         ]
         if self.intent:
-            self._add_intents(predictions, outputs["intent"], features)
+            self._add_intents(predictions, outputs.get("intent", ()), features)
         return predictions
 
     def _made_legal(
         self, best: NDArray[np.int64], log_probabilities: NDArray[np.float64], bounds: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The best legal sequence, for a CRF only of sentences that were cut and became illegal at the seam."""
-        if self.head != "crf":
-            return viterbi_many(log_probabilities, bounds, *self._legal())
+        """The best legal sequence; for a CRF only where its own is illegal, at the ends or at the seam of two windows."""
         legal = viterbi_many(log_probabilities, bounds, *self._legal())
+        if self.head != "crf":
+            return legal
         names = np.array(self.model_labels, dtype=object)
         found = best.copy()
         for start, end in pairwise(bounds):

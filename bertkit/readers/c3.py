@@ -1,0 +1,69 @@
+"""C3's JSON: a list of documents, each [lines, [{question, choice, answer}, ...], id] (Sun et al., 2020)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.lines import read_text, source_name
+
+_HINT = "expected a list of [document lines, [{question, choice, answer}, ...], id]"
+
+
+def read_c3(path: str | Path) -> Examples:
+    """A row each question: id (of its document), context (its lines), question, choice (a list) and answer (None without one).
+
+    The names are those of CLUE's copy on the hub. A row's place is its document's id and the question's number in it, from 1.
+    Raises DataError with the place for what is not of this form.
+    """
+    return parse_c3(read_text(path), source_name(path))
+
+
+def parse_c3(text: str, source: str) -> Examples:
+    """As `read_c3`, of text read already."""
+    try:
+        documents = json.loads(text)
+    except json.JSONDecodeError as error:
+        what = f"this is not JSON: {error.msg} at character {error.colno}"
+        hint = "is the file cut off? copy or download it again"
+        raise DataError(what, where=f"{source}:{error.lineno}", hint=hint) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"JSON that cannot be read: {error}", where=source) from None
+    columns: dict[str, list[Any]] = {name: [] for name in ("id", "context", "question", "choice", "answer")}
+    places = []
+    for number, document in enumerate(documents):
+        lines, questions, name = _parts(document, f"{source}:[{number}]")
+        for at, question in enumerate(questions, start=1):
+            place = f"{name}#{at}"
+            if not isinstance(question, dict) or not {"question", "choice"} <= question.keys():
+                raise DataError(f"a question is {_excerpt(question)}", where=f"{source}:{place}", hint=_HINT)
+            row = (name, lines, question["question"], question["choice"], question.get("answer"))
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+            places.append(place)
+    if not places:
+        raise DataError("the file holds no questions", where=source, hint=_HINT)
+    return Examples(columns=columns, source=source, lines=places)
+
+
+def is_c3(text: str) -> bool:
+    """Whether JSON is of this form: a list that begins with a list."""
+    return re.match(r"\s*\[\s*\[", text) is not None
+
+
+def _parts(document: Any, where: str) -> tuple[list[str], list[Any], str]:
+    """A document's lines, questions and id."""
+    parts = document if isinstance(document, list) and len(document) == 3 else (None, None, None)
+    lines, questions, name = parts
+    if not isinstance(lines, list) or not isinstance(questions, list) or not isinstance(name, (str, int)):
+        raise DataError(f"a document is {_excerpt(document)}", where=where, hint=_HINT)
+    return lines, questions, str(name)
+
+
+def _excerpt(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,328 @@
+"""Multiple choice: which of several choices goes on from a text, or answers a question (Devlin et al., 2019, section 4.4)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.text import Text
+
+from bertkit import progress
+from bertkit.config import BertConfig, option
+from bertkit.errors import DataError
+from bertkit.metrics import accuracy
+from bertkit.progress import plain
+from bertkit.readers import Examples
+from bertkit.readers.c3 import is_c3, parse_c3
+from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.files import parse_file
+from bertkit.readers.lines import read_text, source_name
+from bertkit.store import Features, Ragged, offsets_of
+from bertkit.tasks.labels import is_missing, label_name
+from bertkit.tasks.task import Encoding, Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertkit.tokenizer import Tokenizer
+
+_LISTS = ("choices", "choice", "endings", "options", "candidates")  # usual names of a column with a list of them
+_NUMBERED = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol)[ _-]?(\d+)", re.IGNORECASE)
+_MEND = "mend or remove the row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoice(Task):
+    """A recipe of this family; see Task for where its data comes from.
+
+    The right choice is numbered from 0 by its place in the data, whether or not the choices before it are empty there.
+    """
+
+    family: ClassVar[str] = "multiple-choice"
+    hf_class: ClassVar[str] = "BertForMultipleChoice"
+    inputs: ClassVar[tuple[str, ...]] = ("text", "question", "choices")
+
+    text: str | None = option(None, "column of the text (of a pair: the first one)")
+    question: str | None = option(None, "column of the question, or of what begins every choice")
+    choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them")
+    label: str | None = option(None, "column of the label")
+
+    def settled(self) -> Self:
+        return replace(super().settled(), metrics=self.metrics or (accuracy,))
+
+    # --- data ---
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        """The rows of a table, of JSON lines, or of C3's JSON."""
+        text, source = read_text(path), source_name(path)
+        if is_c3(text):
+            return parse_c3(text, source)
+        return parse_file(text, source, separator=self.separator, columns=columns or self.columns)
+
+    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+        found = self._found(examples)
+        assert found.text is not None
+        assert found.choices is not None
+        assert found.label is not None
+        numbered = all(is_missing(value) or _number(value) is not None for value in examples.columns[found.label])
+        return (found.text, *found.choices), found.label if numbered else None  # the text of a choice is no class
+
+    def load(self, split: str, *, to_predict: bool = False) -> Examples:
+        """The examples of a split: columns `text`, `question` if there is one, `choices`, `places`, and `label`.
+
+        choices: the texts of each row's choices, two or more. places: their numbers in the data, which pass over what is empty
+        there. label: the number of the right one. to_predict: no label, and empty texts are kept. Raises DataError with the
+        row.
+        """
+        examples = self.read(split)
+        if len(examples) == 0:
+            raise DataError(f"split {split!r} has no rows", where=examples.source)
+        found = self._found(examples, to_predict=to_predict)
+        columns: dict[str, list[Any]] = {}
+        for role in ("text", "question"):
+            if (name := getattr(found, role)) is not None:
+                may_be_empty = to_predict or role == "question"
+                columns[role] = [
+                    _text(value, examples.where(row), name, may_be_empty) for row, value in enumerate(examples.columns[name])
+                ]
+        given = _choices(examples, found.choices or ())
+        texts = [["" if choice is None else str(choice) for choice in its] for its in given]
+        columns["places"] = [[at for at, choice in enumerate(its) if choice.strip()] for its in texts]
+        columns["choices"] = [[its[at] for at in places] for its, places in zip(texts, columns["places"], strict=True)]
+        for row, its in enumerate(columns["choices"]):
+            if len(its) < 2:
+                count = f"{len(its)} choice{'s' * (len(its) != 1)}"
+                raise DataError(f"found {count}; expected two or more", where=examples.where(row), hint=_MEND)
+        if not to_predict:
+            assert found.label is not None
+            columns["label"] = _labels(examples, found.label, given)
+        return replace(examples, columns=columns, label_names={})
+
+    def with_columns_found(self) -> Self:
+        found = self._found(self.read(self.train_split))
+        roles = [role for role in ("text", "question", "choices", "label") if getattr(self, role) is None]
+        names = {role: getattr(found, role) for role in roles if getattr(found, role) is not None}
+        if names:
+            shown = [f"{role} = {name if isinstance(name, str) else ','.join(name)}" for role, name in names.items()]
+            progress.note(f"columns by their names: {', '.join(shown)}")
+        return found
+
+    def _found(self, examples: Examples, *, to_predict: bool = False) -> Self:
+        """This recipe with its columns as the data has them: named, or guessed where the names leave no doubt."""
+        names = list(examples.columns)
+        text, question = self.text or guess_column(names, "context"), self.question
+        if self.text is None and question is None:
+            # A recipe or a user that names the text alone means no question.
+            question = guess_column(names, "question")
+            text, question = (question, None) if text is None else (text, question)
+        choices = self.choices or _guess_choices(names)
+        label = self.label or guess_column(names, "answer")
+        named = {"text": text, "question": question, "choices": choices, "label": None if to_predict else label}
+        for role, name in named.items():
+            if name is not None:
+                for column in (name,) if isinstance(name, str) else name:
+                    require_column(examples, column, option=f"--{role}")
+            elif role != "question" and not (role == "label" and to_predict):
+                which, it = f"column is the {role}", f"it: --{role} NAME"
+                if role == "choices":
+                    which, it = "columns are the choices", "them: --choices A,B,..."
+                what = f"no telling which {which}; columns: {', '.join(names[:12])}"
+                raise DataError(what, where=examples.source, hint=f"name {it}")
+        return replace(self, text=text, question=question, choices=choices, label=label)
+
+    # --- features, model, predictions ---
+
+    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
+        """One feature an example, a sequence each choice: [CLS] text [SEP] question choice [SEP], reading [CLS]."""
+        choices: list[list[str]] = examples.columns["choices"]
+        sequences = offsets_of(np.fromiter(map(len, choices), dtype=np.int64, count=len(choices)))
+        questions = examples.columns.get("question", [""] * len(choices))
+        texts = chain.from_iterable([text] * len(its) for text, its in zip(examples.columns["text"], choices, strict=True))
+        pairs = [f"{question} {choice}" for question, its in zip(questions, choices, strict=True) for choice in its]
+        encoded = tokenizer.encode(list(texts), pairs, max_length=max_length)
+        labels = {}
+        if labelled:
+            positions = [its.index(at) for at, its in zip(examples.columns["label"], examples.columns["places"], strict=True)]
+            labels["labels"] = Ragged.column(positions)
+        features = Features(
+            input_ids=encoded.input_ids,
+            token_type_ids=encoded.token_type_ids,
+            examples=np.arange(len(choices)),
+            sequences=sequences,
+            rows=Ragged.column(np.zeros(sequences[-1])),
+            labels=labels,
+        )
+        truncated = int(np.logical_or.reduceat(encoded.truncated, sequences[:-1]).sum())
+        return Encoding(features, (f"{truncated} longer than {max_length} truncated",) if truncated else ())
+
+    def build_model(self, config: BertConfig) -> nn.Module:
+        from bertkit.heads import BertForMultipleChoice
+
+        return BertForMultipleChoice(config)
+
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
+        """One prediction an example: the number of the best choice in the data, its text and probability, and those of all."""
+        logits = np.concatenate(outputs["logits"])[:, 0].astype(np.float64)  # (S,)
+        begins, counts = features.offsets[:-1], np.diff(features.offsets)
+        exponentials = np.exp(logits - np.repeat(np.maximum.reduceat(logits, begins), counts))
+        probabilities = exponentials / np.repeat(np.add.reduceat(exponentials, begins), counts)
+        predictions = []
+        for (start, end), places, texts in zip(
+            pairwise(features.offsets), examples.columns["places"], examples.columns["choices"], strict=True
+        ):
+            best = int(logits[start:end].argmax())
+            of_places = np.zeros(places[-1] + 1)  # 0 for a choice that is empty in the data
+            of_places[places] = probabilities[start:end]
+            predictions.append(
+                {
+                    "choice": places[best],
+                    "answer": texts[best],
+                    "probability": float(probabilities[start + best]),
+                    "probabilities": of_places.tolist(),
+                }
+            )
+        return predictions
+
+    def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
+        """Every metric of the recipe by its name, over numbers of choices."""
+        predicted, gold = np.array([found["choice"] for found in predictions]), np.array(examples.columns["label"])
+        return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
+
+    # --- what a user sees ---
+
+    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
+        start, end = features.offsets[at : at + 2]
+        right = features.labels["labels"][at][0]
+        return [{0: "right"} if choice == right else {} for choice in range(end - start)]
+
+    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
+        inputs = {name: examples.columns[name] for name in ("text", "question") if name in examples.columns}
+        return [{**{name: values[at] for name, values in inputs.items()}, **found} for at, found in enumerate(predictions)]
+
+    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
+        """The text and question, and a line each choice with its probability, the best one marked."""
+        inputs = [examples.columns[name][at] for name in ("text", "question") if name in examples.columns]
+        shown = plain("\n".join(text for text in inputs if text))
+        for place, choice in zip(examples.columns["places"][at], examples.columns["choices"][at], strict=True):
+            best = place == prediction["choice"]
+            line = f"{'->' if best else '  '} {prediction['probabilities'][place]:4.0%}  {choice}"
+            shown.append("\n").append(plain(line).plain, style="bold green" if best else "")
+        return shown.append("\n")
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------------
+
+
+def _guess_choices(names: Iterable[str]) -> tuple[str, ...] | None:
+    """Columns such as ending0, ending1 in the order of their numbers, or the one column with a list; None where in doubt."""
+    numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name in names:
+        if match := _NUMBERED.fullmatch(name.strip()):
+            numbered[match[1].casefold()].append((int(match[2]), name))
+    groups = [group for group in numbered.values() if len(group) > 1]
+    if len(groups) == 1:
+        return tuple(name for _, name in sorted(groups[0]))
+    lists = [name for name in names if name.strip().casefold() in _LISTS]
+    return (lists[0],) if len(lists) == 1 and not groups else None
+
+
+def _text(value: Any, where: str, column: str, may_be_empty: bool) -> str:
+    """A text; a list of texts is one of several lines."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        value = "\n".join(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        found = "nothing" if value is None else repr(value)
+        raise DataError(f"column {column!r} holds {found}; expected text", where=where, hint=_MEND)
+    if not value.strip() and not may_be_empty:
+        raise DataError(f"the text in column {column!r} is empty", where=where, hint=_MEND)
+    return value
+
+
+def _choices(examples: Examples, columns: Sequence[str]) -> list[list[str | float | None]]:
+    """The choices of each row as they stand there: texts, numbers, or nothing."""
+    if len(columns) > 1:
+        rows: Iterable[Any] = map(list, zip(*(examples.columns[name] for name in columns), strict=True))
+    else:
+        rows = examples.columns[columns[0]]
+    found = []
+    for row, given in enumerate(rows):
+        if not isinstance(given, list):
+            what = f"column {columns[0]!r} holds {'nothing' if given is None else repr(given)}; expected a list of choices"
+            raise DataError(what, where=examples.where(row), hint="in a table each choice has its column: --choices A,B,...")
+        for at, choice in enumerate(given):
+            if not isinstance(choice, (str, int, float, type(None))) or isinstance(choice, bool):
+                name = columns[at] if len(columns) > 1 else columns[0]
+                what = f"a choice in column {name!r} is {choice!r}; expected text"
+                raise DataError(what, where=examples.where(row), hint=_MEND)
+        found.append(given)
+    return found
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------------
+
+
+def _labels(examples: Examples, column: str, choices: Sequence[Sequence[Any]]) -> list[int]:
+    """The number of each row's right choice, which a label is, from 0, or whose text it repeats.
+
+    Of labels that are all whole numbers none is taken for a text, unless every one repeats a choice: CODAH has choices such as
+    "2". Raises DataError with the row for a label that is missing or no choice.
+    """
+    values = examples.columns[column]
+    repeated = [_repeated(value, its) for value, its in zip(values, choices, strict=True)]
+    missing = [row for row, (value, at) in enumerate(zip(values, repeated, strict=True)) if at is None and is_missing(value)]
+    if len(missing) == len(values):
+        what = f"no row has a label in column {column!r}: this is a test split without labels"
+        raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
+    if missing:
+        what = f"{len(missing)} of {len(values)} rows have no label in column {column!r}; the first is here"
+        raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
+    numbers = [_number(value) for value in values]
+    if None not in repeated:
+        if numbers != repeated and all(said in range(len(its)) for said, its in zip(numbers, choices, strict=True)):
+            progress.warn(f"the labels in column {column!r} could be numbers of choices or their texts; taken as texts")
+        return repeated  # type: ignore[return-value]
+    if None not in numbers:
+        repeated = [None] * len(values)
+    return [
+        _place(value, its, examples.where(row)) if at is None else at
+        for row, (value, its, at) in enumerate(zip(values, choices, repeated, strict=True))
+    ]
+
+
+def _repeated(value: Any, choices: Sequence[Any]) -> int | None:
+    """The number of the first choice that equals a label: both texts, or both numbers."""
+    label = str(value).strip()
+    same = (isinstance(value, str) == isinstance(choice, str) and label == str(choice).strip() for choice in choices)
+    return None if value is None or not label else next((number for number, equal in enumerate(same) if equal), None)
+
+
+def _place(value: Any, choices: Sequence[Any], where: str) -> int:
+    """A label as the number of a choice, from 0."""
+    number = _number(value)
+    if number is None:
+        shown = ", ".join(map(str, choices))
+        what = f"the label {value!r} is none of the choices: {shown if len(shown) <= 80 else shown[:77] + '...'}"
+        raise DataError(what, where=where, hint="a label is the number of the right choice, from 0, or its text")
+    if not 0 <= number < len(choices):
+        what = f"label {number} is out of range; expected 0 to {len(choices) - 1}, for {len(choices)} choices"
+        raise DataError(what, where=where, hint="labels count from 0: take 1 off each where yours begin at 1")
+    if choices[number] is None or not str(choices[number]).strip():
+        raise DataError(f"label {number} points at a choice that is empty", where=where, hint=_MEND)
+    return number
+
+
+def _number(value: Any) -> int | None:
+    """A whole number, also written as text."""
+    if isinstance(value, bool):
+        return None
+    name = label_name(value).strip()
+    return int(name) if re.fullmatch("-?[0-9]+", name) else None

@@ -1,0 +1,917 @@
+"""The family from file to scores and predictions: schemes, windows, heads, formats, bad input, and the real data."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from seqeval.metrics import f1_score
+from seqeval.metrics.sequence_labeling import get_entities
+
+from bertkit import training
+from bertkit.batching import evaluation_batches
+from bertkit.cli import main
+from bertkit.config import BertConfig
+from bertkit.devices import start_accelerator
+from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.evaluation import predict
+from bertkit.inference import build, open_target
+from bertkit.metrics import mean_squared_error
+from bertkit.model import initialize
+from bertkit.model_directory import save_model
+from bertkit.readers import Examples
+from bertkit.recipe import load_recipe, override
+from bertkit.tasks import TokenClassification
+from bertkit.tasks.tags import convert, count_illegal, detect_scheme
+from bertkit.tokenizer import Tokenizer
+
+Sentences = list[list[tuple[str, str]]]
+
+# Products, some of two words, some next to each other; people; the rest is outside.
+NAMED = {"printer": "THING", "screen": "THING", "phone": "THING", "woman": "WHO", "man": "WHO"}
+FILLER = "the is broken and late good bad movie with for when".split()
+
+
+def made_sentences(count: int, seed: int, scheme: str = "iob2") -> Sentences:
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        words = rng.choice([*NAMED, *FILLER], int(rng.integers(3, 9))).tolist()
+        tags = ["O" if word not in NAMED else "B-" + NAMED[word] for word in words]
+        for at in range(1, len(words)):  # "printer screen" is one chunk, "screen printer" two
+            if tags[at][2:] == tags[at - 1][2:] != "" and words[at - 1] == "printer":
+                tags[at] = "I" + tags[at][1:]
+        made.append(list(zip(words, convert(tags, scheme), strict=True)))
+    return made
+
+
+def as_columns(sentences: Sentences, separator: str = " ", row: str = "{word}{sep}{tag}\n") -> str:
+    return "\n".join("".join(row.format(word=w, tag=t, sep=separator) for w, t in sentence) for sentence in sentences)
+
+
+def as_tokens(sentences: Sentences) -> str:
+    rows = ({"tokens": [w for w, _ in sentence], "tags": [t for _, t in sentence]} for sentence in sentences)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def as_entities(sentences: Sentences) -> str:
+    lines = []
+    for sentence in sentences:
+        words, ends = [w for w, _ in sentence], []
+        for word in words:
+            ends.append((ends[-1] + 1 if ends else 0) + len(word))
+        found = get_entities([t for _, t in sentence])
+        entities = [[ends[first] - len(words[first]), ends[last], kind] for kind, first, last in found]
+        lines.append(json.dumps({"text": " ".join(words), "entities": entities}) + "\n")
+    return "".join(lines)
+
+
+def as_conllu(sentences: Sentences) -> str:
+    def line(at: int, word: str, tag: str) -> str:
+        return f"{at}\t{word}\t_\t{'NOUN' if tag != 'O' else 'X'}\t{tag}\t_\t_\t_\t_\t_\n"
+
+    return "\n".join("# text\n" + "".join(line(i, *pair) for i, pair in enumerate(s, 1)) for s in sentences) + "\n"
+
+
+def tags_in(sentences: Sentences) -> list[list[str]]:
+    return [[tag for _, tag in sentence] for sentence in sentences]
+
+
+def words_in(sentences: Sentences) -> list[list[str]]:
+    return [[word for word, _ in sentence] for sentence in sentences]
+
+
+TRAIN, DEV = made_sentences(40, 0), made_sentences(12, 1)
+COMMON = ("--batch-size", 8, "--max-length", 24, "--precision", "fp32", "--device", "cpu", "--learning-rate", 3e-3)
+
+
+@pytest.fixture(scope="module")
+def model(make_model_dir: Callable[..., Path]) -> Path:
+    return make_model_dir("BertModel", seed=21, initializer_range=0.3)
+
+
+def command(*argv: object) -> None:
+    assert main([str(part) for part in argv]) == 0
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned the made sentences well enough to name most things."""
+    folder = tmp_path_factory.mktemp("tagger")
+    for name, rows in (("train", made_sentences(200, 0)), ("dev", DEV)):
+        (folder / f"{name}.conll").write_text(as_columns(rows), encoding="utf-8")
+    data = ("--train", folder / "train.conll", "--validation", folder / "dev.conll", "--max-steps", 60)
+    command(
+        "finetune", "token-classification", *data, "-m", tiny_model_dir, "-o", folder / "run", *COMMON, "--learning-rate", 5e-3
+    )
+    return folder / "run"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+    def write(name: str, content: str | bytes) -> Path:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def finetune(run_bertkit, model: Path, tmp_path: Path):
+    def finetune(*options: object, recipe: str = "token-classification", steps: int = 2) -> tuple[dict[str, Any], str]:
+        ran = run_bertkit("finetune", recipe, *options, "-m", model, "-o", "run", "--max-steps", steps, *COMMON)
+        assert ran.code == 0, ran.err
+        return json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8")), ran.err
+
+    return finetune
+
+
+def predicted(run_bertkit, *arguments: object, stdin: bytes = b"") -> list[dict[str, Any]]:
+    ran = run_bertkit("predict", *arguments, stdin=stdin)
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+# --- every format ----------------------------------------------------------------------------------------------------------
+
+FORMATS: dict[str, tuple[Callable[[Sentences], str], str, tuple[str, ...]]] = {
+    "spaces": (as_columns, ".conll", ()),
+    "tabs, by their look": (lambda s: as_columns(s, "\t"), ".txt", ()),
+    "a column": (lambda s: as_columns(s, " ", "{word}{sep}{tag}{sep}x\n"), ".conll", ("--column", "2")),
+    "a separator": (lambda s: as_columns(s, "|"), ".conll", ("--separator", "|")),
+    "a separator, in a text": (lambda s: as_columns(s, "|"), ".txt", ("--separator", "|")),
+    "CoNLL-U": (as_conllu, ".conllu", ("--column", "xpos")),
+    "tokens and tags": (as_tokens, ".jsonl", ()),
+    "named columns": (lambda s: as_tokens(s).replace('"tags"', '"gold"'), ".jsonl", ("--tokens", "tokens", "--tags", "gold")),
+    "entities": (as_entities, ".jsonl", ()),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_from_a_file_to_scores_and_back(run_bertkit, finetune, write, name: str) -> None:
+    form, ending, options = FORMATS[name]
+    files = [write(f"{split}{ending}", form(rows)) for split, rows in (("train", TRAIN), ("dev", DEV))]
+    found, err = finetune("--train", files[0], "--validation", files[1], *options, steps=6)
+    assert found["recipe"]["labels"] == ["O", "B-THING", "B-WHO", "I-THING"]
+    assert {split: data["rows"] for split, data in found["data"].items()} == {"train": len(TRAIN), "validation": len(DEV)}
+    assert "tag scheme of the training data: iob2" in err.splitlines()
+
+    rows = predicted(run_bertkit, "run", files[1], *(options if options[:1] == ("--separator",) else ()))
+    assert [row["tokens"] for row in rows] == words_in(DEV)
+    tags = [row["tags"] for row in rows]
+    assert list(map(len, tags)) == list(map(len, DEV))
+    scores = found["best"]["scores"]
+    assert scores["validation/f1"] == pytest.approx(f1_score(tags_in(DEV), tags, zero_division=0))
+    right = [p == g for one, other in zip(tags, tags_in(DEV), strict=True) for p, g in zip(one, other, strict=True)]
+    assert scores["validation/accuracy"] == pytest.approx(np.mean(right))
+    ran = run_bertkit("eval", "run", "--json")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5, abs=1e-6)
+
+
+def test_folders_with_an_intent(run_bertkit, finetune, write, tmp_path: Path) -> None:
+    def intent(words: list[str]) -> str:
+        return "buy" if "late" in words else "sell"
+
+    for split, rows in (("train", TRAIN), ("valid", DEV), ("test", DEV)):
+        write(f"data/{split}/seq.in", "".join(" ".join(words) + "\n" for words in words_in(rows)))
+        write(f"data/{split}/seq.out", "".join(" ".join(tags) + "\n" for tags in tags_in(rows)))
+        write(f"data/{split}/label", "".join(intent(words) + "\n" for words in words_in(rows)))
+    found, _ = finetune("--data", tmp_path / "data", "--intent", recipe="snips", steps=8)
+    scores = found["best"]["scores"]
+    assert {f"validation/{name}" for name in ("f1", "intent_accuracy", "sentence_accuracy", "loss", "intent_loss")} <= set(
+        scores
+    )
+    rows = predicted(run_bertkit, "run", tmp_path / "data" / "valid")
+    assert [row["tokens"] for row in rows] == words_in(DEV)
+    right = [row["intent"] == intent(row["tokens"]) for row in rows]
+    assert scores["validation/intent_accuracy"] == pytest.approx(np.mean(right))
+    both = [ok and row["tags"] == tags for ok, row, tags in zip(right, rows, tags_in(DEV), strict=True)]
+    assert scores["validation/sentence_accuracy"] == pytest.approx(np.mean(both))
+    ran = run_bertkit("eval", "run", "--split", "test", "--json")
+    assert json.loads(ran.out) == pytest.approx(
+        {k.replace("validation", "test"): v for k, v in scores.items()}, rel=1e-5, abs=1e-6
+    )
+    shown = run_bertkit("predict", "run", "--format", "text", stdin=b"the printer is late\n").out
+    assert re.search(r"\((buy|sell)\)\n$", shown)
+    # The intent belongs to the model, and another recipe finds it there.
+    ran = run_bertkit("eval", "run", "--recipe", "snips", "--data", "data", "--intent", "--json", "--precision", "fp32")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5, abs=1e-6), ran.err
+    write("data/train/label", "other\n" * len(TRAIN))
+    ran = run_bertkit("finetune", "snips", "--data", "data", "--intent", "-m", "run", "-o", "run2", "--max-steps", 1, *COMMON)
+    assert ran.code == 4
+    assert "error: the model's intents are buy, sell; the data's are other" in ran.err
+
+
+def test_a_share_held_out(finetune, write) -> None:
+    for path, options in ((write("a.conll", as_columns(TRAIN)), ()), (write("b.jsonl", as_entities(TRAIN)), ())):
+        found, _ = finetune("--train", path, "--validation", "25%", *options, "--overwrite")
+        rows = [found["data"][split]["rows"] for split in ("train", "validation")]
+        assert sum(rows) == len(TRAIN)
+        assert 5 <= rows[1] <= 15
+    path = write("c.jsonl", as_tokens(TRAIN).replace('"tokens"', '"words"'))  # found by its usual name
+    found, _ = finetune("--train", path, "--validation", "25%", "--overwrite")
+    assert found["data"]["validation"]["rows"] == rows[1]
+
+
+@pytest.mark.parametrize("head", ["linear", "bilstm", "crf"])
+def test_stopped_and_resumed_it_is_the_same_run(
+    run_bertkit, model: Path, write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    write("train.conll", as_columns(TRAIN))
+    more = ("--head", head, "--dropout", 0.1, "--max-steps", 6, "--eval-steps", 2)
+    data = ("token-classification", "--train", "train.conll", "--validation", "train.conll", "-m", model, *COMMON, *more)
+    assert run_bertkit("finetune", *data, "-o", "whole").code == 0
+    seed_dropout = training.seed_dropout
+
+    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        seed_dropout(module, seed, step, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        assert run_bertkit("finetune", *data, "-o", "again").code != 0
+    ran = run_bertkit("finetune", *data, "-o", "again")
+    assert ran.code == 0, ran.err
+    assert "going on from again/checkpoint-" in ran.err
+    models = [(tmp_path / name / "checkpoint-6" / "model.safetensors").read_bytes() for name in ("whole", "again")]
+    assert models[0] == models[1]
+    runs = [json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("whole", "again")]
+    assert (runs[0]["best"], runs[0]["last"]) == (runs[1]["best"], runs[1]["last"])
+
+
+# --- predictions -----------------------------------------------------------------------------------------------------------
+
+LINES = [
+    "The printer screen is broken.",
+    "",
+    "A woman's phone, (and  the screens) \u2014 100%!",
+    "\u200b \u4e2d\u6587 man\U0001f600",
+]
+
+
+@pytest.mark.parametrize("way", ["file", "stdin"])
+def test_text_keeps_its_characters(run: Path, run_bertkit, write, way: str) -> None:
+    text = "\n".join(LINES) + "\n"
+    source = write("news.txt", text) if way == "file" else "-"
+    rows = predicted(run_bertkit, run, source, stdin=text.encode())
+    assert [row["text"] for row in rows] == LINES
+    chunks = 0
+    for row in rows:
+        assert "".join(row["tokens"]) == re.sub(r"\s", "", row["text"])
+        assert len(row["tags"]) == len(row["probabilities"]) == len(row["tokens"])
+        assert all(0 < probability <= 1 for probability in row["probabilities"])
+        entities = [(kind, "".join(row["tokens"][a : b + 1])) for kind, a, b in get_entities(row["tags"])]
+        assert [(e["label"], re.sub(r"\s", "", e["text"])) for e in row["entities"]] == entities
+        assert all(row["text"][e["start"] : e["end"]] == e["text"] for e in row["entities"])
+        chunks += len(entities)
+    assert chunks >= 3
+
+    shown = run_bertkit("predict", run, source, "--format", "text", stdin=text.encode()).out
+    assert shown.count(" [") == chunks
+    unmarked = re.sub(r" \[(THING|WHO)\]", "", shown).split("\n")[:-1]
+    assert unmarked == [line.replace("\u200b", "\\u200b") for line in LINES]
+
+
+def test_an_entitys_probability_is_that_of_its_least_certain_word(run: Path, run_bertkit) -> None:
+    (row,) = predicted(run_bertkit, run, stdin=b"the printer screen is late\n")
+    for entity in row["entities"]:
+        words = [at for at, word in enumerate(row["tokens"]) if word in entity["text"].split()]
+        assert entity["probability"] == min(row["probabilities"][at] for at in words)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_columns_in_and_out(run: Path, run_bertkit, write, tmp_path: Path, labelled: bool) -> None:
+    """With labels (even those that no training has) or without; long sentences in windows; the same words in the same order."""
+    rows = [*DEV, [pair for sentence in DEV for pair in sentence] * 2, [("Never-seen", "B-ELSE")]]
+    path = write("new.conll", as_columns(rows, row="{word}{sep}{tag}\n" if labelled else "{word}\n"))
+    ran = run_bertkit("predict", run, path, "--output", "out.conll")
+    assert ran.code == 0, ran.err
+    assert f"{len(rows)} rows, 1 longer than 24 in overlapping windows" in ran.err
+    blocks = [block.split("\n") for block in (tmp_path / "out.conll").read_text(encoding="utf-8").rstrip("\n").split("\n\n")]
+    written = [[line.split("\t") for line in block] for block in blocks]
+    assert [[word for word, _, _ in block] for block in written] == words_in(rows)
+    said = predicted(run_bertkit, run, path)
+    assert [[tag for _, tag, _ in block] for block in written] == [row["tags"] for row in said]
+    assert [row["entities"] for row in said] == [
+        [
+            {"start": a, "end": b + 1, "label": kind, "text": " ".join(row["tokens"][a : b + 1]), "probability": p}
+            for kind, a, b in get_entities(row["tags"])
+            for p in [min(row["probabilities"][a : b + 1])]
+        ]
+        for row in said
+    ]
+    ran = run_bertkit("predict", run, path, "--output", "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines() == [
+        json.dumps(r, ensure_ascii=False) for r in said
+    ]
+
+
+def test_what_it_learned_it_finds(run: Path, run_bertkit) -> None:
+    (row,) = predicted(run_bertkit, run, stdin=b"the phone is late and the man is good\n")
+    assert [(entity["text"], entity["label"]) for entity in row["entities"]] == [("phone", "THING"), ("man", "WHO")]
+
+
+def test_nothing_but_empty_lines(run: Path, run_bertkit) -> None:
+    rows = predicted(run_bertkit, run, stdin=b"\n\n")
+    assert [row["tags"] for row in rows] == [[], []]
+
+
+def test_eval_writes_predictions_and_a_file_without_tags_predicts(run: Path, run_bertkit, write, tmp_path: Path) -> None:
+    ran = run_bertkit("eval", run, "--output", "said")
+    assert ran.code == 0, ran.err
+    rows = [json.loads(line) for line in (tmp_path / "said" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["tokens"] for row in rows] == words_in(DEV)
+    path = write("bare.jsonl", "".join(json.dumps({"tokens": words}) + "\n" for words in words_in(DEV)))
+    assert [row["tags"] for row in predicted(run_bertkit, run, path)] == [row["tags"] for row in rows]
+    ran = run_bertkit("eval", run, "--validation", path)
+    assert ran.code == 3
+    assert "error: no column 'tags'; columns: tokens" in ran.err
+
+
+def test_parts_of_speech_are_words_and_accuracy(run_bertkit, finetune, write) -> None:
+    path = write("train.conllu", as_conllu(TRAIN))
+    found, err = finetune("--train", path, "--validation", path)
+    assert "tag scheme" not in err
+    assert found["recipe"]["scheme"] is None
+    assert set(found["best"]["scores"]) == {f"validation/{name}" for name in ("accuracy", "sentence_accuracy", "loss")}
+    (row,) = predicted(run_bertkit, "run", stdin=b"the phone is late\n")
+    assert "entities" not in row
+    assert set(row["tags"]) <= {"NOUN", "X"}
+    shown = run_bertkit("predict", "run", "--format", "text", stdin=b"the phone is late\n").out
+    assert re.fullmatch(r"the/(NOUN|X) phone/(NOUN|X) is/(NOUN|X) late/(NOUN|X) \n", shown)
+
+
+# --- entities in characters --------------------------------------------------------------------------------------------------
+
+
+def test_entities_split_the_words_that_they_cut(write) -> None:
+    row = {"text": "Berlin-based  Siemens, Lyon.", "entities": [[0, 6, "LOC"], {"start": 14, "end": 21, "label": "ORG"}]}
+    path = write("x.jsonl", json.dumps(row) + "\n")
+    found = TokenClassification(train=str(path)).load("train").columns
+    assert found["tokens"] == [["Berlin", "-based", "Siemens", ",", "Lyon", "."]]
+    assert found["tags"] == [["B-LOC", "O", "B-ORG", "O", "O", "O"]]
+    assert [row["text"][start:end] for start, end in found["places"][0]] == found["tokens"][0]
+
+
+def test_entities_next_to_each_other_and_with_white_space_at_their_ends(write) -> None:
+    row = {"text": "in New York City", "entities": [[2, 12, "A"], [12, 16, "A"]]}
+    found = TokenClassification(train=str(write("x.jsonl", json.dumps(row)))).load("train").columns
+    assert found["tags"] == [["O", "B-A", "I-A", "B-A"]]
+
+
+# --- schemes -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", [None, "iob2", "iob1", "iobes"])
+@pytest.mark.parametrize("data", ["iob2", "iob1", "iobes"])
+def test_data_in_one_scheme_trained_in_another(finetune, write, run_bertkit, data: str, scheme: str | None) -> None:
+    files = [write(f"{i}.conll", as_columns(made_sentences(30, i, data))) for i in (0, 1)]
+    found, err = finetune("--train", files[0], "--validation", files[1], *(("--scheme", scheme) if scheme else ()), steps=1)
+    final = scheme or data
+    tags = [tag for i in (0, 1) for row in tags_in(made_sentences(30, i, final)) for tag in row]
+    assert set(found["recipe"]["labels"]) <= set(tags)
+    assert set(found["recipe"]["labels"]) == {tag for row in tags_in(made_sentences(30, 0, final)) for tag in row}
+    turned = f", converted to {final}" if final != data else ""
+    assert f"tag scheme of the training data: {data}{turned}" in err.splitlines()
+    assert (f"tags converted from {data} to {final}" in err) == (data != final)
+    rows = [row["tags"] for row in predicted(run_bertkit, "run", files[1])]
+    expected = f1_score(tags_in(made_sentences(30, 1, final)), rows, zero_division=0)
+    assert found["best"]["scores"]["validation/f1"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("train", "dev"), [("iob2", "iob1"), ("iob1", "iob2"), ("iobes", "iob2"), ("iob2", "iobes")])
+def test_dev_data_in_another_scheme_is_converted_and_said(write, tiny_tokenizer_dir: Path, train: str, dev: str) -> None:
+    files = [str(write(f"{s}.conll", as_columns(made_sentences(40, 5, s)))) for s in (train, dev)]
+    recipe = TokenClassification(train=files[0], validation=files[1])
+    recipe = recipe.with_labels(recipe.load("train"))
+    assert recipe.scheme == train
+    tokenizer = Tokenizer.load(tiny_tokenizer_dir)
+    one, other = (recipe.encode(recipe.load(split), tokenizer, 64) for split in ("train", "validation"))
+    assert one.remarks == ()
+    assert other.remarks == (f"tags converted from {dev} to {train}",)
+    assert one.features.labels["labels"].values.tolist() == other.features.labels["labels"].values.tolist()
+    gold = [{"tags": tags} for tags in recipe.load("train").columns["tags"]]
+    scores = recipe.score(gold, recipe.load("validation"))
+    assert scores["f1"] == scores["strict_f1"] == scores["accuracy"] == 1.0
+
+
+def test_illegal_tags_are_counted_and_said(finetune, write) -> None:
+    slips = [[("the", "O"), ("man", "I-WHO")], [("a", "B-THING"), ("b", "I-WHO")]]
+    for options in ((), ("--head", "crf", "--constrained")):
+        files = [write("a.conll", as_columns([*TRAIN, *slips])), write("b.conll", as_columns(DEV))]
+        _, err = finetune("--train", files[0], "--validation", files[1], *options, "--overwrite")
+        assert re.search(r"^train: 42 rows, .*, 2 tags that iob2 does not allow where they stand$", err, re.MULTILINE), err
+        assert not re.search(r"^validation: .* does not allow where", err, re.MULTILINE)
+    log = [json.loads(line) for line in Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(event["loss"] < 20 for event in log if "loss" in event), "a chain is not asked for what it forbids"
+    assert "predicted tags that" not in err
+
+
+def test_predicted_tags_that_are_illegal_are_said(capsys) -> None:
+    recipe = TokenClassification(scheme="iob2", labels=("O", "B-A", "I-A"))
+    examples = Examples({"tokens": [["a", "b"]], "tags": [["O", "B-A"]]}, "f", [1])
+    assert recipe.score([{"tags": ["O", "I-A"]}], examples)["f1"] == 1.0
+    said = "1 predicted tags that iob2 does not allow (--constrained predicts legal ones alone)"
+    assert capsys.readouterr().err.splitlines() == [said]
+    recipe.score([{"tags": ["O", "B-A"]}], examples)
+    assert capsys.readouterr().err == ""
+
+
+LABELS = {
+    "iob2": ("O", "B-A", "I-A", "B-B", "I-B"),
+    "iob1": ("O", "I-A", "B-A", "I-B"),
+    "iobes": ("O", "B-A", "I-A", "E-A", "S-A", "S-B", "B-B", "E-B"),
+}
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(sorted(LABELS)),
+    st.sampled_from(["linear", "bilstm", "crf"]),
+    st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    st.integers(0, 2**16),
+    st.booleans(),
+)
+@example("iobes", "crf", [90, 0, 1], 1, True)
+def test_constrained_predictions_are_legal(tiny_tokenizer_dir, scheme, head, lengths, seed, intent) -> None:
+    labels = LABELS[scheme]
+    recipe = TokenClassification(head=head, constrained=True, scheme=scheme, labels=labels, model_labels=labels, intent=intent)
+    recipe = replace(recipe, intents=("x", "y") if intent else None)
+    examples = Examples({"tokens": [["the"] * n for n in lengths]}, "f", range(len(lengths)))
+    features, _ = recipe.encode(examples, Tokenizer.load(tiny_tokenizer_dir), 12, labelled=False)
+    rng = np.random.default_rng(seed)
+    logits = [rng.normal(scale=4, size=(len(features.rows[at]), len(labels))) for at in range(len(features))]
+    outputs = {"logits": logits, "intent": [rng.normal(size=(1, 2)) for _ in logits]}
+    if head == "crf":
+        outputs["path"] = [rng.integers(0, len(labels), len(rows)) for rows in logits]
+    found = [prediction["tags"] for prediction in recipe.decode(outputs, features, examples)]
+    assert list(map(len, found)) == lengths
+    assert count_illegal(found, scheme) == 0
+    if head == "crf":  # a path that is legal as it is stays as it is
+        flat = np.concatenate([np.zeros(0, int), *(path[int(intent) :] for path in outputs["path"])])
+        own = np.split(flat, np.cumsum(lengths)[:-1])
+        for tags, path in zip(found, own, strict=True):
+            said = [labels[at] for at in path]
+            assert tags == said or count_illegal([said], scheme)
+
+
+@pytest.mark.parametrize("intent", [False, True])
+@pytest.mark.parametrize("head", ["linear", "crf"])
+def test_a_constrained_model_is_legal_over_windows(tiny_tokenizer_dir: Path, head: str, intent: bool) -> None:
+    labels = LABELS["iobes"]
+    recipe = TokenClassification(head=head, constrained=True, scheme="iobes", labels=labels, model_labels=labels, intent=intent)
+    recipe = replace(recipe, intents=("x", "y") if intent else None)
+    tokenizer = Tokenizer.load(tiny_tokenizer_dir)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = recipe.model_config(BertConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.5, **sizes))
+    module = recipe.build_model(config)
+    initialize(module, config, seed=4)
+    if head == "crf":
+        with torch.no_grad():
+            for parameter in module.head["crf"].parameters():
+                parameter.normal_(std=2, generator=torch.Generator().manual_seed(0))
+    rng = np.random.default_rng(0)
+    examples = Examples({"tokens": [rng.choice([*NAMED, *FILLER], n).tolist() for n in (70, 3, 1, 0, 25)]}, "f", range(5))
+    features, _ = recipe.encode(examples, tokenizer, 12, labelled=False)
+    assert len(features) > 15
+    found = predict(module, evaluation_batches(features, 100), start_accelerator("cpu"), num_features=len(features))
+    tags = [prediction["tags"] for prediction in recipe.decode(found.outputs, features, examples)]
+    assert list(map(len, tags)) == [70, 3, 1, 0, 25]
+    assert count_illegal(tags, "iobes") == 0
+    assert len({tag for row in tags for tag in row}) > 2
+    free = replace(recipe, constrained=False)
+    if head == "linear":
+        assert count_illegal([p["tags"] for p in free.decode(found.outputs, features, examples)], "iobes") > 0
+
+
+def test_bmes_keeps_its_letters_unless_converted(write) -> None:
+    path = str(write("x.bmes", "a B-N\nb M-N\nc E-N\nd S-N\ne O\n"))
+    recipe = TokenClassification(train=path)
+    assert recipe.with_labels(recipe.load("train")).labels == ("O", "B-N", "E-N", "M-N", "S-N")
+    recipe = TokenClassification(train=path, scheme="iob2")
+    assert recipe.with_labels(recipe.load("train")).labels == ("O", "B-N", "I-N")
+
+
+# --- transformers opens it ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intent", [False, True])
+def test_transformers_opens_a_linear_head(finetune, write, tmp_path: Path, intent: bool) -> None:
+    import transformers
+
+    rows = [json.loads(line) | {"intent": "ab"[at % 2]} for at, line in enumerate(as_tokens(TRAIN).splitlines())]
+    path = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    finetune("--train", path, "--validation", path, *(("--intent",) if intent else ()), steps=3)
+    theirs, info = transformers.AutoModelForTokenClassification.from_pretrained("run", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert {name.split(".")[0] for name in info["unexpected_keys"]} == ({"head"} if intent else set())
+    tokenizer = transformers.AutoTokenizer.from_pretrained("run")
+    target = open_target("run", None, {}, to_predict=True)
+    ours = build(target, start_accelerator("cpu")).eval()
+    inputs = tokenizer([" ".join(words) for words in words_in(DEV)], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        wanted, found = theirs.eval()(**inputs).logits, ours(**inputs).logits["logits"]
+    attended = inputs["attention_mask"].bool()
+    assert torch.allclose(found[attended], wanted[attended], atol=1e-5)
+    assert theirs.config.id2label == dict(enumerate(target.recipe.model_labels))
+    tagger = transformers.pipeline("token-classification", model="run", device="cpu")
+    said = tagger("the phone is late")
+    (ours_said,) = main_predictions(target, ["the phone is late"], tmp_path)
+    named = {word["word"]: word["entity"] for word in said}
+    assert [named.get(word, "O") for word in ours_said["tokens"]] == ours_said["tags"]
+
+
+def main_predictions(target, lines: list[str], folder: Path) -> list[dict[str, Any]]:
+    from bertkit.inference import predict_file
+
+    (folder / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    examples, found = predict_file(target, str(folder / "lines.txt"))
+    return [{"tokens": examples.columns["tokens"][at], **prediction} for at, prediction in enumerate(found)]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("head", ["bilstm", "crf"])
+def test_heads_of_our_own_are_saved_and_transformers_takes_the_encoder(
+    finetune, write, run_bertkit, tmp_path: Path, head: str, precision: str
+) -> None:
+    import transformers
+
+    path = write("train.conll", as_columns(TRAIN))
+    found, err = finetune("--train", path, "--validation", path, "--head", head, "--precision", precision, steps=3)
+    assert "its head is bertkit's own: transformers opens the folder as an encoder only" in err.splitlines()
+    ran = run_bertkit("eval", "run", "--json", "--precision", precision)  # loaded again it says the same
+    assert ran.code == 0, ran.err
+    tolerance = 1e-5 if precision == "fp32" else 0.05
+    assert json.loads(ran.out)["validation/loss"] == pytest.approx(found["best"]["scores"]["validation/loss"], rel=tolerance)
+    if precision == "bf16":
+        return
+    first = [sha256((tmp_path / "run" / "model.safetensors").read_bytes()).hexdigest()]
+    theirs = transformers.AutoModel.from_pretrained("run", add_pooling_layer=False).eval()
+    ours = build(open_target("run", None, {}, to_predict=True), start_accelerator("cpu")).eval()
+    ids = torch.tensor([[2, 90, 91, 92, 3]])
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids).last_hidden_state, ours.bert(ids).last_hidden_state, atol=1e-5)
+    _, info = transformers.AutoModelForTokenClassification.from_pretrained("run", output_loading_info=True)
+    assert set(info["missing_keys"]) == {"classifier.weight", "classifier.bias"}
+    # From the seed alone.
+    finetune("--train", path, "--validation", path, "--head", head, "--overwrite", steps=3)
+    first.append(sha256((tmp_path / "run" / "model.safetensors").read_bytes()).hexdigest())
+    assert first[0] == first[1]
+
+
+def test_another_head_than_the_models(finetune, write, run_bertkit) -> None:
+    path = write("train.conll", as_columns(TRAIN))
+    finetune("--train", path, "--validation", path, "--head", "crf", steps=1)
+    ran = run_bertkit("eval", "run", "--head", "linear")
+    assert ran.code == 4
+    assert ran.err.startswith("error: the model is a BertModel; token-classification needs BertForTokenClassification (run)")
+    assert "Traceback" not in ran.err
+
+
+# --- bad input (the numbers are those of the list) --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(run_bertkit, write, tiny_model_dir: Path, tmp_path: Path):
+    """A function that trains on a good file and another, and asserts the one line that it ends with; nothing is made."""
+    write("good.conll", as_columns(TRAIN))
+
+    def refused(name: str, content: str | bytes, error: str, *options: object, as_dev: bool = False, code: int = 3) -> str:
+        path = write(name, content)
+        files = ("good.conll", path) if as_dev else (path, "good.conll")
+        data = ("--train", files[0], "--validation", files[1], "-m", tiny_model_dir, "-o", "run", "--max-length", 24)
+        ran = run_bertkit("finetune", "token-classification", *data, *options)
+        said = [line for line in ran.err.splitlines() if line.startswith(("error:", "hint:"))]
+        assert said[:1] == [f"error: {error.format(file=path)}"], ran.err
+        assert ran.code == code
+        assert "Traceback" not in ran.err
+        assert not (tmp_path / "run").exists()
+        return said[1] if len(said) > 1 else ""
+
+    return refused
+
+
+OUTSIDE = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
+
+
+def entity_row(*entities: object, text: Any = "the phone is late") -> str:
+    return '{"text": "a man", "entities": [[2, 5, "WHO"]]}\n' + json.dumps({"text": text, "entities": list(entities)}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        # 12, tokens and tags of different length, and 30, a tag missing
+        (
+            "x.conll",
+            "a B-WHO\nb O\n\nc\n",
+            "found 1 column, expected 2 as in line 1: tokens and tags must be equally many ({file}:4)",
+        ),
+        ("x.conll", "a\tB-WHO\nb\t\n", "the token 'b' has no tag: its column 2 is '' ({file}:2)"),
+        (
+            "x.jsonl",
+            '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a", "b"], "tags": ["O"]}\n',
+            "2 words and 1 tags; expected a tag a word ({file}:2)",
+        ),
+        ("x.jsonl", '{"tokens": ["a"], "tags": null}\n', "the row has no tags ({file}:1)"),
+        ("x.jsonl", '{"tokens": ["a"], "tags": [null]}\n', "the word 'a' has the tag None; expected text ({file}:1)"),
+        (
+            "x.jsonl",
+            '{"tokens": ["a", 3], "tags": ["O", "O"]}\n',
+            "the words are ['a', 3]; expected a list of texts, or words parted by spaces ({file}:1)",
+        ),
+        ("x.jsonl", '{"tokens": ["a"]}\n', "no column 'tags'; columns: tokens ({file})"),
+        ("x.jsonl", '{"text": "a"}\n', "no column 'entities'; columns: text ({file})"),
+        ("x.conll", "a\nb\n", "no column 'tags'; columns: tokens ({file})"),
+        ("x.jsonl", '{"id": "a"}\n', "no column 'tokens'; columns: id ({file})"),
+        # entities
+        ("x.jsonl", entity_row([4, 99, "A"]), "the entity [4, 99, 'A'] lies outside its text of 17 characters ({file}:2)"),
+        ("x.jsonl", entity_row([-1, 3, "A"]), "the entity [-1, 3, 'A'] lies outside its text of 17 characters ({file}:2)"),
+        ("x.jsonl", entity_row([5, 5, "A"]), "the entity [5, 5, 'A'] lies outside its text of 17 characters ({file}:2)"),
+        (
+            "x.jsonl",
+            entity_row([0, 9, "A"], [4, 9, "B"]),
+            "the entities [0, 9, 'A'] and [4, 9, 'B'] overlap; a word has one tag ({file}:2)",
+        ),
+        ("x.jsonl", entity_row([3, 4, "A"]), "the entity [3, 4, 'A'] holds no word ({file}:2)"),
+        ("x.jsonl", entity_row(["the", "A"]), "the entity ['the', 'A'] ({file}:2)"),
+        ("x.jsonl", entity_row([0, 3.5, "A"]), "the entity [0, 3.5, 'A'] ({file}:2)"),
+        ("x.jsonl", entity_row([False, 3, "A"]), "the entity [False, 3, 'A'] ({file}:2)"),
+        ("x.jsonl", entity_row("A"), "the entity 'A' ({file}:2)"),
+        ("x.jsonl", entity_row({"start": 0, "end": 3}), "the entity {{'start': 0, 'end': 3}} ({file}:2)"),
+        ("x.jsonl", entity_row(text=None), "column 'text' holds nothing; expected text ({file}:2)"),
+        (
+            "x.jsonl",
+            '{"text": "a", "entities": null}\n',
+            "the entities are None; expected a list, empty where there are none ({file}:1)",
+        ),
+        # 28 and 29
+        ("x.conll", "", "the file is empty ({file})"),
+        ("x.conll", "\n\n", "the file is empty ({file})"),
+        ("x.conll", "-DOCSTART- -X- O\n\n", "the file holds no tokens ({file})"),
+        ("x.jsonl", '{"tokens": [], "tags": []}\n', "no row has a word ({file})"),
+        ("x.conll", "a O\n\nb O\n", "every word has the tag 'O'; expected two or more tags ({file})"),
+    ],
+)
+def test_rows_that_cannot_be_used(refused, name: str, content: str, error: str) -> None:
+    hint = refused(name, content, error)
+    if error.startswith(("the entity [0", "the entity ['", "the entity '", "the entity {{", "the entities are")):
+        assert hint == f"hint: {OUTSIDE}"
+    elif not any(part in error for part in ("empty (", "holds", "no word", "has a word", "expected text", "two or more")):
+        assert hint.startswith("hint: ")
+
+
+def test_28_a_line_of_json_that_is_cut_off(refused, write) -> None:
+    good = as_tokens(DEV)
+    path = write("x.jsonl", good[:-9])
+    with pytest.raises(DataError) as raised:
+        TokenClassification(train=str(path)).load("train")
+    assert raised.value.where == f"{path}:{len(DEV)}"
+    refused("x.jsonl", good[:-9], str(raised.value).replace("{", "{{").replace("}", "}}"))
+
+
+def test_02_longer_than_the_model_is_read_in_windows_and_a_max_length_beyond_it_refused(
+    finetune, write, run_bertkit, tiny_model_dir: Path
+) -> None:
+    path = write("long.conll", "".join(f"{word} {tag}\n" for sentence in TRAIN for word, tag in sentence))
+    _, err = finetune("--train", path, "--validation", path)
+    assert "train: 1 rows" in err
+    assert "1 longer than 24 in overlapping windows" in err
+    data = ("--train", path, "--validation", path, "-m", tiny_model_dir, "-o", "run2")
+    ran = run_bertkit("finetune", "token-classification", *data, "--max-length", 65)
+    assert (ran.code, ran.err.splitlines()[-2][:6]) == (2, "error:")
+    ran = run_bertkit("finetune", "token-classification", *data, "--max-length", 2)
+    assert "error: --max-length is 2; expected at least 3" in ran.err.splitlines()
+
+
+def test_13_schemes_of_words_that_have_none(refused) -> None:
+    pos = "a NOUN\nb VERB\n\nc NOUN\n"
+    refused("x.conll", pos, "--scheme iobes is for chunk tags such as B-PER; the data has 'NOUN'", "--scheme", "iobes", code=2)
+    refused("x.conll", pos, "--constrained is for chunk tags such as B-PER; the data has 'NOUN'", "--constrained", code=2)
+    what = "not all tags are chunk tags such as B-PER, which training has: NOUN, VERB ({file}:1)"
+    assert refused("x.conll", pos, what, as_dev=True) == "hint: is it another column? --column says which"
+
+
+def test_18_columns_that_are_not_there(refused) -> None:
+    refused("x.conll", "a O\nb B-WHO\n", "no column '5'; the file has columns 1 to 2 ({file}:1)", "--column", 5, code=2)
+    row = '{"tokens": ["a"], "tags": ["O"], "x": 1}\n'
+    hint = refused("x.jsonl", row, "no column 'tag_s'; columns: tokens, tags, x ({file})", "--tags", "tag_s")
+    assert hint == "hint: did you mean tags? set it with --tags tags"
+    refused("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', "no column 'intent'; columns: tokens, tags ({file})", "--intent")
+
+
+@pytest.mark.parametrize(("name", "form"), [("x.conll", as_columns), ("x.jsonl", as_tokens)])
+def test_26_byte_order_mark_and_carriage_returns(write, name: str, form: Callable[[Sentences], str]) -> None:
+    path = write(name, b"\xef\xbb\xbf" + form(DEV).replace("\n", "\r\n").encode())
+    found = TokenClassification(train=str(path)).load("train").columns
+    assert found == {"tokens": words_in(DEV), "tags": tags_in(DEV)}
+
+
+def test_31_tags_that_training_lacks_are_counted_and_said(finetune, write, run_bertkit) -> None:
+    dev = [*DEV, [("EU", "B-ELSE"), ("x", "I-ELSE"), ("man", "B-WHO")]]
+    files = write("a.conll", as_columns(TRAIN)), write("b.conll", as_columns(dev))
+    found, err = finetune("--train", files[0], "--validation", files[1])
+    assert re.search(r"^validation: .*, 2 words with tags that training does not have \(B-ELSE, I-ELSE\)$", err, re.MULTILINE)
+    tags = [row["tags"] for row in predicted(run_bertkit, "run", files[1])]
+    expected = f1_score(tags_in(dev), tags, zero_division=0)  # they count, as chunks that are not found
+    assert found["best"]["scores"]["validation/f1"] == pytest.approx(expected)
+    assert found["best"]["scores"]["validation/f1_ELSE"] == 0
+
+
+def test_31_tags_in_another_case(refused) -> None:
+    text = "a O\n\nb B-Who\n"
+    assert (
+        refused("x.conll", text, "the tag 'B-Who' is spelt 'B-WHO' in training ({file}:3)", as_dev=True)
+        == "hint: spell it alike"
+    )
+    what = "unknown tag 'B-Who'; expected one of O, B-WHO ({file}:3)"
+    hint = refused("x.conll", text, what, "--labels", "O,B-WHO")
+    assert hint == "hint: did you mean B-WHO? (--labels sets them)"
+    with pytest.raises(UsageError, match="--labels names a label twice: O, O"):
+        TokenClassification(labels=("O", "O")).with_labels(Examples({"tokens": [["a"]], "tags": [["O"]]}, "f", [1]))
+
+
+def test_a_model_with_other_labels(write, finetune, run_bertkit) -> None:
+    finetune("--train", write("a.conll", as_columns(TRAIN)), "--validation", "a.conll", steps=1)
+    path = write("b.conll", "a B-X\nb O\n")
+    ran = run_bertkit(
+        "finetune", "token-classification", "--train", path, "--validation", path, "-m", "run", "-o", "run2", *COMMON
+    )
+    assert ran.code == 4
+    assert "error: the model has 4 labels and the data 2: O, B-X" in ran.err
+    recipe = TokenClassification(labels=("I-THING", "B-WHO", "O", "B-THING"))
+    config = BertConfig(id2label=dict(enumerate(("O", "B-THING", "B-WHO", "I-THING"))))
+    assert recipe.with_model_labels(config, "m").model_labels == ("O", "B-THING", "B-WHO", "I-THING")
+    with pytest.raises(ModelError):
+        TokenClassification(labels=("O", "B-A")).with_model_labels(config, "m")
+    assert TokenClassification().with_model_labels(config, "m").scheme == "iob2"
+
+
+# --- real data ---------------------------------------------------------------------------------------------------------------
+
+# Recipe, folder, rows by split, scheme, labels.
+REAL = {
+    "conll2003": ("CoNLL2003", (14041, 3250, 3453), "iob2", 9),
+    "ud_pos": ("UD_English-EWT", (12544, 2001, 2077), None, 17),
+    "atis": ("ATIS", (4478, 500, 893), "iob2", 120),
+    "snips": ("SNIPS", (13084, 700, 700), "iob2", 72),
+    "weibo_ner": ("WeiboNER", (1350, 270, 270), "iob2", 17),
+    "resume_ner": ("ResumeNER", (3821, 463, 477), "iobes", 28),
+}
+ENTITIES = {"LOC": 7140, "PER": 6600, "ORG": 6321, "MISC": 3438}
+CHINESE = ("weibo_ner", "resume_ner", "msra_ner")
+
+
+@pytest.fixture(scope="session")
+def chinese_tokenizer(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("chinese")
+    packed = (data_dir.parent / "vocab" / "bert-base-chinese" / "vocab.txt.gz").read_bytes()
+    (folder / "vocab.txt").write_bytes(gzip.decompress(packed))
+    return Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_data_through_the_recipes(data_dir: Path, minilm: Path, chinese_tokenizer: Tokenizer, name: str) -> None:
+    folder, rows, scheme, num_labels = REAL[name]
+    recipe = override(load_recipe(name), {"data": str(data_dir / folder)}).settled()
+    splits = {split: recipe.load(split) for split in ("train", "validation", "test")}
+    assert tuple(map(len, splits.values())) == rows
+    recipe = recipe.with_labels(splits["train"])
+    assert (recipe.scheme, len(recipe.labels)) == (scheme, num_labels)
+    tokenizer = chinese_tokenizer if name in CHINESE else Tokenizer.load(minilm)
+    for split, examples in splits.items():
+        tokens, tags = examples.columns["tokens"], examples.columns["tags"]
+        assert all(len(words) == len(its) > 0 for words, its in zip(tokens, tags, strict=True))
+        features, remarks = recipe.encode(examples, tokenizer, recipe.training.max_length)
+        assert sorted(set(features.examples.tolist())) == list(range(len(examples)))
+        assert len(features.rows.values) == sum(map(len, tokens))
+        assert features.input_ids.lengths.max() <= recipe.training.max_length
+        targets = features.labels["labels"].values
+        assert len(targets) == len(features.rows.values)
+        names = np.array(recipe.model_labels, dtype=object)[targets]
+        flat = [tag for its in tags for tag in its]
+        unknown = [tag not in recipe.labels for tag in flat]
+        assert all(missing or given == tag for missing, given, tag in zip(unknown, names, flat, strict=True))
+        assert ((targets == -100) == unknown).all()
+        assert any("training does not have" in remark for remark in remarks) == any(unknown)
+        assert split != "train" or not any(unknown)
+    if name == "conll2003":
+        chunks = Counter(kind for its in splits["train"].columns["tags"] for kind, _, _ in get_entities(its))
+        assert chunks == ENTITIES
+    if name == "weibo_ner":
+        words = [word for examples in splits.values() for its in examples.columns["tokens"] for word in its]
+        assert {word for word in words if len(word) > 1} <= {"\ufffd\ufffd"}  # what is left of emoji
+
+
+@pytest.mark.parametrize(("name", "intents"), [("atis", 21), ("snips", 7)])
+def test_real_intents(data_dir: Path, name: str, intents: int) -> None:
+    recipe = override(load_recipe(name), {"data": str(data_dir / REAL[name][0]), "intent": True}).settled()
+    train = recipe.load("train")
+    recipe = recipe.with_labels(train)
+    assert len(recipe.intents) == intents
+    assert set(recipe.intents) == set(train.columns["intent"])
+
+
+def test_real_data_in_another_scheme(data_dir: Path) -> None:
+    recipe = override(load_recipe("resume_ner"), {"data": str(data_dir / "ResumeNER"), "scheme": "iob2"})
+    train = recipe.load("train")
+    recipe = recipe.with_labels(train)
+    assert {label[0] for label in recipe.labels} == set("OBI")
+    gold = [get_entities([re.sub("^M", "I", tag) for tag in its]) for its in train.columns["tags"]]
+    assert [get_entities(its) for its in recipe._tags(train)[0]] == gold
+
+
+@pytest.mark.parametrize("name", CHINESE)
+def test_chinese_recipes_train_and_evaluate(
+    run_bertkit, data_dir: Path, chinese_tokenizer: Tokenizer, tmp_path: Path, name: str
+) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=chinese_tokenizer.vocab_size, max_position_embeddings=256, **sizes)
+    encoder = TokenClassification(labels=("a", "b"), model_labels=("a", "b")).build_model(config).bert
+    initialize(encoder, config, seed=0)
+    state = encoder.state_dict()
+    save_model(tmp_path / "model", state_dict=state, config=config, tokenizer=chinese_tokenizer, architecture="BertModel")
+    if name == "msra_ner":
+        files = [data_dir / "MSRA-NER" / f"{split}.tsv.gz" for split in ("dev", "test")]
+        data, rows = ("--train", files[0], "--validation", files[1], "--tokens", "text_a", "--tags", "label"), (2318, 4636)
+    else:
+        data, rows = ("--data", data_dir / REAL[name][0]), REAL[name][1][:2]
+    options = ("--max-steps", 3, "--batch-size", 16, "--precision", "fp32", "--device", "cpu", "--learning-rate", 1e-2)
+    ran = run_bertkit("finetune", name, *data, "-m", "model", "-o", "run", *options)
+    assert ran.code == 0, ran.err
+    found = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert tuple(split["rows"] for split in found["data"].values()) == rows
+    losses = [
+        json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() if '"loss"' in line
+    ]
+    assert np.isfinite(losses).all()
+    assert {"validation/f1", "validation/strict_f1", "validation/accuracy"} <= set(found["best"]["scores"])
+    assert found["recipe"]["scheme"] == ("iobes" if name == "resume_ner" else "iob2")
+    if name != "weibo_ner":
+        return
+    ran = run_bertkit("eval", "run", "--split", "test", "--json")
+    assert set(json.loads(ran.out)) >= {"test/f1", "test/f1_PER.NAM"}
+    (row,) = predicted(run_bertkit, "run", stdin="\u79d1\u6280\u516c\u53f8 ABC\u3002\n".encode())
+    assert row["tokens"] == ["\u79d1", "\u6280", "\u516c", "\u53f8", "ABC", "\u3002"]
+
+
+def test_msra_as_its_folder_has_it(data_dir: Path, tmp_path: Path, chinese_tokenizer: Tokenizer) -> None:
+    for split in ("dev", "test"):
+        (tmp_path / f"{split}.tsv.gz").symlink_to(data_dir / "MSRA-NER" / f"{split}.tsv.gz")
+    recipe = override(load_recipe("msra_ner"), {"data": str(tmp_path)}).settled()
+    dev, test = recipe.load("validation"), recipe.load("test")
+    assert (len(dev), len(test)) == (2318, 4636)
+    recipe = recipe.with_labels(dev)
+    assert recipe.scheme == "iob2"
+    assert set(recipe.labels) == {"O", *(f"{p}-{kind}" for p in "BI" for kind in ("PER", "LOC", "ORG"))}
+    features, _ = recipe.encode(test, chinese_tokenizer, 256)
+    assert len(features.rows.values) == sum(map(len, test.columns["tokens"]))
+
+
+def test_the_embedded_mentions(tiny_tokenizer_dir: Path) -> None:
+    recipe = load_recipe("helpdesk_mentions").settled()
+    train = recipe.load("train")
+    recipe = recipe.with_labels(train)
+    assert recipe.scheme == "iob2"
+    assert {label[2:] for label in recipe.labels} - {""} == {"PRODUCT", "PERSON", "ORDER", "DATE", "PRICE"}
+    _, remarks = recipe.encode(recipe.load("test"), Tokenizer.load(tiny_tokenizer_dir), 96)
+    assert not any("training does not have" in remark for remark in remarks)
+    assert detect_scheme(train.columns["tags"]) == "iob2"
+
+
+def test_a_dry_run_shows_tags_and_intent_at_their_words(run_bertkit, write, model: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) | {"intent": "ab"[at % 2]} for at, line in enumerate(as_tokens(TRAIN).splitlines())]
+    path = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    data = ("--train", path, "--validation", path, "--intent", "--dry-run")
+    ran = run_bertkit("finetune", "token-classification", *data, "-m", model, "-o", "run", *COMMON)
+    assert ran.code == 0, ran.err
+    shown = next(line for line in ran.err.splitlines() if "[CLS]" in line)
+    assert re.findall(r"(\S+)\[([^\]]*)\]", shown) == [("[CLS]", "a"), *TRAIN[0]]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_of_the_recipes_own_decides() -> None:
+    def wrong(predictions: np.ndarray, references: np.ndarray) -> float:
+        return float(np.mean(predictions != references))
+
+    recipe = TokenClassification(metrics=(wrong,), scheme="iob2", labels=("O", "B-A"))
+    examples = Examples({"tokens": [["a", "b"]], "tags": [["O", "B-A"]]}, "f", [1])
+    assert next(iter(recipe.score([{"tags": ["O", "O"]}], examples).items())) == ("wrong", 0.5)
+    assert recipe.greater_is_better
+    assert not replace(recipe, metrics=(mean_squared_error,)).greater_is_better

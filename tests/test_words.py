@@ -1,0 +1,143 @@
+"""Words of plain text with their places; and which kind of file of words and tags a file is."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bertkit.errors import DataError
+from bertkit.readers.conll import read_conll
+from bertkit.readers.tagged import read_tagged
+from bertkit.readers.words import split_words
+
+
+def words(text: str, boundaries: tuple[int, ...] = ()) -> list[str]:
+    return [text[start:end] for start, end in split_words(text, boundaries)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        (" \t\n\u3000", []),
+        ("EU rejects German call.", ["EU", "rejects", "German", "call", "."]),
+        ("U.N. official (Ekeus), in U.S.-held Baghdad.", "U.N. official ( Ekeus ) , in U.S.-held Baghdad .".split()),
+        ("He paid $1,000.50!", ["He", "paid", "$", "1,000.50", "!"]),
+        ("John's dogs' toys don't", ["John", "'s", "dogs", "'", "toys", "don't"]),
+        ("John\u2019s don\u2019t dogs\u2019", ["John", "\u2019s", "don\u2019t", "dogs", "\u2019"]),
+        ("the 1990's", ["the", "1990's"]),
+        ('"Yes," she said...', ['"', "Yes", ",", '"', "she", "said", ".", ".", "."]),
+        ("re-opened a/b x_y", ["re-opened", "a/b", "x_y"]),
+        ("\u4e2d\u56fdABC\u3002", ["\u4e2d", "\u56fd", "ABC", "\u3002"]),
+        ("1990\u20131995 \u201cso\u201d", ["1990", "\u2013", "1995", "\u201c", "so", "\u201d"]),
+        ("ok\U0001f600\U0001f600", ["ok", "\U0001f600", "\U0001f600"]),
+        ("!!!", ["!", "!", "!"]),
+    ],
+)
+def test_words_by_hand(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+texts = st.text(
+    st.one_of(st.characters(codec="utf-8"), st.sampled_from(" .,'s\u2019-U\u4e2d\u200b\U0001f600\n\u3000")), max_size=40
+)
+
+
+@given(texts, st.sets(st.integers(0, 45), max_size=5))
+@example("a" * 5000 + "\U0001f600." * 5000, {7, 8})
+def test_words_hold_everything_but_white_space_once(text: str, boundaries: set[int]) -> None:
+    places = split_words(text, boundaries)
+    assert all(0 <= start < end <= len(text) for start, end in places)
+    assert all(before[1] <= after[0] for before, after in pairwise(places))
+    held = [at for start, end in places for at in range(start, end)]
+    assert held == [at for at, character in enumerate(text) if not character.isspace()]
+    assert not [cut for cut in boundaries for start, end in places if start < cut < end]
+    # A mark stands within a word only between other characters of it, as in "1,000" and "U.N."
+    for word in (text[start:end] for start, end in places):
+        if len(word) > 1 and not boundaries:
+            first, last = (unicodedata.category(word[at])[0] in "PS" for at in (0, -1))
+            assert not first or word.lower() in ("'s", "\u2019s")
+            assert not last or word.count(".") > 1
+
+
+def test_words_do_not_depend_on_what_stands_beside_white_space() -> None:
+    parts = ["U.N.", "(John's", "1,000)", "\u4e2dA", "\u2019t"]
+    assert words(" ".join(parts)) == [word for part in parts for word in words(part)]
+
+
+def test_boundaries_cut_words_alone() -> None:
+    assert words("Berlin-based Siemens", (6,)) == ["Berlin", "-based", "Siemens"]
+    assert words("Berlin-based Siemens", (0, 12, 13, 20)) == ["Berlin-based", "Siemens"]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------------
+
+CONLL = "EU NNP B-ORG\nrejects VBZ O\n\nBerlin NNP B-LOC\n"
+TOKENS, TAGS = [["EU", "rejects"], ["Berlin"]], [["B-ORG", "O"], ["B-LOC"]]
+
+
+@pytest.mark.parametrize("name", ["x.conll", "x.txt", "x", "x.bio", "x.tsv", "x.CONLL"])
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_columns_by_name_or_by_look(tmp_path: Path, name: str, separator: str) -> None:
+    path = tmp_path / name
+    path.write_text(CONLL.replace(" ", separator), encoding="utf-8")
+    found = read_tagged(path)
+    assert found.columns == {"tokens": TOKENS, "tags": TAGS}
+    assert list(found.lines) == [1, 4]
+    assert read_tagged(path, column="2").columns["tags"] == [["NNP", "VBZ"], ["NNP"]]
+
+
+@pytest.mark.parametrize("name", ["x.conll", "x.txt"])
+def test_a_separator_of_ones_own(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(CONLL.replace(" ", "|"), encoding="utf-8")
+    assert read_tagged(path, separator="|").columns == {"tokens": TOKENS, "tags": TAGS}
+
+
+def test_byte_order_mark_and_carriage_returns_change_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "x.conll"
+    path.write_bytes(b"\xef\xbb\xbf" + CONLL.replace("\n", "\r\n").encode())
+    assert read_tagged(path).columns == {"tokens": TOKENS, "tags": TAGS}
+
+
+def test_all_kinds_of_file(tmp_path: Path) -> None:
+    def read(name: str, text: str, **options):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return read_tagged(tmp_path / name, **options).columns
+
+    assert read("a.txt", "EU rejects it.\n\nSo.\n") == {"text": ["EU rejects it.", "", "So."]}
+    assert read("b.jsonl", json.dumps({"tokens": TOKENS[0], "tags": TAGS[0]})) == {"tokens": TOKENS[:1], "tags": TAGS[:1]}
+    assert read("c.csv", "words,tags\nEU rejects,B-ORG O\n") == {"words": ["EU rejects"], "tags": ["B-ORG O"]}
+    assert read("d.tsv", "words\ttags\nEU rejects\tB-ORG O\n") == {"words": ["EU rejects"], "tags": ["B-ORG O"]}
+    assert read("e.tsv", "EU rejects\tB-ORG O\n", columns=("words", "tags"))["tags"] == ["B-ORG O"]
+    assert read("f.conll", "EU\nrejects\n\nBerlin\n") == {"tokens": TOKENS}
+    conllu = "# text\n1\tEU\teu\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n\n1\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\t_\n"
+    assert read("g", conllu) == {"tokens": [["EU"], ["go"]], "tags": [["PROPN"], ["VERB"]]}
+    assert read("g.conllu", conllu, column="xpos")["tags"] == [["NNP"], ["VB"]]
+    folder = tmp_path / "side"
+    folder.mkdir()
+    (folder / "seq.in").write_text("EU rejects\n", encoding="utf-8")
+    (folder / "seq.out").write_text("B-ORG O\n", encoding="utf-8")
+    (folder / "label").write_text("news\n", encoding="utf-8")
+    assert read_tagged(folder) == read_tagged(folder)
+    assert read_tagged(folder).columns == {"tokens": TOKENS[:1], "tags": TAGS[:1], "label": ["news"]}
+    with pytest.raises(DataError, match="no such file"):
+        read_tagged(tmp_path / "nowhere.conll")
+
+
+@pytest.mark.parametrize("name", ["CoNLL2003/valid.txt.gz", "WeiboNER/weiboNER_2nd_conll.dev", "ResumeNER/dev.char.bmes"])
+def test_real_files_are_columns(data_dir: Path, name: str) -> None:
+    assert read_tagged(data_dir / name).columns == read_conll(data_dir / name).columns
+
+
+def test_real_words_split_as_published_but_for_few(data_dir: Path) -> None:
+    """Joined by spaces, CoNLL-2003's own words come back: it splits no otherwise, but for abbreviations and hyphens."""
+    sentences = read_conll(data_dir / "CoNLL2003" / "valid.txt.gz").columns["tokens"]
+    same = sum(words(" ".join(sentence)) == sentence for sentence in sentences)
+    assert same > 0.6 * len(sentences)
