@@ -1,19 +1,26 @@
 """Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
 
 Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head. Sequences are
-padded to (B, T) here and nowhere else, around the two matrix products that need it.
+padded to (B, T) here and nowhere else, around the two matrix products that need it; on a CPU in groups of neighbours, so that
+a few long ones do not make all scores long, and that scores stay in the cache.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.dropout import Dropout
+
+# Scores that a group may have. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626; 3191 with four times
+# as many; 1249 in one group.
+SCORES_OF_A_GROUP = 2**21
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,38 @@ class Layout:
         return rows if self.slots is None else _Unpad.apply(rows, self.slots)
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """Packed rows in groups of whole sequences: how many rows each group has, and how these lie."""
+
+    sizes: list[int]
+    layouts: list[Layout]
+
+    @classmethod
+    def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int]) -> Grouped:
+        """groups: the sequences at which groups begin, and B."""
+        if len(groups) == 2:
+            return cls([num_rows], [Layout.of(cu_seqlens, max_seqlen, num_rows, dtype)])
+        sizes, layouts = [], []
+        for begin, end in pairwise(groups):
+            part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
+            sizes.append(int(part[-1]))
+            layouts.append(Layout.of(part, int(part.diff().max()), sizes[-1], dtype))
+        return cls(sizes, layouts)
+
+
+def group(cu_seqlens: Tensor, num_heads: int) -> list[int]:
+    """Where to begin groups of neighbouring sequences, at best sorted by length, and B. On an accelerator one group is best."""
+    lengths = cu_seqlens.diff().tolist() if cu_seqlens.device.type == "cpu" else []
+    groups, longest = [0], 0
+    for at, length in enumerate(lengths):
+        longest = max(longest, length)
+        if at > groups[-1] and (at - groups[-1] + 1) * num_heads * longest**2 > SCORES_OF_A_GROUP:
+            groups.append(at)
+            longest = length
+    return [*groups, len(cu_seqlens) - 1]
+
+
 class _Pad(torch.autograd.Function):
     """Rows into their cells; the gradient picks them out again (autograd's own would add into zeros, which is slower)."""
 
@@ -82,13 +121,26 @@ class _Unpad(torch.autograd.Function):
         return gradient.new_zeros(ctx.num_slots, *gradient.shape[1:]).index_copy_(0, slots, gradient), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Layout, keys: Layout, dropout: Dropout) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
     """What each query reads from its own sequence.
 
     query (R, A, D), key and value (N, A, D), packed as `queries` and `keys` say. Returns (R, A * D).
     """
-    query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
     kernel = _attend_with_dropout if dropout.active else _attend_without_dropout
+    if len(keys.sizes) == 1:
+        return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], dropout)
+    parts = zip(
+        query.split(queries.sizes), key.split(keys.sizes), value.split(keys.sizes), queries.layouts, keys.layouts, strict=True
+    )
+    return torch.cat([_attend_group(kernel, *part, dropout) for part in parts])
+
+
+def _attend_group(
+    kernel: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, queries: Layout, keys: Layout, dropout: Dropout
+) -> Tensor:
+    if not len(query):
+        return query.flatten(1)
+    query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
     return queries.unpad(kernel(query, key, value, keys.mask, dropout))
 
 

@@ -21,24 +21,15 @@ from bertkit.model import Batch, BertModel, Outputs, pack, refuse
 from bertkit.store import IGNORED
 
 
-def classifier_dropout(config: BertConfig, bert: BertModel) -> Dropout:
-    """The dropout before a classifier: classifier_dropout, or where that is not set hidden_dropout_prob."""
-    p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-    return Dropout(p, bert.dropout_stream)
+class _Head(nn.Module):
+    """What the four share: they take a packed Batch, or padded input as transformers' class of the same name."""
 
-
-class BertForSequenceClassification(nn.Module):
-    """A class, or a score, of each sequence from its pooled [CLS]; loss term "labels".
-
-    The loss is the cross-entropy, or with problem_type "regression" (or one label) the squared error.
-    """
-
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
         super().__init__()
         self.config = config
-        self.bert = BertModel(config)
-        self.dropout = classifier_dropout(config, self.bert)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.bert = BertModel(config, add_pooling_layer=add_pooling_layer)
+        p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = Dropout(p, self.bert.dropout_stream)
 
     def forward(
         self,
@@ -47,12 +38,56 @@ class BertForSequenceClassification(nn.Module):
         token_type_ids: Tensor | None = None,
         **refused: Any,
     ) -> Outputs:
-        """A packed Batch whose rows are the first tokens, or padded input (B, T). Logits are (B, C)."""
+        """Losses and logits of a packed Batch, or the logits alone of padded input."""
         refuse(refused)
-        batch = input_ids
-        if isinstance(batch, Tensor):
-            batch = _reading_first(pack(batch, attention_mask, token_type_ids)[0])
-        logits = _classify_pooled(self, batch)  # (B, C)
+        if isinstance(input_ids, Batch):
+            return self._of_batch(input_ids)
+        return Outputs({}, self._of_padded(input_ids, attention_mask, token_type_ids))
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        raise NotImplementedError
+
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        """Logits of all tokens: (B, T) or (B, T, C), 0 where nothing is attended."""
+        batch, attended = pack(input_ids, attention_mask, segments)
+
+        def padded(rows: Tensor) -> Tensor:
+            cells = attended.view(*attended.shape, *[1] * (rows.dim() - 1))
+            return rows.new_zeros(*attended.shape, *rows.shape[1:]).masked_scatter(cells, rows)
+
+        logits = self._of_batch(batch).logits
+        return {name: padded(rows) if len(rows) == len(batch.input_ids) else rows for name, rows in logits.items()}
+
+
+class _PooledHead(_Head):
+    """A linear classifier of each sequence's pooled [CLS]."""
+
+    def __init__(self, config: BertConfig, num_classes: int) -> None:
+        super().__init__(config, add_pooling_layer=True)
+        self.classifier = nn.Linear(config.hidden_size, num_classes)
+
+    def _classify_pooled(self, batch: Batch) -> Tensor:
+        assert self.bert.pooler is not None
+        return _in_float(self.classifier(self.dropout(self.bert.pooler(self.bert.encode(batch)))))  # (B, C)
+
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        batch, _ = pack(input_ids, attention_mask, segments)
+        cu_rows = torch.arange(len(batch.cu_seqlens), device=input_ids.device)
+        batch = dataclasses.replace(batch, rows=batch.cu_seqlens[:-1], cu_rows=cu_rows, max_rows=1)
+        return {"logits": self._classify_pooled(batch)}
+
+
+class BertForSequenceClassification(_PooledHead):
+    """A class, or a score, of each sequence from its pooled [CLS], which are the rows to read; loss term "labels".
+
+    Logits are (B, C). The loss is the cross-entropy, or with problem_type "regression" (or one label) the squared error.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, config.num_labels)
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        logits = self._classify_pooled(batch)  # (B, C)
         if "labels" not in batch.labels:
             return Outputs({}, {"logits": logits})
         labels = batch.labels["labels"]
@@ -63,68 +98,41 @@ class BertForSequenceClassification(nn.Module):
         return Outputs({"labels": loss}, {"logits": logits})
 
 
-class BertForMultipleChoice(nn.Module):
-    """Which of a question's choices is right; a choice is a sequence, a question a feature. Loss term "labels"."""
+class BertForMultipleChoice(_PooledHead):
+    """Which of a question's choices is right; a choice is a sequence, a question a feature. Loss term "labels".
+
+    Rows to read are the first tokens. Logits are (B, 1), a row each choice; of padded input (F, choices, T) (F, choices).
+    """
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config)
-        self.dropout = classifier_dropout(config, self.bert)
-        self.classifier = nn.Linear(config.hidden_size, 1)
+        super().__init__(config, 1)
 
-    def forward(
-        self,
-        input_ids: Batch | Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **refused: Any,
-    ) -> Outputs:
-        """A packed Batch whose rows are the first tokens, or padded input (F, choices, T).
-
-        Logits are (B, 1), a row each choice; for padded input (F, choices).
-        """
-        refuse(refused)
-        if isinstance(input_ids, Tensor):
-            flat = (None if x is None else x.flatten(0, 1) for x in (attention_mask, token_type_ids))
-            batch = _reading_first(pack(input_ids.flatten(0, 1), *flat)[0])
-            return Outputs({}, {"logits": _classify_pooled(self, batch).view(input_ids.shape[:2])})
-        batch = input_ids
-        logits = _classify_pooled(self, batch)  # (B, 1)
+    def _of_batch(self, batch: Batch) -> Outputs:
+        logits = self._classify_pooled(batch)  # (B, 1)
         if "labels" not in batch.labels:
             return Outputs({}, {"logits": logits})
         choices = _grid(logits[:, 0], batch.cu_features, int(batch.cu_features.diff().max()))  # (F, most choices)
         loss = F.cross_entropy(choices, batch.labels["labels"], ignore_index=IGNORED, reduction="sum")
         return Outputs({"labels": loss}, {"logits": logits})
 
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        mask, types = (None if x is None else x.flatten(0, 1) for x in (attention_mask, segments))
+        logits = super()._of_padded(input_ids.flatten(0, 1), mask, types)["logits"]
+        return {"logits": logits.view(input_ids.shape[:2])}
 
-class BertForQuestionAnswering(nn.Module):
-    """Where in its sequence an answer starts and ends; loss terms "start" and "end" (the paper's section 4.2).
+
+class BertForQuestionAnswering(_Head):
+    """Where in its sequence an answer starts and ends, reading all rows; logits and loss terms "start" and "end", logits (N,).
 
     Each is half the cross-entropy over the sequence's tokens, none of them padding, so that their sum is transformers' loss.
     """
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config, add_pooling_layer=False)
+        super().__init__(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
-    def forward(
-        self,
-        input_ids: Batch | Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **refused: Any,
-    ) -> Outputs:
-        """A packed Batch that reads all rows, or padded input (B, T). Logits "start" and "end" are (N,), or (B, T)."""
-        refuse(refused)
-        if isinstance(input_ids, Tensor):
-            batch, attended = pack(input_ids, attention_mask, token_type_ids)
-            logits = self._logits(batch).new_zeros(*input_ids.shape, 2).masked_scatter(attended[..., None], self._logits(batch))
-            return Outputs({}, {"start": logits[..., 0], "end": logits[..., 1]})
-        batch = input_ids
-        start, end = self._logits(batch).unbind(-1)  # (N,)
+    def _of_batch(self, batch: Batch) -> Outputs:
+        start, end = _in_float(self.qa_outputs(self.bert.encode(batch))).unbind(-1)  # (N,)
         losses = {
             term: F.cross_entropy(
                 _grid(logits, batch.cu_seqlens, batch.max_seqlen), batch.labels[term], ignore_index=IGNORED, reduction="sum"
@@ -135,17 +143,15 @@ class BertForQuestionAnswering(nn.Module):
         }
         return Outputs(losses, {"start": start, "end": end})
 
-    def _logits(self, batch: Batch) -> Tensor:
-        return _in_float(self.qa_outputs(self.bert.encode(batch)))  # (N, 2)
 
-
-class BertForTokenClassification(nn.Module):
-    """A class of each row that the batch names (a word's first piece); loss term "labels".
+class BertForTokenClassification(_Head):
+    """A class of each row that the batch names (a word's first piece); loss term "labels". Logits are (R, C).
 
     head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a
     linear-chain CRF on top of it (Lafferty et al., 2001). legal: what a CRF lets begin, follow and end, as booleans.
     num_intents: classes of the whole sequence, from [CLS], which must then be the first row of each; loss term "intent".
-    Parameters that transformers does not have are under `head`.
+    A trained CRF gives log marginals as its logits, and "path": (R,) the class of each row in the best sequence. "intent" is
+    (B, intents). Parameters that transformers does not have are under `head`.
     """
 
     def __init__(
@@ -156,10 +162,7 @@ class BertForTokenClassification(nn.Module):
         legal: tuple[Tensor, Tensor, Tensor] | None = None,
         num_intents: int = 0,
     ) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config, add_pooling_layer=False)
-        self.dropout = classifier_dropout(config, self.bert)
+        super().__init__(config, add_pooling_layer=False)
         size, extra = config.hidden_size, nn.ModuleDict()
         if head == "linear":
             self.classifier = nn.Linear(size, config.num_labels)
@@ -175,25 +178,7 @@ class BertForTokenClassification(nn.Module):
             self.head: nn.ModuleDict = extra
         self.parts = frozenset(extra)
 
-    def forward(
-        self,
-        input_ids: Batch | Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **refused: Any,
-    ) -> Outputs:
-        """A packed Batch, or padded input (B, T). Logits are (R, C), of a CRF its log marginals; or (B, T, C).
-
-        A CRF also gives "path": (R,) the best class of each row in the best sequence. "intent" is (B, intents).
-        """
-        refuse(refused)
-        if isinstance(input_ids, Tensor):
-            batch, attended = pack(input_ids, attention_mask, token_type_ids)
-            logits = self(batch).logits["logits"]
-            return Outputs(
-                {}, {"logits": logits.new_zeros(*input_ids.shape, logits.shape[-1]).masked_scatter(attended[..., None], logits)}
-            )
-        batch = input_ids
+    def _of_batch(self, batch: Batch) -> Outputs:
         hidden = self.dropout(self.bert.encode(batch))  # (R, H)
         losses: dict[str, Tensor] = {}
         found: dict[str, Tensor] = {}
@@ -246,18 +231,6 @@ class BertForTokenClassification(nn.Module):
 def _in_float(logits: Tensor) -> Tensor:
     """Logits in float32 at least."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _reading_first(batch: Batch) -> Batch:
-    """The batch with the first token of each sequence as the rows to read."""
-    cu_rows = torch.arange(len(batch.cu_seqlens), device=batch.cu_seqlens.device)
-    return dataclasses.replace(batch, rows=batch.cu_seqlens[:-1], cu_rows=cu_rows, max_rows=1)
-
-
-def _classify_pooled(model: Any, batch: Batch) -> Tensor:
-    """(B, C) from each sequence's pooled [CLS]."""
-    pooled = model.bert.pooler(model.bert.encode(batch))
-    return _in_float(model.classifier(model.dropout(pooled)))
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:

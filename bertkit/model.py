@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.attention import Layout, attend
+from bertkit.attention import Grouped, attend, group
 from bertkit.config import BertConfig
 from bertkit.dropout import Dropout, DropoutStream
 
@@ -106,7 +106,7 @@ class BertSelfAttention(nn.Module):
         self.num_heads = config.num_attention_heads
         self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
 
-    def forward(self, hidden: Tensor, rows: Tensor, queries: Layout, keys: Layout) -> Tensor:
+    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
         query, key, value = (
             projection(x).view(len(x), self.num_heads, -1)  # (R or N, A, D)
             for projection, x in ((self.query, rows), (self.key, hidden), (self.value, hidden))
@@ -133,7 +133,7 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config, stream)
         self.output = BertResidual(config, stream, config.hidden_size)
 
-    def forward(self, hidden: Tensor, rows: Tensor, queries: Layout, keys: Layout) -> Tensor:
+    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
         return self.output(self.self(hidden, rows, queries, keys), residual=rows)
 
 
@@ -156,7 +156,7 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidual(config, stream, config.intermediate_size)
 
-    def forward(self, hidden: Tensor, rows: Tensor, queries: Layout, keys: Layout) -> Tensor:
+    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
         attended = self.attention(hidden, rows, queries, keys)
         return self.output(self.intermediate(attended), residual=attended)
 
@@ -165,16 +165,18 @@ class BertEncoder(nn.Module):
     def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
         super().__init__()
         self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
+        self.num_heads = config.num_attention_heads
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads."""
-        keys = Layout.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype)
+        groups = group(batch.cu_seqlens, self.num_heads)
+        keys = Grouped.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype, groups)
         for layer in self.layer[:-1]:
             hidden = layer(hidden, hidden, keys, keys)
         rows, queries = hidden, keys
         if batch.rows is not None:
             rows = hidden.index_select(0, batch.rows)
-            queries = Layout.of(batch.cu_rows, batch.max_rows, len(rows), hidden.dtype)
+            queries = Grouped.of(batch.cu_rows, batch.max_rows, len(rows), hidden.dtype, groups)
         return self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows
 
 

@@ -38,8 +38,11 @@ def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
 
 
 def decays(name: str) -> bool:
-    """Whether a parameter takes weight decay: not biases, not LayerNorm (Devlin et al., 2019, their optimization.py)."""
-    return not (name.endswith("bias") or "LayerNorm" in name)
+    """Whether a parameter takes weight decay: not biases, not LayerNorm (Devlin et al., 2019, their optimization.py).
+
+    Nor the scores of a CRF, which are like biases.
+    """
+    return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or ".crf." in name)
 
 
 class MasterAdamW:

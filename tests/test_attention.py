@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertkit.attention import Layout, attend
+from bertkit import attention
+from bertkit.attention import Grouped, attend, group
 from bertkit.dropout import Dropout, DropoutStream
 
 HEADS, SIZE = 3, 5
@@ -21,8 +23,8 @@ def bounds(lengths: list[int]) -> Tensor:
     return torch.tensor([0, *np.cumsum(lengths)], dtype=torch.long)
 
 
-def layout(lengths: list[int], dtype: torch.dtype = torch.float64) -> Layout:
-    return Layout.of(bounds(lengths), max(lengths), sum(lengths), dtype)
+def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[int] | None = None) -> Grouped:
+    return Grouped.of(bounds(lengths), max(lengths), sum(lengths), dtype, groups or [0, len(lengths)])
 
 
 def random_heads(seed: int, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -69,10 +71,14 @@ def test_any_lengths(dropout: Dropout, lengths: tuple[list[int], tuple[int, ...]
     if sum(rows) == 0:
         rows[0] = 1
     query, key, value = random_heads(0, sum(rows)), random_heads(1, sum(keys)), random_heads(2, sum(keys))
-    found = attend(query, key, value, queries=layout(rows), keys=layout(keys), dropout=dropout)
     wanted = one_by_one(query, key, value, rows, keys)
-    assert found.shape == (sum(rows), HEADS * SIZE)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    count = len(keys)
+    for groups in ([0, count], [*range(count + 1)], sorted({0, count // 2, count})):
+        found = attend(
+            query, key, value, queries=layout(rows, groups=groups), keys=layout(keys, groups=groups), dropout=dropout
+        )
+        assert found.shape == (sum(rows), HEADS * SIZE)
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dropout", [no_dropout(), hardly_any_dropout()], ids=["plain", "with dropout"])
@@ -85,6 +91,34 @@ def test_gradients(rows: list[int], dropout: Dropout) -> None:
         return attend(query, key, value, queries=layout(rows), keys=layout(keys), dropout=dropout)
 
     assert torch.autograd.gradcheck(run, inputs)
+
+
+def test_gradients_of_groups_are_those_of_one() -> None:
+    rows, keys = [2, 0, 4, 1], [3, 1, 4, 2]
+    found = []
+    for groups in ([0, 4], [0, 2, 3, 4]):
+        inputs = [random_heads(seed, count).requires_grad_() for seed, count in enumerate([sum(rows), sum(keys), sum(keys)])]
+        out = attend(
+            *inputs, queries=layout(rows, groups=groups), keys=layout(keys, groups=groups), dropout=hardly_any_dropout()
+        )
+        found.append(torch.autograd.grad((out * torch.arange(out.numel()).view(out.shape)).sum(), inputs))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4000))
+def test_groups_are_as_large_as_the_scores_allow(lengths: list[int], most: int) -> None:
+    def scores(begin: int, end: int) -> int:
+        return (end - begin) * HEADS * max(lengths[begin:end]) ** 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "SCORES_OF_A_GROUP", most)
+        groups = group(bounds(lengths), HEADS)
+    assert (groups[0], groups[-1]) == (0, len(lengths))
+    assert groups == sorted(set(groups))
+    for begin, end in itertools.pairwise(groups):
+        assert scores(begin, end) <= most or end == begin + 1
+        assert end == len(lengths) or scores(begin, end + 1) > most, "one more would have fitted"
 
 
 def test_sequences_do_not_see_each_other() -> None:
@@ -165,7 +199,7 @@ def test_off_in_eval() -> None:
 @pytest.mark.parametrize("lengths", [[3, 1, 4], [4, 4], [1], [0, 2, 1]])
 def test_layout_pads_and_unpads(lengths: list[int]) -> None:
     rows = random_heads(0, sum(lengths)).requires_grad_()
-    found = layout(lengths)
+    (found,) = layout(lengths).layouts
     longest = max(lengths)
     grid = found.pad(rows)
     assert grid.shape == (len(lengths), HEADS, longest, SIZE)
@@ -184,11 +218,11 @@ def test_layout_pads_and_unpads(lengths: list[int]) -> None:
 def test_equal_lengths_are_not_copied() -> None:
     """The packed rows are the grid then: no cells to find, no mask to add."""
     rows = random_heads(0, 12)
-    found = layout([4, 4, 4])
+    (found,) = layout([4, 4, 4]).layouts
     assert found.slots is None
     assert found.mask is None
     assert found.pad(rows).data_ptr() == rows.data_ptr()
-    assert layout([4, 3, 4]).slots is not None
+    assert layout([4, 3, 4]).layouts[0].slots is not None
 
 
 @pytest.mark.gpu
@@ -196,7 +230,7 @@ def test_on_a_gpu() -> None:
     lengths = [7, 2, 30]
     query, key, value = (random_heads(seed, 39, torch.float32) for seed in range(3))
     wanted = one_by_one(query, key, value, lengths, lengths)
-    gpu = Layout.of(bounds(lengths).cuda(), max(lengths), sum(lengths), torch.float32)
+    gpu = Grouped.of(bounds(lengths).cuda(), max(lengths), sum(lengths), torch.float32, [0, len(lengths)])
     for dropout in (no_dropout(), hardly_any_dropout()):
         found = attend(query.cuda(), key.cuda(), value.cuda(), queries=gpu, keys=gpu, dropout=dropout)
         assert (found.cpu().double() - wanted).norm() <= 1e-5 * wanted.norm()

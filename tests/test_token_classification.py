@@ -34,6 +34,7 @@ from bertkit.metrics import mean_squared_error
 from bertkit.model import initialize
 from bertkit.model_directory import save_model
 from bertkit.readers import Examples
+from bertkit.readers.conll import read_conll
 from bertkit.recipe import load_recipe, override
 from bertkit.tasks import TokenClassification
 from bertkit.tasks.tags import convert, count_illegal, detect_scheme
@@ -307,7 +308,8 @@ def test_columns_in_and_out(run: Path, run_bertkit, write, tmp_path: Path, label
     written = [[line.split("\t") for line in block] for block in blocks]
     assert [[word for word, _, _ in block] for block in written] == words_in(rows)
     said = predicted(run_bertkit, run, path)
-    assert [[tag for _, tag, _ in block] for block in written] == [row["tags"] for row in said]
+    assert [[tag for _, _, tag in block] for block in written] == [row["tags"] for row in said]
+    assert read_conll(tmp_path / "out.conll").columns["tags"] == [row["tags"] for row in said], "read back as it was said"
     assert [row["entities"] for row in said] == [
         [
             {"start": a, "end": b + 1, "label": kind, "text": " ".join(row["tokens"][a : b + 1]), "probability": p}

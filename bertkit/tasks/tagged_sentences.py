@@ -162,10 +162,10 @@ def _chunks(prediction: Mapping[str, Any], examples: Examples, at: int) -> list[
 
 
 def as_conll(predictions: Sequence[Mapping[str, Any]], examples: Examples) -> str:
-    """A word a line with its tag and probability, parted by tabs; a blank line between sentences."""
+    """A word a line with its probability and, last as readers expect it, its tag; parted by tabs, sentences by a blank line."""
     sentences = [
         "".join(
-            f"{word}\t{tag}\t{probability:.4f}\n"
+            f"{word}\t{probability:.4f}\t{tag}\n"
             for word, tag, probability in zip(words, found["tags"], found["probabilities"], strict=True)
         )
         for words, found in zip(examples.columns["tokens"], predictions, strict=True)
