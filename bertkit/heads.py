@@ -68,7 +68,7 @@ class _PooledHead(_Head):
 
     def _classify_pooled(self, batch: Batch) -> Tensor:
         assert self.bert.pooler is not None
-        return _in_float(self.classifier(self.dropout(self.bert.pooler(self.bert.encode(batch)))))  # (B, C)
+        return _logits(self.classifier, self.dropout(self.bert.pooler(self.bert.encode(batch))))  # (B, C)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         batch, _ = pack(input_ids, attention_mask, segments)
@@ -132,7 +132,7 @@ class BertForQuestionAnswering(_Head):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        start, end = _in_float(self.qa_outputs(self.bert.encode(batch))).unbind(-1)  # (N,)
+        start, end = _logits(self.qa_outputs, self.bert.encode(batch)).unbind(-1)  # (N,)
         losses = {
             term: F.cross_entropy(
                 _grid(logits, batch.cu_seqlens, batch.max_seqlen), batch.labels[term], ignore_index=IGNORED, reduction="sum"
@@ -183,14 +183,14 @@ class BertForTokenClassification(_Head):
         losses: dict[str, Tensor] = {}
         found: dict[str, Tensor] = {}
         if "intent" in self.parts:
-            intent = _in_float(self.head["intent"](hidden[batch.cu_rows[:-1]]))  # (B, intents)
+            intent = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
             found["intent"] = intent
             if "intent" in batch.labels:
                 losses["intent"] = F.cross_entropy(intent, batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
         if "lstm" in self.parts:
             hidden = self._recur(hidden, batch)
         classifier = self.head["classifier"] if "classifier" in self.parts else self.classifier
-        logits = _in_float(classifier(hidden))  # (R, C)
+        logits = _logits(classifier, hidden)  # (R, C)
         labels = batch.labels.get("labels")
         if "crf" in self.parts:
             steps, chain = self._chain(logits, batch)
@@ -228,9 +228,11 @@ class BertForTokenClassification(_Head):
         return layout.unpad(torch.zeros_like(grid).index_copy(0, order, found)[:, None])  # (R, H)
 
 
-def _in_float(logits: Tensor) -> Tensor:
-    """Logits in float32 at least."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
+    """(..., C) computed in float32 at least: in bf16 many would be equal, and their order decided by chance."""
+    assert isinstance(classifier, nn.Linear)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    return F.linear(hidden.to(dtype), classifier.weight.to(dtype), classifier.bias.to(dtype))
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
