@@ -59,15 +59,20 @@ def best_threshold(
 ) -> Threshold:
     """The threshold above which the odds of no answer should mean no answer, as SQuAD 2.0 tunes it.
 
-    scores: (E,) of the answers given if nothing is held back. answered: where those are not empty. Where holding all back is
-    best, the threshold is 0.
+    scores: (E,) of the answers given if nothing is held back. answered: where those are not empty; to a question without an
+    answer, one of articles alone counts as wrong here. The threshold is the odds of the last answer that it lets through.
+
+    It gives that very score. The official script's may not, which parts answers of equal odds, as no threshold can, and says 0
+    where holding all back is best, whatever the odds: here it is then 0 or what is less than all of them.
     """
     order = np.argsort(null_odds, kind="stable")
+    odds = null_odds[order]
     gains = np.where(answerable, scores, np.where(answered, -1.0, 0.0))[order]
-    none_given = float((~answerable).sum())
-    totals = np.cumsum(np.concatenate([[none_given], gains]))
+    totals = np.cumsum(np.concatenate([[float((~answerable).sum())], gains]))  # (E + 1,) by how many answers are given
+    totals[1:-1][odds[1:] == odds[:-1]] = -np.inf
     best = int(np.argmax(totals))
-    return Threshold(float(totals[best]) / len(scores), float(null_odds[order[best - 1]]) if best else 0.0)
+    hold_all = 0.0 if odds[0] > 0 else float(odds[0]) - 1
+    return Threshold(float(totals[best]) / len(scores), float(odds[best - 1]) if best else hold_all)
 
 
 # --- words -------------------------------------------------------------------------------------------------------------

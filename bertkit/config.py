@@ -133,7 +133,12 @@ class TrainConfig:
         None, "stop after this many optimizer steps, whatever num_epochs says", unit="steps", minimum=1
     )
     batch_size: int = option(32, "features in one optimizer step, over all processes", unit="features", minimum=1)
-    max_length: int = option(128, "longest sequence; what is longer is truncated, and counted", unit="tokens", minimum=3)
+    max_length: int = option(
+        128,
+        "longest sequence; longer texts are truncated and counted, for tags and answers read in windows",
+        unit="tokens",
+        minimum=3,
+    )
     warmup_ratio: float = option(
         0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )

@@ -66,6 +66,8 @@ def finetune(
     if pretrained.config.label_names and not fresh_head:
         recipe.check_head(pretrained.config, str(pretrained.folder))
     splits = {split: read_split(recipe, split, rows, pretrained.tokenizer) for split, rows in examples.items()}
+    if dry_run:
+        show_examples(recipe, examples[recipe.train_split], splits[recipe.train_split].features, pretrained.tokenizer)
 
     model_config = recipe.model_config(pretrained.config)
     module = recipe.build_model(model_config)
@@ -93,7 +95,6 @@ def finetune(
         world_size=accelerator.num_processes,
     )
     if dry_run:
-        show_examples(recipe, examples[recipe.train_split], pretrained.tokenizer)
         return _dry_run(module, batches, config, accelerator, steps, num_parameters)
 
     values = describe_run(

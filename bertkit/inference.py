@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,8 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
     recipe = override(recipe, typed).with_data_typed(typed)
     check_max_length(recipe.training.max_length, pretrained.config)
     if not recipe.has_head(pretrained.config):
-        found = ", ".join(pretrained.config.extra.get("architectures") or ["model without a head"])
-        what = f"the model is a {found}; {recipe.family} needs {recipe.hf_class}"
-        raise ModelError(what, where=name, hint=_FINETUNE)
+        found = recipe.describe_head(pretrained.config)
+        raise ModelError(f"the model is a {found}; {recipe.family} needs {recipe.needed_head}", where=name, hint=_FINETUNE)
     return Target(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from)
 
 
@@ -91,6 +90,7 @@ def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> tu
 def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:
     """One prediction for each row of a file, in order; "-" is the standard input. typed: the options that a user gave."""
     recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed})
+    recipe = replace(recipe, **{name: None for name in recipe.not_for_input if name not in typed})  # type: ignore[arg-type]
     accelerator = start_accelerator(recipe.training.device)
     examples = recipe.load("test", to_predict=True)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)

@@ -58,7 +58,8 @@ def _usage(recipe: dict[str, Any]) -> str:
         example = '{"text": "one", "text_pair": "two"}' if recipe.get("text_pair") else '"a text"'
         return _PIPELINE.format(family=family, more="", example=example)
     if family == "token-classification":
-        return _PIPELINE.format(family=family, more=', aggregation_strategy="simple"', example='"a text"')
+        more = ', aggregation_strategy="simple"' if recipe.get("scheme") else ""
+        return _PIPELINE.format(family=family, more=more, example='"a text"')
     return _OWN_CODE.format(architecture=FAMILIES[family].hf_class)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.text import Text
 
 from bertkit import progress
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.store import Features
+from bertkit.tasks import QuestionAnswering
 from bertkit.tasks.task import Task
 from bertkit.tokenizer import Tokenizer
 
@@ -16,11 +19,16 @@ _SEGMENTS = ("", "cyan")
 _MOST_TOKENS = 120  # shown of a sequence
 
 
-def show_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, count: int = 3) -> None:
-    """Print the first examples, a line a sequence: a label follows the token that it stands at, in brackets."""
+def show_examples(task: Task, examples: Examples, features: Features, tokenizer: Tokenizer, *, count: int = 3) -> None:
+    """Print the first examples, a line a sequence: a label follows the token that it stands at, in brackets.
+
+    features: of all examples.
+    """
     first = examples.select(range(min(count, len(examples))))
-    features, _ = task.encode(first, tokenizer, task.training.max_length)
-    whole, _ = task.encode(first, tokenizer, _WHOLE)
+    limit, uncut = "--max-length", task
+    if isinstance(task, QuestionAnswering):  # its windows lose nothing of a context
+        limit, uncut = "--max-query-length", replace(task, max_query_length=_WHOLE)
+    whole, _ = uncut.encode(first, tokenizer, _WHOLE, labelled=False)
     names = {number: token for token, number in tokenizer.vocab.items()}
     for example in range(len(first)):
         progress.note(f"example {first.where(example)}, as the model sees it:")
@@ -28,7 +36,7 @@ def show_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, count
             for sequence, labels in zip(range(*features.offsets[at : at + 2]), task.describe_labels(features, at), strict=True):
                 progress.console.print(_drawn(features, sequence, labels, names))
         if cut := _cut(features, whole, example, names):
-            progress.console.print(Text("  cut by --max-length: ", style="yellow") + plain(cut))
+            progress.console.print(Text(f"  cut by {limit}: ", style="yellow") + plain(cut))
 
 
 def _drawn(features: Features, sequence: int, labels: dict[int, str], names: dict[int, str]) -> Text:
@@ -60,9 +68,9 @@ def _cut(features: Features, whole: Features, example: int, names: dict[int, str
     lost: list[str] = []
     for segment in (0, 1):
         windows, full = held(features, segment), held(whole, segment)
-        if len(windows) > len(full):
-            continue  # windows, which overlap and lose nothing
-        for kept, tokens in zip(windows, full, strict=True):
+        if len(windows) > len(full) and (segment == 1 or not any(map(len, held(whole, 1)))):
+            continue  # windows of the last segment, which overlap and lose nothing
+        for kept, tokens in zip(windows, full, strict=False):  # each of several windows has the same first segment
             missing = tokens[len(kept) - 1 : -1]  # a text loses its end; its [SEP] stays
             lost.append(" ".join(names[number] for number in missing))
     return " | ".join(dict.fromkeys(text for text in lost if text))

@@ -71,7 +71,8 @@ def _execute(path: Path) -> Recipe:
     sys.modules[name] = module
     try:
         exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
-    except UserError:
+    except UserError as error:
+        error.where = error.where or str(path)
         raise
     except (Exception, SystemExit) as error:
         line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == module.__file__), "")

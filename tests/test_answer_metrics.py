@@ -94,7 +94,7 @@ def test_scores_lie_between_0_and_1_and_all_is_right_that_is_equal(a: str, b: st
 # answerable, score, whether the answer is not empty, odds of no answer; and what find_best_thresh gave
 THRESHOLDS = [
     ([(1, 1, 1, -3), (1, 0.5, 1, -1), (0, 0, 1, -2), (0, 0, 1, 4), (1, 1, 1, 2)], (0.7, 2)),
-    ([(1, 0, 1, -3), (0, 0, 1, -2)], (0.5, 0)),
+    ([(1, 0, 1, 3), (0, 0, 1, 2)], (0.5, 0)),
     ([(1, 1, 1, 5), (0, 0, 1, -2), (1, 1, 1, 7), (0, 0, 0, 6)], (0.75, 7)),
     ([(1, 1, 1, 1.5), (0, 0, 1, 1.5), (1, 1, 1, 1.5)], (2 / 3, 1.5)),
 ]
@@ -107,16 +107,33 @@ def test_the_best_threshold_is_that_of_the_official_script(rows, expected) -> No
     assert found == pytest.approx(expected)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.floats(-9, 9)), min_size=1, max_size=12))
-def test_no_threshold_is_better(rows: list[tuple[bool, float, float]]) -> None:
-    """Against each of the odds as threshold, one by one, where no two are alike."""
-    rows = list({odds: (answerable, score, odds) for answerable, score, odds in rows}.values())
-    answerable, scores, odds = (np.array(column) for column in zip(*rows, strict=True))
-    found = best_threshold(np.where(answerable, scores, 0.0), answerable, np.ones(len(rows), bool), odds)
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(1, 0, 1, -3), (0, 0, 1, -2)], (0.5, -4)),  # theirs: 0.5 at 0, which gives 0
+        ([(0, 0, 1, 0), (1, 1, 0.5, 5)], (0.5, -1)),
+        ([(1, 1, 1, 2), (0, 0, 1, 2), (0, 0, 1, 2)], (2 / 3, 0)),  # theirs: 1 at 2, which gives 1/3
+        ([(1, 1, 1, -1), (1, 1, 1, 2), (0, 0, 1, 2), (0, 0, 1, 2)], (0.75, -1)),
+    ],
+)
+def test_where_the_official_threshold_does_not_give_its_score(rows, expected) -> None:
+    answerable, scores, answered, odds = map(np.array, zip(*rows, strict=True))
+    found = best_threshold(scores.astype(float), answerable == 1, answered == 1, odds.astype(float))
+    assert found == pytest.approx(expected)
+
+
+ODDS = st.integers(-2, 2).map(float) | st.floats(-9, 9)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), ODDS), min_size=1, max_size=12))
+def test_the_threshold_gives_its_score_and_none_a_better_one(rows: list[tuple[bool, float, bool, float]]) -> None:
+    """Applied as decoding does, against each of the odds as threshold, and none passed."""
+    answerable, scores, answered, odds = (np.array(column) for column in zip(*rows, strict=True))
+    scores = np.where(answerable, scores, ~answered)  # (E,) of answers given; an empty one is right where there is none
+    found = best_threshold(scores, answerable, answered, odds)
 
     def held_back_above(threshold: float) -> float:
-        return float(np.mean(np.where(odds > threshold, ~answerable, np.where(answerable, scores, 0.0))))
+        return float(np.where(odds > threshold, ~answerable, scores).sum()) / len(rows)
 
-    assert found.score == pytest.approx(max(held_back_above(threshold) for threshold in [-np.inf, *odds]))
-    if found.score > np.mean(~answerable) + 1e-9:
-        assert held_back_above(found.value) == pytest.approx(found.score)
+    assert found.score == held_back_above(found.value)
+    assert found.score == max(held_back_above(threshold) for threshold in [-np.inf, *odds])

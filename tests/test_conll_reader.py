@@ -204,7 +204,9 @@ def test_spaces_in_conllu():
     ("text", "is_conll"),
     [
         (CONLLU, True),
-        ("The DET\ncat NOUN\n\nI PRON\nran VERB\n", True),
+        ("The DET\ncat NOUN\n\nI PRON\nran VERB\n", False),  # as well two short lines of text: too little to tell
+        ("The film is good .\n\nThe book was bad .\n", False),
+        ("I live in USA\n\nHe works at IBM\n", False),
         ("EU NNP B-ORG\nsays VBZ O\n", True),
         ("\u5434 B-NAME\n\u91cd M-NAME\n\u9633 E-NAME\n", True),
         ("a n\nb v\n\n" * 5, True),

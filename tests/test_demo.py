@@ -113,22 +113,35 @@ def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess
 
 
 def test_the_demo_over_an_earlier_one(minilm: Path, tmp_path: Path) -> None:
-    run = tmp_path / "demo"
-    run.mkdir()
-    (run / "run.json").write_text('{"status": "finished", "recipe": {"name": "helpdesk"}}', encoding="utf-8")
-    done = run_demo("--output-dir", str(run), "--max-steps", "2")
+    earlier = tmp_path / "demo" / "helpdesk"
+    earlier.mkdir(parents=True)
+    (earlier / "run.json").write_text('{"status": "finished", "recipe": {"name": "helpdesk"}}', encoding="utf-8")
+    done = run_demo("--output-dir", str(tmp_path / "demo"), "--max-steps", "2")
     assert done.returncode == 0, done.stderr
     commands = [line for line in done.stdout.splitlines() if line.startswith("$ ")]
-    assert [re.sub(r"^.*bertkit (\w+) .*$", r"\1", line) for line in commands] == ["finetune", "eval", "predict"]
-    predictions = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [row["text"] for row in predictions] == list(demo.TICKETS)
-    assert {row["label"] for row in predictions} <= set(read("train")[1])
-    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["last"]["step"] == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["demo"], "the old run was moved aside, not replaced"
-    table = done.stderr[done.stderr.index("test split of the help desk") :]
+    verbs = [re.sub(r"^.*bertkit (\w+) .*$", r"\1", line) for line in commands]
+    assert verbs == ["finetune", "eval"] * 4 + ["predict"] * 4
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == sorted(demo.QUESTIONS), "the old run was replaced"
+    for recipe in demo.QUESTIONS:
+        run = json.loads((tmp_path / "demo" / recipe / "run.json").read_text(encoding="utf-8"))
+        assert (run["recipe"]["name"], run["last"]["step"]) == (recipe, 2)
+    families = {load_recipe(recipe).family for recipe in demo.QUESTIONS}
+    assert families == {"text-classification", "token-classification", "question-answering"}
+    table = done.stderr[done.stderr.index("helpdesk, test split") :]
     share = read("test")[1].count("delivery") / 300
     for row in ("fine-tuned MiniLM-L6", f"majority class.*{share:.4f}", r"bag-of-words logistic regression.*0\.\d{4}"):
         assert re.search(row, table), row
+    for recipe in demo.QUESTIONS:
+        assert re.search(rf"{recipe} .*test/.*[01]\.\d{{4}}", table), recipe
+
+    said = done.stdout.split("$ ")[-4:]  # after each predict, for a person
+    label, pair, mentions, page = (text.partition("\n")[2].strip() for text in said)
+    assert label.endswith(demo.QUESTIONS["helpdesk"][1])
+    assert label.split()[0] in set(read("train")[1])
+    assert pair.split()[0] in ("same", "different")
+    assert " | " in pair
+    assert re.sub(r"\[[A-Z]+ ([^]]+)\]", r"\1", mentions) == demo.QUESTIONS["helpdesk_mentions"][1]
+    assert "Who designed the lamp?" in page
     assert "What to try next" in done.stdout
 
 

@@ -22,7 +22,7 @@ from bertkit.errors import DataError, UserError
 from bertkit.metrics import accuracy
 from bertkit.model import initialize
 from bertkit.readers import Examples
-from bertkit.readers.c3 import is_c3, read_c3
+from bertkit.readers.c3 import is_c3, parse_c3
 from bertkit.recipe import load_recipe, override
 from bertkit.store import Features, Ragged
 from bertkit.tasks import MultipleChoice
@@ -386,16 +386,16 @@ def test_codah_in_five_folds(run_bertkit, data_dir: Path, model: Path) -> None:
         fold = override(recipe, {"validation": f"{number}/5"})
         kept, out = fold.load("train"), fold.load("validation")
         assert len(kept) + len(out) == 2776
-        assert not set(kept.lines) & set(out.lines)
-        assert len(out) in range(552, 559)
+        assert not {text.casefold() for text in kept.columns["text"]} & {text.casefold() for text in out.columns["text"]}
+        assert len(out) in range(545, 571)  # a fifth, but for the 164 rows that share their prompt with others
         counts = Counter(out.columns["label"])
-        assert all(abs(counts[label] - whole.columns["label"].count(label) / 5) < 3 for label in range(4))
+        assert all(abs(counts[label] - whole.columns["label"].count(label) / 5) < 7 for label in range(4))
         held += out.lines
     assert sorted(map(int, held)) == list(range(1, 2777))
 
     run = finetune(run_bertkit, "codah", model, "--train", path, "--validation", "2/5")
     assert run["recipe"]["validation"] == "2/5"
-    assert run["data"]["validation"]["rows"] in range(552, 559)
+    assert run["data"]["validation"]["rows"] in range(545, 571)
     ran = run_bertkit("eval", "run", "--json")
     assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], abs=1e-5)
     columns = ("--columns", "category,prompt,ending0,ending1,ending2,ending3,label")
@@ -466,12 +466,37 @@ def test_c3_can_be_split_though_no_two_answers_are_alike(data_dir: Path) -> None
     assert 370 <= len(recipe.load("validation")) <= 394
 
 
+def test_questions_about_one_text_stay_on_one_side(tmp_path: Path) -> None:
+    documents = [
+        [[f"text {n}"], [{"question": f"q{k}", "choice": [f"a{n}", f"b{k}"], "answer": f"a{n}"} for k in range(4)], f"{n}"]
+        for n in range(20)
+    ]
+    (tmp_path / "c3.json").write_text(json.dumps(documents), encoding="utf-8")
+    recipe = override(load_recipe("c3"), {"train": str(tmp_path / "c3.json"), "validation": "20%"})
+    kept, held = (recipe.load(split).columns["text"] for split in ("train", "validation"))
+    assert len(kept) + len(held) == 80
+    assert 12 <= len(held) <= 20
+    assert not set(kept) & set(held)
+
+
+def test_an_instruction_that_all_rows_share_does_not_hinder_a_split(tmp_path: Path) -> None:
+    for question in ("q{}", "what?"):
+        rows = [
+            {"text": "Choose.", "question": question.format(n // 2), "choices": ["a", f"{n // 2}"], "label": 1}
+            for n in range(40)
+        ]
+        (tmp_path / "rows.jsonl").write_text(jsonl(rows), encoding="utf-8")
+        recipe = override(MultipleChoice(), {"train": str(tmp_path / "rows.jsonl"), "validation": "1/4"}).settled()
+        kept, held = ({choices[1] for choices in recipe.load(split).columns["choices"]} for split in ("train", "validation"))
+        assert (len(kept), len(held)) == (15, 5)
+        assert not kept & held
+
+
 C3 = [[["m: a", "w: b"], [{"question": "q", "choice": ["x", "y"], "answer": "y"}, {"question": "r", "choice": ["z"]}], "1-2"]]
 
 
-def test_c3_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "c3.json").write_text(json.dumps(C3), encoding="utf-8")
-    found = read_c3(tmp_path / "c3.json")
+def test_c3_by_hand() -> None:
+    found = parse_c3(json.dumps(C3), "c3.json")
     assert found.columns == {
         "id": ["1-2", "1-2"],
         "context": [["m: a", "w: b"]] * 2,
@@ -487,7 +512,13 @@ def test_c3_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "what", "where"),
     [
-        ("[[[", "this is not JSON: Expecting value at character 4", ":1"),
+        ("[[[", "the JSON ends too early: Expecting value at character 4", ":1"),
+        ("[[[\n1 2", "this is not JSON: Expecting ',' delimiter at character 3", ":2"),
+        (
+            '[[["a"], [], "1"], [["a"], [{"question": "q", "choice": ["\\ud83d", "y"]}], "2"]]',
+            "half of a surrogate pair in a document; expected a whole character",
+            ":[1]",
+        ),
         ("[[1, 2]]", "a document is [1, 2]", ":[0]"),
         ('[[["a"], [], "1"], [["a"], [7], "2"]]', "a question is 7", ":2#1"),
         ('[[["a"], [{"question": "q"}], "2"]]', 'a question is {"question": "q"}', ":2#1"),

@@ -291,7 +291,7 @@ def test_an_answer_by_hand() -> None:
         "end": [np.array([1, 9, 9, 0, 2, 4, 9.0]), np.array([5, 9, 9, 1, 3, 0, 9.0])],
     }
     rows = examples_of(("who", "one two three four", []))
-    found = QuestionAnswering(n_best_size=3, max_answer_length=2).decode(outputs, features, rows)[0]
+    found = QuestionAnswering(n_best_size=3, max_answer_length=2, unanswerable=False).decode(outputs, features, rows)[0]
     assert (found["id"], found["answer"], found["start"], found["end"]) == ("q0", "two three", 4, 13)
     assert [(c["text"], c["start_logit"], c["end_logit"]) for c in found["nbest"]] == [
         ("two three", 5, 3),
@@ -360,7 +360,7 @@ def predicted(answer: str, null_odds: float | None = None, best: str | None = No
 
 def test_scores_of_answers_that_all_exist() -> None:
     rows = examples_of(("who", "x", [("red hot fire", 0), ("The redhot", 0)]), ("who", "x", [("cat", 0)]), ("who", "x", []))
-    found = QuestionAnswering().score([predicted("red-hot fire"), predicted("a cat"), predicted("dog")], rows)
+    found = QuestionAnswering(unanswerable=False).score([predicted("red-hot fire"), predicted("a cat"), predicted("dog")], rows)
     assert found == pytest.approx({"f1": (2 / 3 + 1) / 3, "exact_match": 1 / 3})
 
 
@@ -396,6 +396,46 @@ def test_scores_where_there_may_be_no_answer() -> None:
     assert task.with_scores({"dev/best_f1_thresh": 2.0}).null_threshold == 2
     assert replace(task, null_threshold=1.0).with_scores({"dev/best_f1_thresh": 2.0}).null_threshold == 1
     assert QuestionAnswering().with_scores({"validation/f1": 0.5}).null_threshold is None
+
+
+def test_a_model_without_a_recipe_is_scored_by_what_the_rows_say(tokenizer: Tokenizer) -> None:
+    """Where one of them has no answer as SQuAD 2.0 scores, and else as 1.1; rows to predict say nothing."""
+    task = QuestionAnswering()
+    both, one = (("who", CONTEXT, [("two", 4)]), ("why", CONTEXT, [])), (("who", CONTEXT, [("two", 4)]),)
+    for rows, scores, files in (
+        (both, ["best_f1", "best_f1_thresh"], ["predictions.json", "nbest_predictions.json", "null_odds.json"]),
+        (one, ["f1", "exact_match"], ["predictions.json", "nbest_predictions.json"]),
+    ):
+        examples = examples_of(*rows)
+        features, _ = task.encode(examples, tokenizer, 16)
+        assert (-100, -100) not in labels_of(features)
+        outputs = {name: [np.arange(len(ids), dtype=np.float32) for ids in features.input_ids] for name in ("start", "end")}
+        predictions = task.decode(outputs, features, examples)
+        assert list(task.score(predictions, examples))[:2] == scores
+        assert list(task.files(predictions, examples)) == files
+        unlabelled = replace(examples, columns={name: examples.columns[name] for name in ("id", "question", "context")})
+        assert "null_odds" not in task.decode(outputs, features, unlabelled)[0]
+        assert "null_odds" in replace(task, unanswerable=True).decode(outputs, features, unlabelled)[0]
+
+
+def test_the_best_f1_is_what_its_threshold_gives(tokenizer: Tokenizer) -> None:
+    """Through decoding, with null odds of float32 that are alike in groups, and where holding all back is best."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        words = [WORDS[at] for at in rng.integers(0, 10, 12)]
+        examples = examples_of(*(("who", CONTEXT, [(w, CONTEXT.index(w))] if rng.random() < 0.5 else []) for w in words))
+        task = QuestionAnswering(unanswerable=True, matching="words", eval_splits=("dev",))
+        features, _ = task.encode(examples, tokenizer, 32)
+        logits = [np.zeros(len(features.input_ids[at]), dtype=np.float32) for at in range(len(features))]
+        for row in logits:
+            row[3 + rng.integers(0, 10)] = 0.7  # the best answer
+            row[0] = rng.integers(0, 3) * 0.7
+        outputs = {"start": logits, "end": logits}
+        tuned = task.score(task.decode(outputs, features, examples), examples)
+        used = task.with_scores({f"dev/{name}": value for name, value in tuned.items()})
+        scores = used.score(used.decode(outputs, features, examples), examples)
+        assert scores["f1"] == pytest.approx(tuned["best_f1"])
+        assert tuned["best_f1"] >= max(0, tuned["f1"] - 1e-9)
 
 
 def test_what_the_training_data_settles() -> None:
@@ -516,6 +556,33 @@ def test_28_and_29_files_that_are_broken(tmp_path: Path, content: str, name: str
     if line is not None:
         assert error.value.what.startswith(what)
         assert error.value.where == f"{tmp_path / name}{line}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "question", "is_page"),
+    [
+        ("page.txt", "Title\tby me\n\nIt rained.\tMuch.\n", "Did it rain?", True),
+        ("page", "Title\tby me\nIt rained.\n", "Did it rain?", True),
+        ("page.txt", "Title\tby me\nIt rained.\n", None, True),  # and so asks for a question
+        ("rows.txt", "context\tquestion\nIt rained.\tDid it?\n", None, False),
+        ("rows.txt", "context\tasked \r\nIt rained.\tDid it?\r\n", "asked", False),
+        ("rows", "page\tquestion\nIt rained.\tDid it?\n", None, False),
+        ("rows.tsv", "context\tasked\nIt rained.\tDid it?\n", "Did it rain?", False),
+        ("rows", '{"asked": "Did it?",\t"context": "It rained."}\n', "asked", False),
+    ],
+)
+def test_a_page_may_hold_tabs(tmp_path: Path, name: str, text: str, question: str | None, is_page: bool) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    task = QuestionAnswering(question=question)
+    if is_page and question is None:
+        with pytest.raises(UsageError, match="no question about it is given"):
+            task.read_file(tmp_path / name)
+    elif is_page:
+        assert task.read_file(tmp_path / name).columns == {question: [question], "context": [text]}
+    else:
+        assert len(task.read_file(tmp_path / name).columns) == 2
+        if not text.startswith("{"):
+            assert list(task.read_file(tmp_path / name, columns=("a", "b")).columns) == ["a", "b"]
 
 
 def test_38_two_rows_of_one_id(tmp_path: Path) -> None:
@@ -743,7 +810,12 @@ def test_a_page_is_no_column_and_columns_stay_with_the_run(run_bertkit, tmp_path
     assert len(ran.out.splitlines()) == 4
     (tmp_path / "page.txt").write_text(CONTEXT, encoding="utf-8")
     assert run_bertkit("predict", "run", "page.txt").code == 2
-    assert run_bertkit("predict", "run", "page.txt", "--question", "q").code == 0
+    ran = run_bertkit("predict", "run", "page.txt", "--question", "q")
+    assert (ran.code, json.loads(ran.out)["answer"] != "") == (0, True)
+    options = ("--max-query-length", 4, "--unanswerable", "--null-threshold", -1e6)
+    ran = run_bertkit("predict", "run", "page.txt", "--question", "q " * 9, *options)
+    assert (ran.code, json.loads(ran.out)["answer"]) == (0, "")
+    assert "1 questions longer than 4 tokens cut" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -788,6 +860,20 @@ def test_dry_run_shows_where_answers_stand(run_bertkit, tmp_path: Path, model: P
     ran = run_bertkit("finetune", "squad", *files, "-m", model, "-o", "run", "--dry-run")
     assert ran.code == 0, ran.err
     assert "bad[answer starts] great[answer ends]" in ran.err
+
+
+def test_dry_run_shows_rows_without_labels_and_questions_that_are_cut(run_bertkit, tmp_path: Path, model: Path) -> None:
+    """None of the answers of the first rows is found, of the others one is: it trains, so it is shown."""
+    lost = [asked(name, "two", 90, "who what where why") for name in "abc"]
+    (tmp_path / "train.json").write_text(json.dumps(squad(*lost, asked("d", "two"))), encoding="utf-8")
+    files = ("--train", "train.json", "--validation", "train.json", "--max-length", 8, "--doc-stride", 2, "--device", "cpu")
+    options = ("--max-query-length", 2, "--dry-run")
+    ran = run_bertkit("finetune", "squad", *files, "-m", model, "-o", "run", *options)
+    assert ran.code == 0, ran.err
+    shown = [line.strip() for line in ran.err.splitlines()]
+    assert shown.count("cut by --max-query-length: where why") == 3
+    assert not any("cut by --max-length" in line or "answer" in line.partition("[SEP]")[0] for line in shown if "[CLS]" in line)
+    assert "[CLS] who what [SEP] one two three [SEP] (8 tokens, segment B: 4)" in shown
 
 
 def test_a_recipe_has_no_metrics_of_its_own(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
-from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.delimited import parse_delimited, read_delimited
+from bertkit.readers.columns import guess_column, require_column, text_of
+from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.files import find_split_file, read_file
-from bertkit.readers.jsonl import parse_jsonl, read_jsonl
-from bertkit.readers.lines import extension, parse_lines, read_lines, unpacked_name
+from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.lines import extension, parse_lines, read_text, unpacked_name
 
 # What other tools take for a missing value, a line end or a quote.
 ODD = [
@@ -55,6 +55,10 @@ ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"),
 def write(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+def read_delimited(path: str | Path, **options) -> Examples:
+    return parse_delimited(read_text(path), str(path), **options)
 
 
 def fails(reader, *args, **kwargs) -> DataError:
@@ -282,7 +286,7 @@ def test_extensions_below_the_packing():
 def test_jsonl_keeps_types_and_misses_nothing_silently(tmp_path):
     rows = [{"text": "NA", "label": 1}, {"text": "", "score": 0.5}, {"label": None, "tags": ["a"], "on": True}]
     text = "\ufeff" + json.dumps(rows[0]) + "\r\n\r\n" + json.dumps(rows[1]) + "\n" + json.dumps(rows[2])
-    examples = read_jsonl(write(tmp_path / "a.jsonl", text))
+    examples = read_file(write(tmp_path / "a.jsonl", text))
     assert examples.columns == {
         "text": ["NA", "", None],
         "label": [1, None, None],
@@ -346,13 +350,14 @@ def test_a_list_of_objects_reads_as_the_same_objects_a_line_each(rows, indent, a
         ('[{"a": 1}]\nmore', 2, "Extra data"),
         ('[{"a": 1},]', 1, "not JSON"),
         ('{"a": "\\ud83d"}\n', 1, "surrogate"),
+        ('{"a": {"\\uD83D": []}}\n', 1, "half of a surrogate pair in an object; expected a whole character"),
         ('[{"a": 1},\n{"a": "\\uDE00"}]', 2, "surrogate"),
         ("[" * 100_000, 1, "recursion"),
     ],
 )
 def test_faults_of_json_by_line(tmp_path, content, line, what):
     path = write(tmp_path / "a.json", content)
-    error = fails(read_jsonl, path)
+    error = fails(read_file, path)
     assert what in error.what
     assert error.where is not None
     assert error.where.startswith(str(path))
@@ -399,9 +404,9 @@ def test_standard_input(monkeypatch):
     assert read_file(typed(b"one\ntwo\n")).columns == {"text": ["one", "two"]}
     assert read_file(typed(b'{"a": 1}\n')).columns == {"a": [1]}
     assert read_file(typed(b"a\tb\n1\t2\n")).where(0) == "stdin:2"
-    assert read_lines(typed("caf\u00e9\n".encode()), column="x").columns == {"x": ["caf\u00e9"]}
+    assert read_file(typed("caf\u00e9\n".encode())).columns == {"text": ["caf\u00e9"]}
     assert fails(read_file, typed(b"")).where == "stdin"
-    assert read_delimited(typed(b"a,b\n1,2\n"), separator=",").columns == {"a": ["1"], "b": ["2"]}
+    assert read_file(typed(b"a,b\n1,2\n"), separator=",").columns == {"a": ["1"], "b": ["2"]}
 
 
 def test_json_names_its_own_columns(tmp_path):
@@ -483,6 +488,34 @@ def test_a_missing_column():
     assert error.hint == "did you mean label? set it with --label label"
     assert "did you mean text?" in fails(require_column, examples, "Text", option="--text").hint
     assert "--label" in fails(require_column, examples, "zzz", option="--label").hint
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "found"),
+    [
+        ("a ", {"may_be_empty": False}, "a "),
+        (" ", {"may_be_empty": True}, " "),
+        (7, {"may_be_empty": False, "may_be_number": True}, "7"),
+        (0.5, {"may_be_empty": True, "may_be_number": True}, "0.5"),
+    ],
+)
+def test_a_value_as_text(value, options, found):
+    assert text_of(value, Examples({"t": [value]}, "f.csv", [2]), 0, "t", **options) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "what"),
+    [
+        (None, {"may_be_empty": True}, "column 't' holds nothing; expected text"),
+        (7, {"may_be_empty": True}, "column 't' holds 7; expected text"),
+        (True, {"may_be_empty": True, "may_be_number": True}, "column 't' holds True; expected text"),
+        (["a"], {"may_be_empty": True, "may_be_number": True}, "column 't' holds ['a']; expected text"),
+        (" \n", {"may_be_empty": False}, "the text in column 't' is empty"),
+    ],
+)
+def test_a_value_that_is_no_text(value, options, what):
+    error = fails(text_of, value, Examples({"t": ["a", value]}, "f.csv", [2, 5]), 1, "t", **options)
+    assert (error.what, error.where, error.hint) == (what, "f.csv:5", "mend or remove the row")
 
 
 @pytest.mark.parametrize(

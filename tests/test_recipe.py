@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.config import TrainConfig, convert, option, options_of
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.metrics import METRICS
 from bertkit.readers import Examples
 from bertkit.recipe import from_json, list_recipes, load_recipe, override, published_scores, to_json
@@ -336,3 +336,27 @@ def test_the_recipe_is_the_object_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "my.py"
     path.write_text("from bertkit.tasks import *\nrecipe = TextClassification(text='a')\nother = recipe\n", encoding="utf-8")
     assert load_recipe(str(path)) == TextClassification(text="a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ('folder=Folder(files={"vaild": "v*.txt"})', "Folder(...) names the split 'vaild'; expected train, validation, test"),
+        ('folder={"files": {}}', "folder is {'files': {}}; expected Folder(...)"),
+        ('training={"seed": 1}', "training is {'seed': 1}; expected TrainConfig(...)"),
+    ],
+)
+def test_a_recipe_that_is_put_together_wrongly_names_its_file(tmp_path: Path, fields: str, message: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"from bertkit.tasks import Folder, TokenClassification\nrecipe = TokenClassification({fields})\n")
+    with pytest.raises(UsageError) as refused:
+        load_recipe(str(path))
+    assert refused.value.what.startswith(message)
+    assert refused.value.where == str(path)
+
+
+def test_a_file_where_a_folder_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\na\t1\n")
+    with pytest.raises(DataError) as refused:
+        override(load_recipe("sst2"), {"data": str(tmp_path / "train.tsv")}).load("train")
+    assert refused.value.what == "--data is a file; expected a folder"

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError
-from bertkit.readers.squad import is_squad, parse_squad, read_squad
+from bertkit.readers.lines import read_text
+from bertkit.readers.squad import is_squad, parse_squad
 
 CONTEXT = "Normandy lies in France, \u2028and \U0001f600 so does Paris."
 FILE: dict[str, Any] = {
@@ -179,6 +180,7 @@ def test_what_is_not_json_by_line_and_character(text, where, what):
     assert where is None or error.where == where
     if where is None:
         assert error.where.startswith("dev.json:")
+    assert ("cut off" in str(error.hint)) is ("too early" in what)
 
 
 @given(data=st.data())
@@ -236,7 +238,7 @@ def test_the_form_is_seen_without_parsing(text, found):
     ],
 )
 def test_public_files_have_their_official_counts(data_dir, name, articles, paragraphs, questions, answers, impossible, astray):
-    examples = read_squad(data_dir / name)
+    examples = parse_squad(read_text(data_dir / name), str(data_dir / name))
     columns = examples.columns
     assert {len(values) for values in columns.values()} == {len(set(columns["id"]))} == {questions}
     assert len(set(columns["context"])) in range(paragraphs - 9, paragraphs + 1)  # a few contexts stand twice

@@ -15,7 +15,7 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Tokens
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.conll import read_conll
-from bertkit.readers.delimited import read_delimited
+from bertkit.readers.files import read_file
 from bertkit.readers.parallel import read_parallel
 from bertkit.tasks.tags import (
     SCHEMES,
@@ -259,7 +259,7 @@ def real(data_dir: Path) -> dict[str, Callable[[], list[list[str]]]]:
             name: lambda path=path, column=column: read_conll(data_dir / path, column=column).columns["tags"]
             for name, (path, column) in conll.items()
         },
-        "MSRA-NER": lambda: [tags.split(" ") for tags in read_delimited(data_dir / "MSRA-NER/test.tsv.gz").columns["label"]],
+        "MSRA-NER": lambda: [tags.split(" ") for tags in read_file(data_dir / "MSRA-NER/test.tsv.gz").columns["label"]],
         "ATIS": lambda: read_parallel(data_dir / "ATIS/train").columns["tags"],
         "SNIPS": lambda: read_parallel(data_dir / "SNIPS/train").columns["tags"],
     }

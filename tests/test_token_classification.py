@@ -37,6 +37,8 @@ from bertkit.readers import Examples
 from bertkit.readers.conll import read_conll
 from bertkit.recipe import load_recipe, override
 from bertkit.tasks import TokenClassification
+from bertkit.tasks.tagged_output import as_conll, as_row, as_text
+from bertkit.tasks.tagged_sentences import standard_columns
 from bertkit.tasks.tags import convert, count_illegal, detect_scheme
 from bertkit.tokenizer import Tokenizer
 
@@ -284,8 +286,8 @@ def test_text_keeps_its_characters(run: Path, run_bertkit, write, way: str) -> N
     assert chunks >= 3
 
     shown = run_bertkit("predict", run, source, "--format", "text", stdin=text.encode()).out
-    assert shown.count(" [") == chunks
-    unmarked = re.sub(r" \[(THING|WHO)\]", "", shown).split("\n")[:-1]
+    assert len(re.findall(r"\[(?:THING|WHO) ", shown)) == chunks
+    unmarked = re.sub(r"\[(?:THING|WHO) ([^]]+)\]", r"\1", shown).split("\n")[:-1]
     assert unmarked == [line.replace("\u200b", "\\u200b") for line in LINES]
 
 
@@ -582,7 +584,8 @@ def test_another_head_than_the_models(finetune, write, run_bertkit) -> None:
     finetune("--train", path, "--validation", path, "--head", "crf", steps=1)
     ran = run_bertkit("eval", "run", "--head", "linear")
     assert ran.code == 4
-    assert ran.err.startswith("error: the model is a BertModel; token-classification needs BertForTokenClassification (run)")
+    needed = "token-classification needs BertForTokenClassification"
+    assert ran.err.startswith(f"error: the model is a BertModel trained with --head crf; {needed} (run)")
     assert "Traceback" not in ran.err
 
 
@@ -639,7 +642,7 @@ def entity_row(*entities: object, text: Any = "the phone is late") -> str:
             "the words are ['a', 3]; expected a list of texts, or words parted by spaces ({file}:1)",
         ),
         ("x.jsonl", '{"tokens": ["a"]}\n', "no column 'tags'; columns: tokens ({file})"),
-        ("x.jsonl", '{"text": "a"}\n', "no column 'entities'; columns: text ({file})"),
+        ("x.jsonl", '{"text": "a"}\n', "the rows are text without tags ({file})"),
         ("x.conll", "a\nb\n", "no column 'tags'; columns: tokens ({file})"),
         ("x.jsonl", '{"id": "a"}\n', "no column 'tokens'; columns: id ({file})"),
         # entities
@@ -917,3 +920,89 @@ def test_a_metric_of_the_recipes_own_decides() -> None:
     assert next(iter(recipe.score([{"tags": ["O", "O"]}], examples).items())) == ("wrong", 0.5)
     assert recipe.greater_is_better
     assert not replace(recipe, metrics=(mean_squared_error,)).greater_is_better
+
+
+# --- which column, which form: what the words and tags are --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("column", "options"), [("2", ()), ("upos", ("as CoNLL-U",))])
+def test_a_run_trained_on_some_column_predicts_text(
+    finetune, run_bertkit, write, tmp_path: Path, column: str, options: tuple[str, ...]
+) -> None:
+    """The column says where the tags of training stood, and nothing about what is to be predicted."""
+    path = write(f"train.conll{'u' if options else ''}", as_conllu(TRAIN) if options else as_columns(TRAIN))
+    finetune("--train", path, "--validation", path, "--column", column)
+    lines = ["Grace paid for the lamp", "Alan sold a good old chair to you"]
+    for source in ("-", write("page.txt", "\n".join(lines) + "\n")):
+        rows = predicted(run_bertkit, "run", source, stdin="\n".join(lines).encode())
+        assert [row["text"] for row in rows] == lines
+        assert [row["tokens"] for row in rows] == [line.split() for line in lines]
+    columns = write("new.conll", "Grace x y z\npaid x y z\n\n")
+    assert [row["tokens"] for row in predicted(run_bertkit, "run", columns)] == [["Grace", "paid"]]
+
+
+def test_the_named_column_is_the_one_that_is_learned(finetune, write) -> None:
+    path = write("train.conllu", as_conllu(TRAIN))
+    for options, labels in ((("--tags", "xpos"), {"O", "B-THING"}), ((), {"NOUN", "X"})):
+        values, _ = finetune("--train", path, "--validation", path, *options, "--overwrite")
+        assert labels <= set(values["recipe"]["labels"])
+    rows = [{"tokens": ["a", "b"], "tags": ["N", "V"], "label": ["B-WHO", "O"]}] * 4
+    path = write("both.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    values, _ = finetune("--train", path, "--validation", path, "--tags", "label", "--overwrite")
+    assert values["recipe"]["labels"] == ["O", "B-WHO"]
+
+
+def test_what_cannot_be_the_tags_is_refused(refused) -> None:
+    refused("x.jsonl", as_tokens(TRAIN), "--column 2 is for CoNLL columns; of JSON and tables --tags names the column ({file})",
+            "--column", "2", code=2)  # fmt: skip
+    refused("x.jsonl", as_tokens(TRAIN), "column 'tags' is named for both the words and the tags ({file})",
+            "--tokens", "tags", code=2)  # fmt: skip
+    words = [f"word{number}" for number in range(99)]
+    message = "99 different tags in 99 words, such as 'word98': is this the column of the words? ({file})"
+    refused("x.conll", "".join(f"{word} {word}\n" for word in sorted(words, key=lambda w: int(w[4:]))), message.replace(
+        "word98", sorted(words)[-1]))  # fmt: skip
+
+
+def test_entities_that_cut_words_are_said(finetune, write) -> None:
+    rows = [{"text": "the good lamp", "entities": [[4, 7, "WHAT"]]}, {"text": "the lamp", "entities": [[4, 8, "WHAT"]]}]
+    path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows * 3))
+    _, said = finetune("--train", path, "--validation", path)
+    assert f"3 of 6 entities begin or end inside a word, such as [4, 7, 'WHAT'] ({path}:1)" in said
+
+
+def test_a_stray_tag_that_hides_the_scheme_is_said(finetune, write) -> None:
+    path = write("x.conll", as_columns([*TRAIN, [("thing", "THING")]]))
+    values, said = finetune("--train", path, "--validation", path)
+    assert f"no tag scheme: 'THING' ({path}:" in said
+    assert next(iter(values["best"]["scores"])) == "validation/accuracy"
+
+
+def test_a_scheme_that_the_model_does_not_have_is_refused(run: Path, run_bertkit) -> None:
+    ran = run_bertkit("eval", run, "--scheme", "iobes")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: --scheme is iobes; the model's labels are of iob2 ({run})")
+
+
+def test_numbers_of_tags_beyond_their_names_are_refused() -> None:
+    columns = {"tokens": [["a", "b"]], "ner_tags": [[0, -100]]}
+    examples = Examples(columns, "set/train", [7], label_names={"ner_tags": ("O", "B-X")})
+    named = dict.fromkeys(("tokens", "tags", "text", "entities"))
+    with pytest.raises(DataError, match=r"the tag number -100; expected 0 to 1 \(set/train:7\)"):
+        standard_columns(examples, named=named, intent=False, strip=None, to_predict=False)
+
+
+def test_stripped_words_come_back_as_they_were() -> None:
+    examples = Examples({"tokens": [["A0", "2019"]]}, "x", [1])
+    named = dict.fromkeys(("tokens", "tags", "text", "entities"))
+    found = standard_columns(examples, named=named, intent=False, strip="(?<=.)[0-9]+$", to_predict=True)
+    assert found.columns["tokens"] == [["A", "2"]]
+    prediction = {"tags": ["O", "B-X"], "probabilities": [1.0, 0.5]}
+    assert as_row(prediction, found, 0, chunks=True)["tokens"] == ["A0", "2019"]
+    assert as_conll([prediction], found) == "A0\t1.0000\tO\n2019\t0.5000\tB-X\n"
+    assert as_text(prediction, found, 0, chunks=True).plain == "A0 [X 2019]"
+
+
+def test_an_intent_is_shown_with_or_without_chunks() -> None:
+    examples = Examples({"tokens": [["go"]]}, "x", [1])
+    for chunks, tags, shown in ((True, ["O"], "go  (ask)"), (False, ["V"], "go/V   (ask)")):
+        prediction = {"tags": tags, "probabilities": [1.0], "intent": "ask"}
+        assert as_text(prediction, examples, 0, chunks=chunks).plain == shown

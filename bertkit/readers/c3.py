@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.lines import read_text, source_name
+from bertkit.readers.json_text import check_characters, load_json
 
 _HINT = "expected a list of [document lines, [{question, choice, answer}, ...], id]"
 
 
-def read_c3(path: str | Path) -> Examples:
+def parse_c3(text: str, source: str) -> Examples:
     """A row each question: id (of its document), context (its lines), question, choice (a list) and answer (None without one).
 
     The names are those of CLUE's copy on the hub. A row's place is its document's id and the question's number in it, from 1.
     Raises DataError with the place for what is not of this form.
     """
-    return parse_c3(read_text(path), source_name(path))
-
-
-def parse_c3(text: str, source: str) -> Examples:
-    """As `read_c3`, of text read already."""
-    try:
-        documents = json.loads(text)
-    except json.JSONDecodeError as error:
-        what = f"this is not JSON: {error.msg} at character {error.colno}"
-        hint = "is the file cut off? copy or download it again"
-        raise DataError(what, where=f"{source}:{error.lineno}", hint=hint) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"JSON that cannot be read: {error}", where=source) from None
+    documents = load_json(text, source, _HINT)
+    check_characters(text, ((document, "a document", f"{source}:[{number}]") for number, document in enumerate(documents)))
     columns: dict[str, list[Any]] = {name: [] for name in ("id", "context", "question", "choice", "answer")}
     places = []
     for number, document in enumerate(documents):

@@ -80,11 +80,16 @@ def parse_conll(text: str, source: str, *, separator: str | None = None, column:
     return Examples(columns=columns, source=source, lines=begins)
 
 
+def is_column_of_conll(name: str) -> bool:
+    """Whether it can name a column of such a file: a number, or a name of CoNLL-U."""
+    return re.fullmatch("[0-9]+", name) is not None or name.lower() in _CONLLU
+
+
 def looks_like_conll(text: str) -> bool:
     """Whether a text is tokens and tags in columns rather than sentences or a table, by its first lines.
 
-    It is where all tokens have equally many columns, two or more, and either blank lines part them and the last column holds
-    tags (chunk tags, capitals or values that repeat), or no blank line does and all of the last column is chunk tags.
+    It is where all tokens have equally many columns, two or more, and the last column holds chunk tags, or, where blank lines
+    part enough tokens to tell, words that repeat. What is short and has no chunk tags counts as plain text.
     """
     lines = split_lines("\n".join(text.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
     if _looks_like_conllu(lines):
@@ -100,8 +105,8 @@ def looks_like_conll(text: str) -> bool:
         return True
     numbers = [number for number, fields in rows if fields]
     parted = numbers[-1] - numbers[0] >= len(numbers)
-    capitals = all(re.fullmatch(r"[A-Z\W_]+", tag) for tag in tags)
-    return parted and (capitals or (len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)))
+    wordlike = any(character.isalnum() for tag in tags for character in tag)
+    return parted and wordlike and len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)
 
 
 def _rows(lines: list[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:

@@ -6,26 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
-from bertkit.readers.lines import extension, read_text, source_name, split_lines
+from bertkit.readers.lines import extension, split_lines
 
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
-
-
-def read_delimited(
-    path: str | Path, *, separator: str | None = None, columns: tuple[str, ...] | None = None, quoting: bool | None = None
-) -> Examples:
-    """The rows of a CSV or TSV file.
-
-    separator: between fields; by default "," for .csv, else a tab. columns: their names, where the file has no header.
-    quoting: whether a field may stand in double quotes; by default not in tab-separated files, unless they are called
-    .csv: GLUE's hold unbalanced quotes. Raises DataError, with file and line, for what is not such a table.
-    """
-    return parse_delimited(read_text(path), source_name(path), separator=separator, columns=columns, quoting=quoting)
 
 
 def parse_delimited(
@@ -36,7 +23,12 @@ def parse_delimited(
     columns: tuple[str, ...] | None = None,
     quoting: bool | None = None,
 ) -> Examples:
-    """As `read_delimited`, of text read already."""
+    """The rows of a CSV or TSV file's text.
+
+    separator: between fields; by default "," for .csv, else a tab. columns: their names, where the file has no header.
+    quoting: whether a field may stand in double quotes; by default not in tab-separated files, unless they are called
+    .csv: GLUE's hold unbalanced quotes. Raises DataError, with file and line, for what is not such a table.
+    """
     is_csv = extension(source) == ".csv"
     # A shell passes '\t' on as a backslash and a t.
     between = {None: "," if is_csv else "\t", "\\t": "\t"}.get(separator, separator)

@@ -29,7 +29,7 @@ _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[str, ...] | None = None) -> Examples:
     """The rows of a CSV, TSV, JSON or plain text file, or of the standard input for "-"; plain, .gz or .xz.
 
-    separator and columns are for tables; see `read_delimited`. A name without a known extension leaves it to the first
+    separator and columns are for tables; see `parse_delimited`. A name without a known extension leaves it to the first
     line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
     """
     return parse_file(read_text(path), source_name(path), separator=separator, columns=columns)

@@ -4,48 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.lines import read_text, source_name, split_lines
+from bertkit.readers.json_text import broken_json, check_characters
+from bertkit.readers.lines import split_lines
 
 _HINT = "expected one object a line, or one list of objects"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def read_jsonl(path: str | Path) -> Examples:
-    """The objects of a file as rows. A column is each key that any row has; a row without it holds None there.
+def parse_jsonl(text: str, source: str) -> Examples:
+    """The objects of a file's text as rows. A column is each key that any row has; a row without it holds None there.
 
     Raises DataError, with file and line, for what is not JSON or not an object.
     """
-    return parse_jsonl(read_text(path), source_name(path))
-
-
-def parse_jsonl(text: str, source: str) -> Examples:
-    """As `read_jsonl`, of text read already."""
     rows, lines = _listed(text, source) if text.lstrip().startswith("[") else _line_by_line(text, source)
     if not rows:
         raise DataError("the file is empty" if not text.strip() else "the list is empty", where=source)
-    escapes = "\\ud" in text or "\\uD" in text
     for row, line in zip(rows, lines, strict=True):
         if not isinstance(row, dict):
             found = {list: "a list", str: "text", bool: "true or false", type(None): "null"}.get(type(row), "a number")
             raise DataError(f"found {found}; expected an object", where=f"{source}:{line}", hint=_HINT)
-        if escapes and not _is_text(row):
-            raise DataError("half of a surrogate pair; expected a whole character", where=f"{source}:{line}")
+    check_characters(text, ((row, "an object", f"{source}:{line}") for row, line in zip(rows, lines, strict=True)))
     names = dict.fromkeys(name for row in rows for name in row)
     return Examples(columns={name: [row.get(name) for row in rows] for name in names}, source=source, lines=lines)
-
-
-def _is_text(row: dict[str, Any]) -> bool:
-    """Whether all strings are Unicode: JSON can escape half a character, which no tokenizer takes."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _line_by_line(text: str, source: str) -> tuple[list[Any], list[int]]:
@@ -55,7 +39,7 @@ def _line_by_line(text: str, source: str) -> tuple[list[Any], list[int]]:
             try:
                 rows.append(json.loads(line))
             except (ValueError, RecursionError) as error:
-                raise _broken(error, line, f"{source}:{number}") from None
+                raise broken_json(error, line, f"{source}:{number}", _HINT) from None
             lines.append(number)
     return rows, lines
 
@@ -80,13 +64,13 @@ def _listed(text: str, source: str) -> tuple[list[Any], list[int]]:
             if mark not in ("]", ","):
                 raise json.JSONDecodeError("Expecting ',' or ']'", text, at)
         except (ValueError, RecursionError) as error:
-            raise _broken(error, text, f"{source}:{getattr(error, 'lineno', line)}") from None
+            raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
         rows.append(row)
         lines.append(line)
         at = _skip(text, at + 1)
     if at < len(text):
         extra = json.JSONDecodeError("Extra data", text, at)
-        raise _broken(extra, text, f"{source}:{extra.lineno}")
+        raise broken_json(extra, text, f"{source}:{extra.lineno}", _HINT)
     return rows, lines
 
 
@@ -94,11 +78,3 @@ def _skip(text: str, at: int) -> int:
     """The next place that is not white space."""
     space = _SPACE.match(text, at)
     return space.end() if space else at
-
-
-def _broken(error: Exception, text: str, where: str) -> DataError:
-    if not isinstance(error, json.JSONDecodeError):
-        return DataError(f"JSON that cannot be read: {error}", where=where)
-    cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-    what = "the JSON ends too early" if cut_off else "this is not JSON"
-    return DataError(f"{what}: {error.msg} at character {error.colno}", where=where, hint=_HINT)

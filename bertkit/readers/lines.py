@@ -28,17 +28,12 @@ _BYTE_ORDER_MARKS = {
 }
 
 
-def read_lines(path: str | Path, column: str = "text") -> Examples:
-    """A row a line, an empty line too. Raises DataError where the file cannot be read or is empty."""
-    return parse_lines(read_text(path), source_name(path), column)
-
-
-def parse_lines(text: str, source: str, column: str = "text") -> Examples:
-    """As `read_lines`, of text read already."""
+def parse_lines(text: str, source: str) -> Examples:
+    """A row a line, in the column `text`; an empty line too. Raises DataError where there is none."""
     lines = split_lines(text)
     if not lines:
         raise DataError("the file is empty", where=source)
-    return Examples(columns={column: lines}, source=source, lines=range(1, len(lines) + 1))
+    return Examples(columns={"text": lines}, source=source, lines=range(1, len(lines) + 1))
 
 
 def split_lines(text: str) -> list[str]:

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.lines import read_text, source_name
+from bertkit.readers.json_text import check_characters, load_json
 
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
 
-def read_squad(path: str | Path) -> Examples:
-    """The questions of a file as columns id, title, context, question and answers, as the hub's `squad` has them.
+def parse_squad(text: str, source: str) -> Examples:
+    """The questions of a file's text as columns id, title, context, question and answers, as the hub's `squad` has them.
 
     answers: a dict of two lists, `text` and `answer_start`, both empty where the question is impossible; no such column where
     no question has answers (a test set). is_impossible: only if the file has it. `lines` are the ids. An answer need not
     stand at its answer_start: in CMRC 2018 some do not. Raises DataError, with the place in the JSON, for what is not of this
     form, and for an id that two questions share.
     """
-    return parse_squad(read_text(path), source_name(path))
-
-
-def parse_squad(text: str, source: str) -> Examples:
-    """As `read_squad`, of text read already."""
-    rows = _questions(_load(text, source), source)
+    rows = _questions(load_json(text, source, _HINT), source)
     if not rows:
         raise DataError("the file holds no questions", where=source, hint=_HINT)
     first: dict[str, str] = {}
@@ -36,9 +29,7 @@ def parse_squad(text: str, source: str) -> Examples:
         if (earlier := first.setdefault(row["id"], place)) != place:
             what = f"two questions have the id {row['id']!r}: {earlier} and {place}"
             raise DataError(what, where=source, hint="give each question an id of its own; is the file put together twice?")
-    if "\\ud" in text or "\\uD" in text:
-        for place, row in rows:
-            _check_characters(row, f"{source}:{row['id']}", place)
+    check_characters(text, ((row, place, f"{source}:{row['id']}") for place, row in rows))
 
     names = ["id", "title", "context", "question"]
     if any("answers" in row for _, row in rows):
@@ -59,20 +50,6 @@ def is_squad(text: str) -> bool:
         return False
     data = re.search(r'(?<!\\)"data"\s*:\s*\[\s*\{', text)
     return data is not None and re.compile(r'(?<!\\)"paragraphs"\s*:\s*\[').search(text, data.end()) is not None
-
-
-def _load(text: str, source: str) -> Any:
-    if not text.strip():
-        raise DataError("the file is empty", where=source)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        what = f"{'the JSON ends too early' if cut_off else 'this is not JSON'}: {error.msg} at character {error.colno}"
-        hint = "the file is cut off: copy or download it again" if cut_off else _HINT
-        raise DataError(what, where=f"{source}:{error.lineno}", hint=hint) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"JSON that cannot be read: {error}", where=source) from None
 
 
 def _questions(content: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
@@ -142,11 +119,3 @@ def _of(value: Any, kind: type, place: str, source: str) -> Any:
 
 def _lacks(place: str, name: str, source: str) -> DataError:
     return DataError(f"{place or 'the JSON'} has no {name!r}", where=source, hint=_HINT)
-
-
-def _check_characters(row: dict[str, Any], where: str, place: str) -> None:
-    """Raise DataError for half a character, which JSON can escape and no tokenizer takes."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise DataError(f"half of a surrogate pair in {place}; expected a whole character", where=where) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.files import parse_file
@@ -27,6 +28,8 @@ def read_tagged(
         return read_parallel(Path(path))
     text, source = read_text(path), source_name(path)
     kind = extension(source)
+    if column and kind in _TABLES:
+        raise UsageError(f"--column {column} is for CoNLL columns; of JSON and tables --tags names the column", where=source)
     asked = column or (separator and kind == ".txt")
     if kind in _CONLL or (kind not in _TABLES and not columns and (asked or looks_like_conll(text))):
         return parse_conll(text, source, separator=separator, column=column)

@@ -21,11 +21,12 @@ from bertkit.metrics import accuracy
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.c3 import is_c3, parse_c3
-from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.readers.files import parse_file
 from bertkit.readers.lines import read_text, source_name
 from bertkit.store import Features, Ragged, offsets_of
 from bertkit.tasks.labels import is_missing, label_name
+from bertkit.tasks.probabilities import softmax_of_groups
 from bertkit.tasks.task import Encoding, Task
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ class MultipleChoice(Task):
 
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
         found = self._found(examples)
-        assert found.text is not None
         assert found.choices is not None
         assert found.label is not None
         numbered = all(is_missing(value) or _number(value) is not None for value in examples.columns[found.label])
-        return (found.text, *found.choices), found.label if numbered else None  # the text of a choice is no class
+        # What all rows share, an instruction, does not tell them apart.
+        texts = (name for name in (found.text, found.question) if name and len(set(map(str, examples.columns[name]))) > 1)
+        kept_together = next(((name,) for name in texts), found.choices)
+        return kept_together, found.label if numbered else None  # the text of a choice is no class
 
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The examples of a split: columns `text`, `question` if there is one, `choices`, `places`, and `label`.
@@ -90,7 +93,8 @@ class MultipleChoice(Task):
             if (name := getattr(found, role)) is not None:
                 may_be_empty = to_predict or role == "question"
                 columns[role] = [
-                    _text(value, examples.where(row), name, may_be_empty) for row, value in enumerate(examples.columns[name])
+                    text_of(_joined(value), examples, row, name, may_be_empty=may_be_empty, may_be_number=True)
+                    for row, value in enumerate(examples.columns[name])
                 ]
         given = _choices(examples, found.choices or ())
         texts = [["" if choice is None else str(choice) for choice in its] for its in given]
@@ -170,9 +174,7 @@ class MultipleChoice(Task):
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
         """One prediction an example: the number of the best choice in the data, its text and probability, and those of all."""
         logits = np.concatenate(outputs["logits"])[:, 0].astype(np.float64)  # (S,)
-        begins, counts = features.offsets[:-1], np.diff(features.offsets)
-        exponentials = np.exp(logits - np.repeat(np.maximum.reduceat(logits, begins), counts))
-        probabilities = exponentials / np.repeat(np.add.reduceat(exponentials, begins), counts)
+        probabilities = softmax_of_groups(logits, features.offsets)
         predictions = []
         for (start, end), places, texts in zip(
             pairwise(features.offsets), examples.columns["places"], examples.columns["choices"], strict=True
@@ -233,18 +235,9 @@ def _guess_choices(names: Iterable[str]) -> tuple[str, ...] | None:
     return (lists[0],) if len(lists) == 1 and not groups else None
 
 
-def _text(value: Any, where: str, column: str, may_be_empty: bool) -> str:
-    """A text; a list of texts is one of several lines."""
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
-        value = "\n".join(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        found = "nothing" if value is None else repr(value)
-        raise DataError(f"column {column!r} holds {found}; expected text", where=where, hint=_MEND)
-    if not value.strip() and not may_be_empty:
-        raise DataError(f"the text in column {column!r} is empty", where=where, hint=_MEND)
-    return value
+def _joined(value: Any) -> Any:
+    """A list of texts is one text of several lines."""
+    return "\n".join(value) if isinstance(value, list) and all(isinstance(line, str) for line in value) else value
 
 
 def _choices(examples: Examples, columns: Sequence[str]) -> list[list[str | float | None]]:

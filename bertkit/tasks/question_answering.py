@@ -18,10 +18,11 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
 from bertkit.readers.files import file_format, parse_file
-from bertkit.readers.lines import read_text, source_name
+from bertkit.readers.lines import extension, read_text, source_name
 from bertkit.readers.squad import is_squad, parse_squad
 from bertkit.store import IGNORED, Features, Ragged
 from bertkit.tasks.answers import best_answers
+from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.reference_answers import are_mostly_chinese, read_answers, read_ids, read_texts
 from bertkit.tasks.task import Encoding, Task
 from bertkit.tasks.windows import encode_windows, find_answer
@@ -39,7 +40,8 @@ _AROUND = 200  # characters of the context shown on each side of an answer
 class QuestionAnswering(Task):
     """A recipe of this family; see Task for where its data comes from. Its metrics are those of SQuAD or CMRC 2018.
 
-    unanswerable: whether a question may have no answer, as in SQuAD 2.0; None: where some training rows have none.
+    unanswerable: whether a question may have no answer, as in SQuAD 2.0; None: where some training rows have none, or for a
+    model that was trained elsewhere some of the rows it is scored on.
     """
 
     family: ClassVar[str] = "question-answering"
@@ -49,8 +51,10 @@ class QuestionAnswering(Task):
         "question",
         "context",
         "doc_stride",
+        "max_query_length",
         "max_answer_length",
         "n_best_size",
+        "unanswerable",
         "null_threshold",
     )
 
@@ -93,7 +97,9 @@ class QuestionAnswering(Task):
         if is_squad(text):
             return parse_squad(text, source)
         columns = columns or self.columns
-        if file_format(text, source, table=bool(self.separator or columns)) != "lines":
+        table = bool(self.separator or columns)
+        kind = file_format(text, source, table=table)
+        if kind == "jsonl" or (kind == "delimited" and (table or not self._is_page(text, source))):
             return parse_file(text, source, separator=self.separator, columns=columns)
         if not text.strip():
             raise DataError("the file is empty", where=source)
@@ -101,6 +107,13 @@ class QuestionAnswering(Task):
             hint = 'ask it: --question "Who ...?"; or give a table with the columns question and context'
             raise UsageError("the file is plain text, and no question about it is given", where=source, hint=hint)
         return Examples({self.question: [self.question], self._context: [text]}, source, lines=[1])
+
+    def _is_page(self, text: str, source: str) -> bool:
+        """Whether what is a table by a tab in its first line alone is a page: it has no column of the question."""
+        if extension(source) in self.file_endings or (self.question is None and extension(source) != ".txt"):
+            return False
+        header = text.lstrip("\r\n").partition("\n")[0].split("\t")
+        return self._question not in map(str.strip, header)
 
     @property
     def _question(self) -> str:
@@ -143,12 +156,16 @@ class QuestionAnswering(Task):
         if without and self.unanswerable is False:
             what = f"{len(without)} of {len(examples)} questions have no answer, this one first; expected one"
             raise DataError(what, where=examples.where(without[0]), hint="where some have none: --unanswerable")
-        unanswerable = bool(without) if self.unanswerable is None else self.unanswerable
-        return replace(self, unanswerable=unanswerable, matching=self._matching(examples))
+        return replace(self, unanswerable=self._unanswerable(examples), matching=self._matching(examples))
 
     def with_scores(self, scores: Mapping[str, float | None]) -> Self:
         found = scores.get(f"{self.eval_splits[0]}/best_f1_thresh")
         return self if self.null_threshold is not None or found is None else replace(self, null_threshold=found)
+
+    def _unanswerable(self, examples: Examples) -> bool:
+        if self.unanswerable is not None:
+            return self.unanswerable
+        return not all(examples.columns.get("answers", ()))
 
     def _matching(self, examples: Examples) -> str:
         if self.matching != "auto":
@@ -186,7 +203,7 @@ class QuestionAnswering(Task):
                 what = f"none of the {lost.sum()} answers stands at its answer_start, nor within reach of it"
                 hint = "answer_start counts the characters of the context before the answer"
                 raise DataError(what, where=examples.where(int(np.flatnonzero(lost)[0])), hint=hint)
-            ignored = lost if self.unanswerable else lost | ~has_answer
+            ignored = lost if self._unanswerable(examples) else lost | ~has_answer
             for term, positions in (("start", start), ("end", end)):
                 labels[term] = Ragged.column(np.where(ignored[windows.examples], IGNORED, positions))
             whole = np.bincount(windows.examples, weights=start > 0, minlength=len(examples)) > 0
@@ -231,22 +248,19 @@ class QuestionAnswering(Task):
             outputs, features, len(examples), n_best_size=self.n_best_size, max_answer_length=self.max_answer_length
         )
         tables: list[NDArray] = [found.start, found.end, found.start_logits, found.end_logits]
-        if self.unanswerable:
+        if unanswerable := self._unanswerable(examples):
             nowhere = np.full(len(examples), -1)
             nothing: list[NDArray] = [nowhere, nowhere, found.null_start, found.null_end]
             tables = [np.column_stack([tables[at], nothing[at]]) for at in range(4)]
         scores = (tables[2] + tables[3]).astype(np.float64)
-        highest = scores.max(axis=1, keepdims=True)
-        exponentials = np.exp(scores - np.where(np.isfinite(highest), highest, 0))
-        probabilities = exponentials / np.maximum(exponentials.sum(axis=1, keepdims=True), 1e-300)
         order = np.argsort(-scores, axis=1, kind="stable")
         counts = np.isfinite(scores).sum(axis=1).tolist()
-        columns = [np.take_along_axis(table, order, axis=1).tolist() for table in (*tables, probabilities)]
+        columns = [np.take_along_axis(table, order, axis=1).tolist() for table in (*tables, softmax(scores))]
         held_back = found.null_odds > (self.null_threshold or 0.0)
         predictions = []
         for row, (context, count) in enumerate(zip(examples.columns["context"], counts, strict=True)):
             nbest = [_candidate(context, *values) for values in zip(*(column[row][:count] for column in columns), strict=True)]
-            wins_nothing = bool(self.unanswerable and held_back[row])
+            wins_nothing = bool(unanswerable and held_back[row])
             best = next((candidate for candidate in nbest if (candidate["start"] is None) == wins_nothing), None)
             best = best or {"text": "", "start": None, "end": None, "probability": 0.0}
             prediction = {
@@ -257,7 +271,7 @@ class QuestionAnswering(Task):
                 "probability": best["probability"],
                 "nbest": nbest,
             }
-            if self.unanswerable:
+            if unanswerable:
                 prediction["null_odds"] = float(found.null_odds[row])
             predictions.append(prediction)
         return predictions
@@ -269,26 +283,27 @@ class QuestionAnswering(Task):
         best_exact_thresh; f1 and exact those of null_threshold, or 0.
         """
         references = [[text for text, _ in answers] for answers in examples.columns["answers"]]
-        matching = self._matching(examples)
+        matching, unanswerable = self._matching(examples), self._unanswerable(examples)
 
         def scores_of(answers: Sequence[str]) -> NDArray[np.float64]:
             """(E, 2) exact match and F1."""
             pairs = zip(answers, references, strict=True)
             if matching == "characters":
                 return np.array([score_characters(*pair) for pair in pairs])
-            return np.array([score_words(*pair, unanswerable=bool(self.unanswerable)) for pair in pairs])
+            return np.array([score_words(*pair, unanswerable=unanswerable) for pair in pairs])
 
         given = scores_of([prediction["answer"] for prediction in predictions])
         exact, f1 = given.mean(axis=0).tolist()
-        if not self.unanswerable:
+        if not unanswerable:
             return {"f1": f1, "exact_match": exact}
         # The best answers themselves, with nothing held back.
         answers = [next((c["text"] for c in p["nbest"] if c["start"] is not None), "") for p in predictions]
         answered, null_odds = np.array([bool(text) for text in answers]), np.array([p["null_odds"] for p in predictions])
         has_answer = np.array([bool(known) for known in references])
         found: dict[str, float | None] = {}
+        ungated = scores_of(answers)
         for column, name in ((1, "f1"), (0, "exact")):
-            best = best_threshold(scores_of(answers)[:, column], has_answer, answered, null_odds)
+            best = best_threshold(ungated[:, column], has_answer, answered, null_odds)
             found |= {f"best_{name}": best.score, f"best_{name}_thresh": best.value}
         found |= {"f1": f1, "exact": exact}
         for name, rows in (("HasAns", has_answer), ("NoAns", ~has_answer)):
@@ -331,7 +346,7 @@ class QuestionAnswering(Task):
             "predictions.json": {p["id"]: p["answer"] for p in predictions},
             "nbest_predictions.json": {p["id"]: [{name: c[name] for name in kept} for c in p["nbest"]] for p in predictions},
         }
-        if self.unanswerable:
+        if self._unanswerable(examples):
             content["null_odds.json"] = {p["id"]: p["null_odds"] for p in predictions}
         return {name: json.dumps(values, indent=4, ensure_ascii=False) + "\n" for name, values in content.items()}
 

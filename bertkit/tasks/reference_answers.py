@@ -8,7 +8,7 @@ from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.columns import require_column
+from bertkit.readers.columns import require_column, text_of
 
 _MEND = "mend or remove the row"
 _FORMS = 'expected {"text": [...], "answer_start": [...]} or a list of objects with text and answer_start'
@@ -19,13 +19,7 @@ _CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
 def read_texts(examples: Examples, column: str, *, may_be_empty: bool) -> list[str]:
     """The texts of a column. Raises DataError with the row for what is none, or empty."""
     values = examples.columns[column]
-    for row, value in enumerate(values):
-        if not isinstance(value, str):
-            found = "nothing" if value is None else repr(value)
-            raise DataError(f"column {column!r} holds {found}; expected text", where=examples.where(row), hint=_MEND)
-        if not value.strip() and not may_be_empty:
-            raise DataError(f"the text in column {column!r} is empty", where=examples.where(row), hint=_MEND)
-    return values
+    return [text_of(value, examples, row, column, may_be_empty=may_be_empty) for row, value in enumerate(values)]
 
 
 def read_ids(examples: Examples, *, unique: bool) -> list[str]:
@@ -54,10 +48,8 @@ def read_answers(examples: Examples, column: str | None) -> list[list[tuple[str,
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
     starts = examples.columns[require_column(examples, "answer_start", option="--columns")]
     found = []
-    for row, (text, start) in enumerate(zip(values, starts, strict=True)):
-        if not isinstance(text, str):
-            what = f"column {name!r} holds {'nothing' if text is None else repr(text)}; expected text"
-            raise DataError(what, where=examples.where(row), hint=_MEND)
+    for row, (value, start) in enumerate(zip(values, starts, strict=True)):
+        text = text_of(value, examples, row, name, may_be_empty=True)
         found.append([(text, _start(start, examples.where(row)))] if text.strip() else [])
     return found
 

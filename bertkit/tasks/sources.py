@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples
 from bertkit.readers.files import find_split_file
 from bertkit.readers.hub import read_hub
+
+_SPLITS = ("train", "validation", "test")
 
 
 def recipe_folder() -> Path:
@@ -56,6 +58,12 @@ class Folder:
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for split in (*self.files, *self.headers):
+            if split.partition("_")[0] not in _SPLITS:
+                what = f"Folder(...) names the split {split!r}; expected {', '.join(_SPLITS)}, or such as validation_matched"
+                raise UsageError(what, hint=did_you_mean(split, _SPLITS))
+
     def read(
         self,
         folder: Path,
@@ -68,6 +76,8 @@ class Folder:
         """The split's rows: `read` from its file, which has one of `endings`, or from a data set saved there (its
         configuration `name`). Raises DataError naming what was looked for.
         """
+        if folder.is_file():
+            raise DataError("--data is a file; expected a folder", where=str(folder), hint="give its folder, or --train FILE")
         if not folder.is_dir():
             raise DataError("the data folder does not exist", where=str(folder), hint="give --data the folder with the files")
         path = self._find(folder, split, endings)
@@ -92,7 +102,8 @@ class Folder:
         found = sorted(folder.glob(self.files[split]))
         if len(found) > 1:
             names = " or ".join(path.name for path in found)
-            raise DataError(f"the split {split} could be {names}", where=str(folder), hint="keep one of them in the folder")
+            hint = f"narrow the pattern {self.files[split]!r} in the recipe, or keep one of them in the folder"
+            raise DataError(f"the split {split} could be {names}", where=str(folder), hint=hint)
         return found[0] if found else None
 
 

@@ -1,4 +1,4 @@
-"""Sentences to tag as they come in, and as they go out: standard columns, JSON, CoNLL, coloured text."""
+"""Sentences to tag as they come in: words and tags, or text and entities, under standard column names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from rich.text import Text
-
-from bertkit.errors import DataError
-from bertkit.progress import plain
+from bertkit import progress
+from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.words import split_words
-from bertkit.tasks.tags import spans_of, tags_of
+from bertkit.tasks.tags import tags_of
 
-_COLOURS = ("green", "magenta", "cyan", "yellow", "blue", "red")
 _HINT = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
 
 
@@ -30,16 +27,19 @@ def standard_columns(
     """
     found: dict[str, str] = {}
     if set(examples.columns) <= {"tokens", "tags", "label"}:  # a file whose columns have no names of their own
-        named = dict.fromkeys(named)
+        named = {role: name if name in examples.columns else None for role, name in named.items()}
     for role, wanted in named.items():
         name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
         if name is not None:
             found[role] = name
+    if found.get("tokens", "") == found.get("tags"):
+        raise UsageError(f"column {found['tokens']!r} is named for both the words and the tags", where=examples.source)
     columns: dict[str, list] = {}
     if "tokens" in found:
         columns["tokens"] = [_words(value, examples, row) for row, value in enumerate(examples.columns[found["tokens"]])]
         if strip is not None:
             pattern = re.compile(strip)
+            columns["given"] = columns["tokens"]  # as they come back in a prediction
             columns["tokens"] = [[pattern.sub("", word) or word for word in words] for words in columns["tokens"]]
         if not to_predict:
             column = found.get("tags") or require_column(examples, named["tags"] or "tags", option="--tags")
@@ -48,8 +48,11 @@ def standard_columns(
             columns["tags"] = [_tags(value, names, columns["tokens"][row], examples, row) for row, value in values]
     elif "text" in found and (to_predict or "entities" in found):
         _split_texts(examples, found, columns, to_predict)
+    elif list(examples.columns) == ["text"] and not any(named.values()):
+        hint = "train on CoNLL columns (a word and its tag a line), CoNLL-U, or JSONL with tokens and tags or text and entities"
+        raise DataError("the rows are text without tags", where=examples.source, hint=hint)
     else:
-        missing = "entities" if "text" in found and named["tokens"] is None else "tokens"
+        missing = "text" if named["text"] else "entities" if "text" in found and named["tokens"] is None else "tokens"
         require_column(examples, named[missing] or missing, option=f"--{missing}")
     if intent:
         column = guess_column(examples.columns, "intent") or require_column(examples, "intent", option="--columns")
@@ -75,7 +78,10 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
         what = f"{len(words)} words and {len(tags)} tags; expected a tag a word"
         raise DataError(what, where=examples.where(row), hint="is a word or tag missing, or one that holds a space?")
     if names is not None:
-        tags = [names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else tag for tag in tags]
+        if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
+            what = f"the tag number {outside[0]}; expected 0 to {len(names) - 1}"
+            raise DataError(what, where=examples.where(row), hint="is this a split without tags?")
+        tags = [names[tag] if isinstance(tag, int) else tag for tag in tags]
     for word, tag in zip(words, tags, strict=True):
         if not isinstance(tag, (str, int)) or isinstance(tag, bool) or tag == "":
             raise DataError(f"the word {word!r} has the tag {tag!r}; expected text", where=examples.where(row))
@@ -91,12 +97,19 @@ def _intent(value: Any, examples: Examples, row: int) -> str:
 def _split_texts(examples: Examples, found: Mapping[str, str], columns: dict[str, list], to_predict: bool) -> None:
     """Words, their places and, from the entities, their tags."""
     columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})
+    cutting: list[str] = []  # entities that begin or end inside a word
+    count = 0
     for row, text in enumerate(examples.columns[found["text"]]):
         if not isinstance(text, str):
             shown = "nothing" if text is None else repr(text)
             raise DataError(f"column {found['text']!r} holds {shown}; expected text", where=examples.where(row))
         entities = [] if to_predict else _entities(examples.columns[found["entities"]][row], text, examples.where(row))
-        places = split_words(text, {edge for start, end, _ in entities for edge in (start, end)})
+        places = split_words(text)
+        if entities:
+            count += len(entities)
+            inner = {place for start, end in places for place in range(start + 1, end)}
+            cutting += [f"{[*e]} ({examples.where(row)})" for e in entities if inner & set(e[:2])]
+            places = split_words(text, {edge for start, end, _ in entities for edge in (start, end)})
         columns["text"].append(text)
         columns["places"].append(places)
         columns["tokens"].append([text[start:end] for start, end in places])
@@ -108,6 +121,9 @@ def _split_texts(examples: Examples, found: Mapping[str, str], columns: dict[str
                     raise DataError(f"the entity {[start, end, label]} holds no word", where=examples.where(row))
                 spans.append((inside[0], inside[-1] + 1, label))
             columns["tags"].append(tags_of(spans, len(places), "iob2"))
+    if cutting:
+        what = f"{len(cutting)} of {count} entities begin or end inside a word, such as {cutting[0]}"
+        progress.warn(f"{what}; start counts from 0, end is the character after the last")
 
 
 def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
@@ -130,78 +146,3 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
             what = f"the entities {list(before)} and {list(after)} overlap; a word has one tag"
             raise DataError(what, where=where, hint="keep one of the two")
     return entities
-
-
-# --- predictions -----------------------------------------------------------------------------------------------------------
-
-
-def as_row(prediction: Mapping[str, Any], examples: Examples, at: int, *, chunks: bool) -> dict[str, Any]:
-    """A prediction as a JSON object: places are in characters where the input was text, else in words; end is exclusive."""
-    row: dict[str, Any] = {"text": examples.columns["text"][at]} if "text" in examples.columns else {}
-    row |= {"tokens": examples.columns["tokens"][at], **prediction}
-    if chunks:
-        row["entities"] = [
-            {"start": start, "end": end, "label": kind, "text": text, "probability": probability}
-            for start, end, kind, text, probability in _chunks(prediction, examples, at)
-        ]
-    return row
-
-
-def _chunks(prediction: Mapping[str, Any], examples: Examples, at: int) -> list[tuple[int, int, str, str, float]]:
-    """Start, end, type, text and probability (that of its least certain word) of each chunk."""
-    words, places = examples.columns["tokens"][at], examples.columns.get("places")
-    found = []
-    for first, last, kind in spans_of(prediction["tags"]):
-        probability = min(prediction["probabilities"][first:last])
-        if places is None:
-            found.append((first, last, kind, " ".join(words[first:last]), probability))
-        else:
-            start, end = places[at][first][0], places[at][last - 1][1]
-            found.append((start, end, kind, examples.columns["text"][at][start:end], probability))
-    return found
-
-
-def as_conll(predictions: Sequence[Mapping[str, Any]], examples: Examples) -> str:
-    """A word a line with its probability and, last as readers expect it, its tag; parted by tabs, sentences by a blank line."""
-    sentences = [
-        "".join(
-            f"{word}\t{probability:.4f}\t{tag}\n"
-            for word, tag, probability in zip(words, found["tags"], found["probabilities"], strict=True)
-        )
-        for words, found in zip(examples.columns["tokens"], predictions, strict=True)
-    ]
-    return "\n".join(sentences)
-
-
-def as_text(prediction: Mapping[str, Any], examples: Examples, at: int, *, chunks: bool) -> Text:
-    """The text with its chunks in colour, each followed by its type; without chunks each word with its tag."""
-    words = examples.columns["tokens"][at]
-    if not chunks:
-        line = Text()
-        for word, tag in zip(words, prediction["tags"], strict=True):
-            line += plain(word) + Text(f"/{tag} ", style="dim")
-        return line
-    text, places = examples.columns.get("text", [None])[at if "text" in examples.columns else 0], None
-    if text is None:
-        text, places = " ".join(words), _joined(words)
-    line, done = Text(), 0
-    for start, end, kind, _, _ in _chunks(prediction, examples, at):
-        if places is not None:
-            start, end = places[start][0], places[end - 1][1]
-        colour = _COLOURS[sum(map(ord, kind)) % len(_COLOURS)]
-        line += plain(text[done:start]) + Text(plain(text[start:end]).plain, style=f"bold {colour}")
-        line += Text(f" [{kind}]", style=colour)
-        done = end
-    line += plain(text[done:])
-    if prediction.get("intent"):
-        line += Text(f"  ({prediction['intent']})", style="bold")
-    return line
-
-
-def _joined(words: Sequence[str]) -> list[tuple[int, int]]:
-    """The places of words in their text joined by spaces."""
-    places, at = [], 0
-    for word in words:
-        places.append((at, at + len(word)))
-        at += len(word) + 1
-    return places

@@ -53,12 +53,13 @@ class Task(ABC):
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
     file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
     inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
+    not_for_input: ClassVar[tuple[str, ...]] = ()  # options of how training data is read that mean nothing for other input
     prediction_endings: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
     data: str | None = option(None, "folder with train, dev/validation and test files, instead of the hub's data")
-    train: str | None = option(None, "file to train on: CSV, TSV, JSONL or text, plain or .gz")
+    train: str | None = option(None, "file to train on: CSV, TSV, JSONL, CoNLL, SQuAD JSON or text; plain, .gz or .xz")
     validation: str | None = option(
         None, "file to evaluate on, or a share of the training rows such as 10%, or a fold of them such as 1/5"
     )
@@ -73,6 +74,11 @@ class Task(ABC):
     training: TrainConfig = TrainConfig()
     reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reference_source: str = ""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("folder", Folder), ("training", TrainConfig)):  # what a recipe's file most likely gets wrong
+            if not isinstance(value := getattr(self, name), kind):
+                raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
 
     # --- where the rows come from ---
 
@@ -171,6 +177,15 @@ class Task(ABC):
     def has_head(self, config: BertConfig) -> bool:
         """Whether a model has this task's kind of head, trained."""
         return self.architecture in (config.extra.get("architectures") or [self.architecture])
+
+    @property
+    def needed_head(self) -> str:
+        """What `has_head` asks for, in words."""
+        return self.hf_class
+
+    def describe_head(self, config: BertConfig) -> str:
+        """What kind of model it is, in words."""
+        return ", ".join(config.extra.get("architectures") or ["model without a head"])
 
     @abstractmethod
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:

@@ -16,7 +16,7 @@ from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.metrics import accuracy, pearson, spearmanr
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.store import Features, Ragged
 from bertkit.tasks.labels import (
     FRESH_HEAD,
@@ -27,6 +27,7 @@ from bertkit.tasks.labels import (
     label_ids,
     scores_of,
 )
+from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.task import Encoding, Task
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class TextClassification(Task):
         for role in ("text", "text_pair"):
             if role in standard:
                 standard[role] = [
-                    _text(value, examples, row, columns[role], empty_texts) for row, value in enumerate(standard[role])
+                    text_of(value, examples, row, columns[role], may_be_empty=empty_texts, may_be_number=True)
+                    for row, value in enumerate(standard[role])
                 ]
         if (names := examples.label_names.get(columns.get("label", ""))) is not None:
             standard["label"] = [names[value] if value is not None and value >= 0 else None for value in standard["label"]]
@@ -226,8 +228,7 @@ class TextClassification(Task):
         logits = np.stack([rows[0] for rows in outputs["logits"]]).astype(np.float64)  # (F, C)
         if self.regression:
             return [{"prediction": float(value)} for value in logits[:, 0]]
-        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+        probabilities = softmax(logits)
         best = logits.argmax(axis=1)
         names = self._settled_labels()[1]
         return [{"label": names[c], "probability": float(probabilities[row, c])} for row, c in enumerate(best)]
@@ -263,16 +264,3 @@ class TextClassification(Task):
         )
         texts = [examples.columns[name][at] for name in ("text", "text_pair") if name in examples.columns]
         return Text(plain(label).plain, style="bold green") + "  " + plain(" | ".join(texts))
-
-
-def _text(value: Any, examples: Examples, row: int, column: str, may_be_empty: bool) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        found = "nothing" if value is None else f"{value!r}"
-        raise DataError(
-            f"column {column!r} holds {found}; expected text", where=examples.where(row), hint="mend or remove the row"
-        )
-    if not value.strip() and not may_be_empty:
-        raise DataError(f"the text in column {column!r} is empty", where=examples.where(row), hint="mend or remove the row")
-    return value

@@ -20,11 +20,14 @@ from bertkit.config import BertConfig, option
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.tagged import ENDINGS, read_tagged
 from bertkit.store import IGNORED, Features, Ragged, offsets_of
 from bertkit.tasks.labels import check_model_labels, in_the_models_order
 from bertkit.tasks.output import FORMATS
-from bertkit.tasks.tagged_sentences import as_conll, as_row, as_text, standard_columns
+from bertkit.tasks.probabilities import softmax
+from bertkit.tasks.tagged_output import as_conll, as_row, as_text
+from bertkit.tasks.tagged_sentences import standard_columns
 from bertkit.tasks.tagging_scores import score_tags
 from bertkit.tasks.tags import SCHEMES, convert, count_illegal, detect_scheme, transitions, viterbi_many
 from bertkit.tasks.task import Encoding, Task
@@ -50,7 +53,8 @@ class TokenClassification(Task):
     family: ClassVar[str] = "token-classification"
     hf_class: ClassVar[str] = "BertForTokenClassification"
     file_endings: ClassVar[tuple[str, ...]] = ENDINGS
-    inputs: ClassVar[tuple[str, ...]] = ("tokens", "text", "constrained")
+    inputs: ClassVar[tuple[str, ...]] = ("tokens", "text", "column", "constrained")
+    not_for_input: ClassVar[tuple[str, ...]] = ("column",)
     prediction_endings: ClassVar[tuple[str, ...]] = (*FORMATS, ".conll")
 
     tokens: str | None = option(None, "column of the words, in JSON or a table: a list, or text parted by spaces")
@@ -80,10 +84,21 @@ class TokenClassification(Task):
             return False
         return super().has_head(config) and config.extra.get(_HEAD_KEY, "linear") == self.head
 
+    @property
+    def needed_head(self) -> str:
+        if self.head == "linear" and not self.intent:
+            return self.hf_class
+        return f"one trained with --head {self.head}{' --intent' * self.intent}"
+
+    def describe_head(self, config: BertConfig) -> str:
+        own = f" trained with --head {config.extra[_HEAD_KEY]}" if _HEAD_KEY in config.extra else ""
+        return super().describe_head(config) + own
+
     # --- data ---
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        return read_tagged(path, separator=self.separator, column=self.column, columns=columns or self.columns)
+        column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
+        return read_tagged(path, separator=self.separator, column=column, columns=columns or self.columns)
 
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
         guesses = (guess_column(examples.columns, role) for role in ("tokens", "text"))
@@ -102,7 +117,10 @@ class TokenClassification(Task):
             strip=self.strip,
             to_predict=to_predict,
         )
-        if not any(examples.columns["tokens"]) and not to_predict:
+        if to_predict:
+            kind = "plain text, a sentence a line" if "places" in examples.columns else "words"
+            progress.note(f"read as {kind}: {len(examples)} sentences, {sum(map(len, examples.columns['tokens']))} words")
+        elif not any(examples.columns["tokens"]):
             raise DataError("no row has a word", where=examples.source)
         return examples
 
@@ -114,7 +132,9 @@ class TokenClassification(Task):
             tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
             raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
         scheme = self.scheme or found
-        if found is not None:
+        if found is None:
+            _warn_of_strays(examples)
+        else:
             turned = "" if scheme == found else f", converted to {scheme}"
             progress.note(f"tag scheme of the training data: {found}{turned}")
         recipe = replace(self, scheme=scheme)
@@ -126,6 +146,12 @@ class TokenClassification(Task):
             if unknown := next((tag for tag in sentence if tag not in labels), None):
                 what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
                 raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
+        words = sum(map(len, tags))
+        if self.labels is None and len(labels) > 50 and len(labels) > words / 5:
+            what = f"{len(labels)} different tags in {words} words, such as {labels[-1]!r}: is this the column of the words?"
+            raise DataError(
+                what, where=examples.source, hint="--column (CoNLL) or --tags (JSON, tables) says where the tags are"
+            )
         if len(labels) < 2:
             raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
         outputs = labels if config is None else in_the_models_order(labels, config)
@@ -144,10 +170,14 @@ class TokenClassification(Task):
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         intents = tuple(config.extra[_INTENTS_KEY]) if self.intent else None
+        names = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
+        scheme = detect_scheme([[name] for name in names]) and _scheme_of(names)
+        if self.scheme is not None and scheme is not None and "iobes" in (scheme, self.scheme) and scheme != self.scheme:
+            raise UsageError(f"--scheme is {self.scheme}; the model's labels are of {scheme}", where=where)
+        if self.constrained and scheme is None:
+            raise UsageError(f"--constrained is for chunk tags such as B-PER; the model has {names[0]!r}", where=where)
         if self.labels is None:
-            labels = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
-            scheme = detect_scheme([[label] for label in labels]) and _scheme_of(labels)
-            return replace(self, labels=labels, model_labels=labels, scheme=self.scheme or scheme, intents=intents)
+            return replace(self, labels=names, model_labels=names, scheme=self.scheme or scheme, intents=intents)
         self.check_head(config, where)
         return replace(self, model_labels=in_the_models_order(self.labels, config), intents=intents)
 
@@ -289,10 +319,9 @@ class TokenClassification(Task):
         for example, rows in zip(features.examples.tolist(), logits, strict=True):
             if example not in seen:  # the first window has the sentence's own [CLS]
                 seen.add(example)
-                weights = np.exp(rows[0].astype(np.float64) - rows[0].max())
-                at = int(weights.argmax())
-                found = {"intent": self.intents[at], "intent_probability": float(weights[at] / weights.sum())}
-                predictions[example] |= found
+                probabilities = softmax(rows[0])
+                at = int(probabilities.argmax())
+                predictions[example] |= {"intent": self.intents[at], "intent_probability": float(probabilities[at])}
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Chunk scores where the tags follow a scheme, else accuracy; metrics of the recipe's own come first."""
@@ -331,6 +360,16 @@ class TokenClassification(Task):
         if ending == ".conll":
             return as_conll(predictions, examples)
         return super().formatted(predictions, examples, ending)
+
+
+def _warn_of_strays(examples: Examples) -> None:
+    """Say so where a few tags alone keep the others from being chunk tags, and their scores from being those of chunks."""
+    counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
+    strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
+    if 0 < sum(counts[tag] for tag in strays) < counts.total() / 10 and any("-" in tag for tag in counts):
+        row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
+        what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor such as B-PER"
+        progress.warn(f"{what}; words are scored, not chunks")
 
 
 def _scheme_of(labels: Sequence[str]) -> str:

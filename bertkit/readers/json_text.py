@@ -1,0 +1,45 @@
+"""Text as JSON, its faults named by their place: what is not JSON, and half a character, which no tokenizer takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from bertkit.errors import DataError
+
+
+def load_json(text: str, source: str, hint: str) -> Any:
+    """The one value of a file. hint: which form it should have. Raises DataError."""
+    if not text.strip():
+        raise DataError("the file is empty", where=source)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise broken_json(error, text, source + line, hint) from None
+
+
+def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError:
+    """What the json module said of a text, for a user."""
+    if not isinstance(error, json.JSONDecodeError):
+        return DataError(f"JSON that cannot be read: {error}", where=where)
+    what = f"{error.msg} at character {error.colno}"
+    if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+        hint = f"{hint}; is the file cut off? copy or download it again"
+        return DataError(f"the JSON ends too early: {what}", where=where, hint=hint)
+    return DataError(f"this is not JSON: {what}", where=where, hint=hint)
+
+
+def check_characters(text: str, values: Iterable[tuple[Any, str, str]]) -> None:
+    """Raise DataError for half of a surrogate pair, which JSON can escape.
+
+    values: what was read from the text, each with its place in the JSON and the error's `where`.
+    """
+    if "\\ud" not in text and "\\uD" not in text:
+        return
+    for value, place, where in values:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise DataError(f"half of a surrogate pair in {place}; expected a whole character", where=where) from None

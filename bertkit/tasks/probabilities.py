@@ -1,0 +1,24 @@
+"""Softmax in float64, over equally many logits a row or over groups of any size."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_TINY = 1e-300
+
+
+def softmax(logits: ArrayLike) -> NDArray[np.float64]:
+    """(..., C) probabilities over the last axis; 0 where all its logits are -inf."""
+    logits = np.asarray(logits, dtype=np.float64)
+    highest = logits.max(axis=-1, keepdims=True)
+    exponentials = np.exp(logits - np.where(np.isfinite(highest), highest, 0))
+    return exponentials / np.maximum(exponentials.sum(axis=-1, keepdims=True), _TINY)
+
+
+def softmax_of_groups(logits: ArrayLike, offsets: NDArray[np.integer]) -> NDArray[np.float64]:
+    """(S,) probabilities over each group: group i is logits[offsets[i] : offsets[i + 1]], one or more."""
+    logits = np.asarray(logits, dtype=np.float64)
+    begins, counts = offsets[:-1], np.diff(offsets)
+    exponentials = np.exp(logits - np.repeat(np.maximum.reduceat(logits, begins), counts))
+    return exponentials / np.repeat(np.add.reduceat(exponentials, begins), counts)
