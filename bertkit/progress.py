@@ -18,6 +18,8 @@ from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 15.0  # where there is no terminal to draw a bar in
 
+_WIDE = 1000  # columns where there is no terminal: nothing is wrapped, a row is a line
+
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -57,7 +59,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
         drawn.add_column(plain(column), justify="right" if numeric else "left")
     for row in rows:
         drawn.add_row(*(plain(_shown(value)) for value in row))
-    console.print(drawn)
+    wide = console if console.is_terminal else Console(file=console.file, width=_WIDE, quiet=console.quiet)
+    wide.print(drawn)
 
 
 def _shown(value: Any) -> str:
