@@ -715,6 +715,31 @@ def finetune(run_bertkit: Callable[..., Any], recipe: str, model: Path, data: An
     return json.loads(Path("run/run.json").read_text(encoding="utf-8")), ran.err
 
 
+def test_a_run_opens_in_transformers_with_equal_logits(run_bertkit, tmp_path: Path, model: Path) -> None:
+    import torch
+    import transformers
+
+    finetune(run_bertkit, "squad", model, DATA, "--max-length", 64)
+    question, context = "who saw the movie", PAGES[0]
+    (tmp_path / "ask.jsonl").write_text(json.dumps({"question": question, "context": context}) + "\n", encoding="utf-8")
+    ran = run_bertkit("predict", "run", "ask.jsonl", "--precision", "fp32", "--device", "cpu")
+    assert ran.code == 0, ran.err
+    nbest = json.loads(ran.out)["nbest"]
+    assert len(nbest) > 10
+
+    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained("run").eval()
+    encoded = AutoTokenizer.from_pretrained("run")(question, context, return_tensors="pt", return_offsets_mapping=True)
+    places = [tuple(place) if segment else None for place, segment in zip(
+        encoded.pop("offset_mapping")[0].tolist(), encoded["token_type_ids"][0].tolist(), strict=True)]  # fmt: skip
+    with torch.no_grad():
+        found = theirs(**encoded)
+    starts = {place[0]: at for at, place in enumerate(places) if place and place[1]}
+    ends = {place[1]: at for at, place in enumerate(places) if place and place[1]}
+    for candidate in nbest:
+        assert candidate["start_logit"] == pytest.approx(float(found.start_logits[0, starts[candidate["start"]]]), abs=1e-4)
+        assert candidate["end_logit"] == pytest.approx(float(found.end_logits[0, ends[candidate["end"]]]), abs=1e-4)
+
+
 def test_squad_from_file_to_answers(run_bertkit, tmp_path: Path, model: Path) -> None:
     run, said = finetune(run_bertkit, "squad", model, DATA)
     assert "1 answers found near their answer_start, 1 not found" in said
