@@ -70,6 +70,16 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
 
+def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:
+    """Raise DataError where rows lack a label: all of them, as in a test split, or some."""
+    if len(missing) == len(examples):
+        what = f"no row has a label in column {column!r}: this is a test split without labels"
+        raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
+    if missing:
+        what = f"{len(missing)} of {len(examples)} rows have no label in column {column!r}; the first is here"
+        raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
+
+
 def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_number: bool = True) -> NDArray[np.int64]:
     """The number of each row's label: by its name, or with by_number and numbers that are no names, by number.
 
@@ -78,12 +88,7 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_numb
     check_labels(examples, column)
     values = examples.columns[column]
     missing = [row for row, value in enumerate(values) if is_missing(value) and label_name(value) not in labels]
-    if len(missing) == len(values):
-        what = f"no row has a label in column {column!r}: this is a test split without labels"
-        raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
-    if missing:
-        what = f"{len(missing)} of {len(values)} rows have no label in column {column!r}; the first is here"
-        raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
+    refuse_missing(missing, examples, column)
     numbers = {name: number for number, name in enumerate(labels)}
     by_number = by_number and not any(_is_number(name) for name in labels)
     ids = np.empty(len(values), dtype=np.int64)

@@ -25,7 +25,7 @@ from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.readers.files import parse_file
 from bertkit.readers.lines import read_text, source_name
 from bertkit.store import Features, Ragged, offsets_of
-from bertkit.tasks.labels import is_missing, label_name
+from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.probabilities import softmax_of_groups
 from bertkit.tasks.task import Encoding, Task
 
@@ -272,12 +272,7 @@ def _labels(examples: Examples, column: str, choices: Sequence[Sequence[Any]]) -
     values = examples.columns[column]
     repeated = [_repeated(value, its) for value, its in zip(values, choices, strict=True)]
     missing = [row for row, (value, at) in enumerate(zip(values, repeated, strict=True)) if at is None and is_missing(value)]
-    if len(missing) == len(values):
-        what = f"no row has a label in column {column!r}: this is a test split without labels"
-        raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
-    if missing:
-        what = f"{len(missing)} of {len(values)} rows have no label in column {column!r}; the first is here"
-        raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
+    refuse_missing(missing, examples, column)
     numbers = [_number(value) for value in values]
     if None not in repeated:
         if numbers != repeated and all(said in range(len(its)) for said, its in zip(numbers, choices, strict=True)):
