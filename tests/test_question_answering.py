@@ -785,7 +785,9 @@ def test_squad_from_file_to_answers(run_bertkit, tmp_path: Path, model: Path) ->
     assert piped.out == ran.out
     shown = run_bertkit("predict", "run", "page.txt", "--question", "Who saw it?", "--format", "text")
     assert shown.code == 0, shown.err
-    assert shown.out.startswith("Who saw it?\n[bold]The page[/bold]\n\ngood movie")
+    page, (start, end) = (tmp_path / "page.txt").read_text(encoding="utf-8"), (found["start"], found["end"])
+    marked = f"{page[:start]}[{page[start:end]}]{page[end:]}".rstrip()  # what is markup elsewhere is text here
+    assert shown.out.startswith(f"Who saw it?\n{marked} (")
     ran = run_bertkit("predict", "run", "page.txt")
     assert (ran.code, ran.err.splitlines()[-2:]) == (
         2,

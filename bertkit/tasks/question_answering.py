@@ -326,14 +326,14 @@ class QuestionAnswering(Task):
         return [{"id": found["id"], "question": questions[at], **found} for at, found in enumerate(predictions)]
 
     def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
-        """The question, and the answer set off in what surrounds it."""
+        """The question, and the answer in brackets and colour within what surrounds it."""
         context, start, end = examples.columns["context"][at], prediction["start"], prediction["end"]
         text = plain(examples.columns["question"][at])
         text.stylize("bold")
         if start is None:
             return text.append("\n  no answer", style="yellow").append(f" ({prediction['probability']:.2f})\n", style="dim")
-        before, after = context[max(0, start - _AROUND) : start], context[end : end + _AROUND]
-        answer = plain(context[start:end])
+        before, after = context[max(0, start - _AROUND) : start], context[end : end + _AROUND].rstrip()
+        answer = plain(f"[{context[start:end]}]")
         answer.stylize("bold reverse green")
         shown = plain(("..." if start > _AROUND else "") + before) + answer
         shown += plain(after + ("..." if end + _AROUND < len(context) else ""))
