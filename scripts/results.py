@@ -60,7 +60,6 @@ class Entry:
 DATA = "$BERTKIT_TEST_DATA"
 DEV_AND_TEST = {"": "--split validation --split test"}
 SEEN = "MiniLM was trained on pairs of SQuAD 2.0's questions and paragraphs: these figures stand beside no published ones."
-# Training data drawn from the whole: a seed decides which questions, too.
 SQUAD = f"squad --data {DATA}/SQuAD --learning-rate 1e-4 --num-epochs 2 --eval-steps 10000"
 
 MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MNLI-1k"
