@@ -7,6 +7,7 @@ features, C classes.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from bertkit.model import Batch, BertModel, Outputs, pack, refuse
 from bertkit.store import IGNORED
 
 
-class _Head(nn.Module):
+class _Head(nn.Module, ABC):
     """What the four share: they take a packed Batch, or padded input as transformers' class of the same name."""
 
     def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
@@ -44,8 +45,9 @@ class _Head(nn.Module):
             return self._of_batch(input_ids)
         return Outputs({}, self._of_padded(input_ids, attention_mask, token_type_ids))
 
+    @abstractmethod
     def _of_batch(self, batch: Batch) -> Outputs:
-        raise NotImplementedError
+        """Losses of the terms that the batch has labels for, and the logits of the rows that it names."""
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         """Logits of all tokens: (B, T) or (B, T, C), 0 where nothing is attended."""
