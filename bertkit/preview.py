@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rich.text import Text
 
 from bertkit import progress
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.store import Features
-from bertkit.tasks import QuestionAnswering
-from bertkit.tasks.task import Task
+from bertkit.tasks.task import NOTHING_CUT, Task
 from bertkit.tokenizer import Tokenizer
 
-_WHOLE = 10**6  # a max_length that cuts nothing
 _SEGMENTS = ("", "cyan")
 _MOST_TOKENS = 120  # shown of a sequence
 
@@ -25,10 +21,7 @@ def show_examples(task: Task, examples: Examples, features: Features, tokenizer:
     features: of all examples.
     """
     first = examples.select(range(min(count, len(examples))))
-    limit, uncut = "--max-length", task
-    if isinstance(task, QuestionAnswering):  # its windows lose nothing of a context
-        limit, uncut = "--max-query-length", replace(task, max_query_length=_WHOLE)
-    whole, _ = uncut.encode(first, tokenizer, _WHOLE, labelled=False)
+    whole, _ = task.uncut().encode(first, tokenizer, NOTHING_CUT, labelled=False)
     names = {number: token for token, number in tokenizer.vocab.items()}
     for example in range(len(first)):
         progress.note(f"example {first.where(example)}, as the model sees it:")
@@ -36,7 +29,7 @@ def show_examples(task: Task, examples: Examples, features: Features, tokenizer:
             for sequence, labels in zip(range(*features.offsets[at : at + 2]), task.describe_labels(features, at), strict=True):
                 progress.console.print(_drawn(features, sequence, labels, names))
         if cut := _cut(features, whole, example, names):
-            progress.console.print(Text(f"  cut by {limit}: ", style="yellow") + plain(cut))
+            progress.console.print(Text(f"  cut by {task.cut_by}: ", style="yellow") + plain(cut))
 
 
 def _drawn(features: Features, sequence: int, labels: dict[int, str], names: dict[int, str]) -> Text:

@@ -24,7 +24,7 @@ from bertkit.store import IGNORED, Features, Ragged
 from bertkit.tasks.answers import best_answers
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.reference_answers import are_mostly_chinese, read_answers, read_ids, read_texts
-from bertkit.tasks.task import Encoding, Task
+from bertkit.tasks.task import NOTHING_CUT, Encoding, Task
 from bertkit.tasks.windows import encode_windows, find_answer
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class QuestionAnswering(Task):
     family: ClassVar[str] = "question-answering"
     hf_class: ClassVar[str] = "BertForQuestionAnswering"
     file_endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".tsv")
+    cut_by: ClassVar[str] = "--max-query-length"  # windows lose nothing of a context
     inputs: ClassVar[tuple[str, ...]] = (
         "question",
         "context",
@@ -312,6 +313,9 @@ class QuestionAnswering(Task):
         return found
 
     # --- what a user sees ---
+
+    def uncut(self) -> Self:
+        return replace(self, max_query_length=NOTHING_CUT)
 
     def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
         start, end = (int(features.labels[term][at][0]) for term in ("start", "end"))

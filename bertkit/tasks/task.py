@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bertkit.store import Features
     from bertkit.tokenizer import Tokenizer
 
+NOTHING_CUT = 10**6  # a max_length that no text reaches
 _NO_DATA = "give --train FILE [--validation FILE|10%], or --data FOLDER"
 
 
@@ -53,6 +54,7 @@ class Task(ABC):
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
     file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
     inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
+    cut_by: ClassVar[str] = "--max-length"  # the option by which a text loses tokens
     not_for_input: ClassVar[tuple[str, ...]] = ()  # options of how training data is read that mean nothing for other input
     prediction_endings: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
@@ -235,6 +237,10 @@ class Task(ABC):
         """Every metric of the recipe by its name; the first decides which step is best."""
 
     # --- what a user sees ---
+
+    def uncut(self) -> Self:
+        """This recipe without limits of its own beside max_length: with NOTHING_CUT as that, `encode` keeps every token."""
+        return self
 
     @abstractmethod
     def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:

@@ -219,16 +219,13 @@ class TokenClassification(Task):
         if not labelled:
             return Encoding(found.features, tuple(remarks))
         targets, more = self._targets(examples)
-        rows = found.features.rows
-        assert rows is not None
-        values, bounds = targets, found.words
-        if self.intent:  # nothing is to be learned at [CLS] but the intent
-            values = np.insert(targets, found.words[:-1], IGNORED)
-            bounds = found.words + np.arange(len(found.words))
-        labels = {"labels": Ragged(values, bounds)}
-        if self.intent:
-            of_sentence = self._intent_ids(examples)[found.features.examples]
-            labels["intent"] = Ragged.column(np.where(found.firsts, of_sentence, IGNORED))
+        labels = {"labels": Ragged(targets, found.words)}
+        if self.intent:  # nothing is to be learned at [CLS] but the intent, and that once a sentence
+            of_window = self._intent_ids(examples)[found.features.examples]
+            labels = {
+                "labels": Ragged(np.insert(targets, found.words[:-1], IGNORED), found.words + np.arange(len(found.words))),
+                "intent": Ragged.column(np.where(found.firsts, of_window, IGNORED)),
+            }
         return Encoding(replace(found.features, labels=labels), (*remarks, *more))
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
@@ -313,15 +310,12 @@ class TokenClassification(Task):
 
     def _add_intents(self, predictions: list[dict[str, Any]], logits: Sequence[NDArray], features: Features) -> None:
         assert self.intents is not None
-        seen: set[int] = set()
         for prediction in predictions:
             prediction |= {"intent": None, "intent_probability": None}  # of a sentence without words
-        for example, rows in zip(features.examples.tolist(), logits, strict=True):
-            if example not in seen:  # the first window has the sentence's own [CLS]
-                seen.add(example)
-                probabilities = softmax(rows[0])
-                at = int(probabilities.argmax())
-                predictions[example] |= {"intent": self.intents[at], "intent_probability": float(probabilities[at])}
+        for example, first in zip(*np.unique(features.examples, return_index=True), strict=True):
+            probabilities = softmax(logits[first][0])  # the first window has the sentence's own [CLS]
+            at = int(probabilities.argmax())
+            predictions[example] |= {"intent": self.intents[at], "intent_probability": float(probabilities[at])}
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Chunk scores where the tags follow a scheme, else accuracy; metrics of the recipe's own come first."""
