@@ -8,11 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from conll_files import read_conll
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError, UserError
-from bertkit.readers.conll import looks_like_conll, parse_conll, read_conll
+from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.parallel import read_parallel
 
 CONLLU = """\

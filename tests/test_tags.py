@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conll_files import read_conll
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Tokens
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.conll import read_conll
 from bertkit.readers.files import read_file
 from bertkit.readers.parallel import read_parallel
 from bertkit.tasks.tags import (
@@ -27,7 +27,6 @@ from bertkit.tasks.tags import (
     tags_of,
     transitions,
     viterbi,
-    viterbi_many,
 )
 
 KINDS = ("PER", "LOC.NAM", "time-relative")
@@ -315,6 +314,11 @@ def best_by_trying(scores, start, follow, end) -> tuple[int, ...]:
     return max(product(range(scores.shape[1]), repeat=len(scores)), key=total)
 
 
+def one_path(scores, start, follow, end):
+    """The best path of one sentence."""
+    return viterbi(scores, [0, len(scores)], start, follow, end)
+
+
 @pytest.mark.parametrize("kind", ["boolean", "real", "real with -inf", "mixed"])
 @pytest.mark.parametrize("classes", [1, 2, 4])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -329,28 +333,28 @@ def test_best_paths_are_the_best_of_all(kind, classes, dtype):
             rules = masks if kind == "boolean" else [rules[0], masks[1], rules[2]]
         if kind == "real with -inf":
             rules[1][rng.random(shapes[1]) < 0.2] = -1e6  # the oracle adds; -inf itself is below
-        assert tuple(viterbi(scores, *rules)) == best_by_trying(scores.astype(np.float64), *rules)
+        assert tuple(one_path(scores, *rules)) == best_by_trying(scores.astype(np.float64), *rules)
         if kind == "real with -inf":
             minus = [np.where(rule == -1e6, -np.inf, rule) for rule in rules]
             if np.isfinite(minus[1]).all(1).any():
-                assert tuple(viterbi(scores, *minus)) == best_by_trying(scores.astype(np.float64), *rules)
+                assert tuple(one_path(scores, *minus)) == best_by_trying(scores.astype(np.float64), *rules)
 
 
 def test_start_follow_and_end_each_count_and_follow_is_from_to():
     flat, free = np.zeros((2, 2)), np.zeros((2, 2))
     none = np.zeros(2)
-    assert [*viterbi(flat, np.array([0.0, 1.0]), free, none)] == [1, 0]
-    assert [*viterbi(flat, none, free, np.array([0.0, 1.0]))] == [0, 1]
-    assert [*viterbi(flat, none, np.array([[0.0, 0.0], [1.0, 0.0]]), none)] == [1, 0]
-    assert [*viterbi(np.zeros((1, 2)), np.array([0.0, 1.0]), free, np.array([2.0, 0.0]))] == [0]
+    assert [*one_path(flat, np.array([0.0, 1.0]), free, none)] == [1, 0]
+    assert [*one_path(flat, none, free, np.array([0.0, 1.0]))] == [0, 1]
+    assert [*one_path(flat, none, np.array([[0.0, 0.0], [1.0, 0.0]]), none)] == [1, 0]
+    assert [*one_path(np.zeros((1, 2)), np.array([0.0, 1.0]), free, np.array([2.0, 0.0]))] == [0]
 
 
 def test_the_best_legal_path_is_not_the_most_likely_tags():
     labels = ["O", "B-X", "I-X"]
     scores = np.log([[0.45, 0.3, 0.25], [0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])
     assert [*scores.argmax(1)] == [0, 2, 1]
-    assert [labels[i] for i in viterbi(scores, *transitions(labels, "iob2"))] == ["B-X", "I-X", "B-X"]
-    assert [labels[i] for i in viterbi(scores, *transitions(labels, "iob1"))] == ["O", "I-X", "B-X"]
+    assert [labels[i] for i in one_path(scores, *transitions(labels, "iob2"))] == ["B-X", "I-X", "B-X"]
+    assert [labels[i] for i in one_path(scores, *transitions(labels, "iob1"))] == ["O", "I-X", "B-X"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -360,7 +364,7 @@ def test_decoded_sentences_are_legal(scheme):
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     scores = rng.normal(size=(offsets[-1], len(LABELS)), scale=5)
     scores[rng.random(scores.shape) < 0.3] = -np.inf  # the logarithm of 0 makes nothing legal
-    path = viterbi_many(scores, offsets, *transitions(LABELS, scheme))
+    path = viterbi(scores, offsets, *transitions(LABELS, scheme))
     assert path.dtype == np.int64
     assert count_illegal([[LABELS[i] for i in path[a:b]] for a, b in pairwise(offsets)], scheme) == 0
 
@@ -374,9 +378,9 @@ def test_many_sentences_are_as_each_alone(monkeypatch, block):
     scores = rng.normal(size=(offsets[-1], 5))
     rules = rng.normal(size=5), rng.normal(size=(5, 5)), rng.random(5) < 0.5
     before = scores.copy()
-    path = viterbi_many(scores, offsets, *rules)
+    path = viterbi(scores, offsets, *rules)
     for a, b in pairwise(offsets):
-        assert [*path[a:b]] == [*viterbi(scores[a:b], *rules)]
+        assert [*path[a:b]] == [*one_path(scores[a:b], *rules)]
         if 0 < b - a < 5:
             assert tuple(path[a:b]) == best_by_trying(scores[a:b], *rules)
     assert np.array_equal(scores, before)
@@ -384,15 +388,15 @@ def test_many_sentences_are_as_each_alone(monkeypatch, block):
 
 def test_nothing_to_decode():
     rules = transitions(LABELS, "iob2")
-    assert viterbi(np.zeros((0, 9)), *rules).shape == (0,)
-    assert viterbi_many(np.zeros((0, 9)), [0], *rules).shape == (0,)
-    assert viterbi_many(np.zeros((0, 9)), [0, 0, 0], *rules).dtype == np.int64
+    assert one_path(np.zeros((0, 9)), *rules).shape == (0,)
+    assert viterbi(np.zeros((0, 9)), [0], *rules).shape == (0,)
+    assert viterbi(np.zeros((0, 9)), [0, 0, 0], *rules).dtype == np.int64
 
 
 def test_where_nothing_is_legal_the_least_illegal_wins():
     labels = ["I-X", "I-Y"]  # under iob2 neither may begin
     scores = np.array([[0.0, 1.0], [5.0, 0.0], [0.0, 0.5]])
-    assert [*viterbi(scores, *transitions(labels, "iob2"))] == [0, 0, 0]
+    assert [*one_path(scores, *transitions(labels, "iob2"))] == [0, 0, 0]
 
 
 def test_a_published_test_split_at_once(data_dir):
@@ -402,4 +406,4 @@ def test_a_published_test_split_at_once(data_dir):
     offsets = np.concatenate([[0], np.cumsum([*map(len, sentences)])])
     scores = np.random.default_rng(2).normal(size=(len(numbers), len(labels)))
     scores[np.arange(len(numbers)), numbers] += 20.0
-    assert np.array_equal(viterbi_many(scores, offsets, *transitions(labels, "iob2")), numbers)
+    assert np.array_equal(viterbi(scores, offsets, *transitions(labels, "iob2")), numbers)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conll_files import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score
@@ -34,7 +35,6 @@ from bertkit.metrics import mean_squared_error
 from bertkit.model import initialize
 from bertkit.model_directory import save_model
 from bertkit.readers import Examples
-from bertkit.readers.conll import read_conll
 from bertkit.recipe import load_recipe, override
 from bertkit.tasks import TokenClassification
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conll_files import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.readers.conll import read_conll
 from bertkit.store import Features
 from bertkit.tasks import TokenClassification
 from bertkit.tasks.word_features import WordFeatures, encode_words

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conll_files import read_conll
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError
-from bertkit.readers.conll import read_conll
 from bertkit.readers.tagged import read_tagged
 from bertkit.readers.words import split_words
 

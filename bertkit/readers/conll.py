@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples
-from bertkit.readers.lines import extension, read_text, source_name, split_lines
+from bertkit.readers.lines import extension, split_lines
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _FORM, _UPOS = 1, 3
@@ -20,8 +19,8 @@ _LOOKED_AT = 200  # lines
 _ENOUGH = 10  # tokens, to tell tags by their repeating
 
 
-def read_conll(path: str | Path, *, separator: str | None = None, column: str | int | None = None) -> Examples:
-    """The sentences of a file as columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
+def parse_conll(text: str, source: str, *, separator: str | None = None, column: str | int | None = None) -> Examples:
+    """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
     CoNLL columns: the token stands in the first column, the tag in the last, blank lines lie between sentences and
     -DOCSTART- lines are left out. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are left
@@ -31,11 +30,6 @@ def read_conll(path: str | Path, *, separator: str | None = None, column: str | 
     stands, as a number from 1, or in CoNLL-U by name. A file of one column is text to predict: it has no `tags`. Raises
     DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
-    return parse_conll(read_text(path), source_name(path), separator=separator, column=column)
-
-
-def parse_conll(text: str, source: str, *, separator: str | None = None, column: str | int | None = None) -> Examples:
-    """As `read_conll`, of text read already."""
     lines = split_lines(text)
     conllu = separator in (None, "\t", "\\t") and (extension(source) == ".conllu" or _looks_like_conllu(lines))
     between = "\t" if conllu else _separator(lines, separator)

@@ -166,15 +166,7 @@ def transitions(labels: Sequence[str], scheme: str | None) -> tuple[NDArray[np.b
     return legal[0, 1:], legal[1:, 1:], legal[1:, 0]
 
 
-def viterbi(scores: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike) -> NDArray[np.int64]:
-    """The labels (R,) of one sentence's best path (Viterbi, 1967); see `viterbi_many`."""
-    scores = np.asarray(scores, dtype=np.float64)
-    return viterbi_many(scores, [0, len(scores)], start, follow, end)
-
-
-def viterbi_many(
-    scores: ArrayLike, offsets: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike
-) -> NDArray[np.int64]:
+def viterbi(scores: ArrayLike, offsets: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike) -> NDArray[np.int64]:
     """The labels (R,) of each sentence's best path: sentence i is rows offsets[i] to offsets[i + 1] of the scores (R, C).
 
     Scores are logarithms, and add up. start (C,), follow [from, to] (C, C), end (C,): likewise, or booleans that say what is

@@ -29,7 +29,7 @@ from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
 from bertkit.tasks.tagged_sentences import standard_columns
 from bertkit.tasks.tagging_scores import score_tags
-from bertkit.tasks.tags import SCHEMES, convert, count_illegal, detect_scheme, transitions, viterbi_many
+from bertkit.tasks.tags import SCHEMES, convert, count_illegal, detect_scheme, transitions, viterbi
 from bertkit.tasks.task import Encoding, Task
 from bertkit.tasks.word_features import encode_words
 
@@ -298,7 +298,7 @@ class TokenClassification(Task):
         self, best: NDArray[np.int64], log_probabilities: NDArray[np.float64], bounds: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The best legal sequence; for a CRF only where its own is illegal, at the ends or at the seam of two windows."""
-        legal = viterbi_many(log_probabilities, bounds, *self._legal())
+        legal = viterbi(log_probabilities, bounds, *self._legal())
         if self.head != "crf":
             return legal
         names = np.array(self.model_labels, dtype=object)
