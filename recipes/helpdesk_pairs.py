@@ -1,4 +1,4 @@
-"""Help desk, pairs: do two tickets want the same thing? Synthetic data that ships with bertkit"""
+"""Help desk, pairs: does the reply answer the ticket? Synthetic data that ships with bertkit"""
 
 from bertkit.tasks import TextClassification, TrainConfig, accuracy, embedded
 
@@ -7,7 +7,7 @@ recipe = TextClassification(
     text="text",
     text_pair="text_pair",
     label="label",
-    labels=("different", "same"),
+    labels=("other", "fits"),
     metrics=(accuracy,),
-    training=TrainConfig(learning_rate=2e-4, num_epochs=3, batch_size=32, max_length=96),
+    training=TrainConfig(learning_rate=1e-4, num_epochs=4, batch_size=16, max_length=96),
 )

@@ -22,7 +22,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "helpdesk": ((), "You took the money for the same lamp from my card two times."),
     "helpdesk_pairs": (
         (),
-        '{"text": "Where is my parcel?", "text_pair": "The tracking page has shown nothing new about my lamp for a week."}',
+        '{"text": "Where is my parcel?", "text_pair": "I looked it up: it is with the carrier and comes tomorrow."}',
     ),
     "helpdesk_mentions": ((), "Grace paid $129 for the Quill e-reader on 12 March, order HD-5127."),
     "helpdesk_pages": (

@@ -66,7 +66,11 @@ MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MN
 
 # Everything starts from --model minilm.
 ENTRIES = (
-    Entry("helpdesk", "helpdesk", (1, 2, 3), {"": "--split validation --split test"}, baselines=("validation", "test")),
+    Entry("helpdesk", "helpdesk", (1, 2, 3), DEV_AND_TEST, baselines=("validation", "test")),
+    Entry("helpdesk_pairs", "helpdesk_pairs", (1, 2, 3), DEV_AND_TEST),
+    Entry("helpdesk_mentions", "helpdesk_mentions", (1, 2, 3), DEV_AND_TEST),
+    Entry("helpdesk_pages", "helpdesk_pages", (1, 2, 3), DEV_AND_TEST),
+    Entry("helpdesk_replies", "helpdesk_replies", (1, 2, 3), DEV_AND_TEST),
     Entry("cola", f"cola --data {GLUE}/CoLA --learning-rate 1e-4 --num-epochs 3", (1, 2), note=SENTENCES),
     Entry("sst2", f"sst2 --data {GLUE}/SST-2 --learning-rate 1e-4 --num-epochs 0.5", (1,)),
     Entry("mrpc", f"mrpc --data {GLUE}/MRPC --learning-rate 1e-4 --num-epochs 3", (1, 2)),
@@ -109,7 +113,7 @@ TABLES = {
     "glue": ("cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam"),
     "tagging": ("conll2003", "ud_pos", "atis", "snips"),
     "answers": ("squad_20k", "squad_5k", "codah"),
-    "helpdesk": ("helpdesk",),
+    "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
     "bench": tuple(BENCHES),
 }
 

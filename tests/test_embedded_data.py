@@ -269,62 +269,47 @@ def test_sizes_of_the_added_sets(modules, pairs, mentions, paragraphs, replies):
     assert sum(path.stat().st_size for path in written) < 1_000_000
 
 
-def test_pairs_say_whether_the_intents_are_one(pairs, wording_of):
-    """The label is recomputed from the texts alone; every wording is of the split."""
+def test_pairs_say_whether_the_reply_answers(pairs, wording_of, modules):
+    """The label is recomputed from the texts alone; wording and reply are of the split."""
     for split, rows in pairs.items():
-        assert Counter(row["label"] for row in rows) == {"same": len(rows) // 2, "different": len(rows) // 2}
-        kinds = Counter()
+        assert Counter(row["label"] for row in rows) == {"fits": len(rows) // 2, "other": len(rows) // 2}
+        replies = {reply["reply"]: reply for reply in modules.replies.REPLIES if reply["split"] == split}
+        teams = Counter()
         for row in rows:
-            first, second = (wording_of(row[column], split) for column in ("text", "text_pair"))
-            assert first != second
-            assert (row["label"] == "same") == (first.intent == second.intent)
-            kinds[row["label"], first.team == second.team] += 1
-        assert kinds["different", True] > 0.25 * len(rows)
-        assert kinds["different", False] > 0.15 * len(rows)
-        assert len({frozenset((row["text"], row["text_pair"])) for row in rows}) == len(rows)
-    texts = {split: {row[column] for row in rows for column in ("text", "text_pair")} for split, rows in pairs.items()}
-    assert not texts["train"] & (texts["validation"] | texts["test"])
-    assert not texts["validation"] & texts["test"]
+            wording, reply = wording_of(row["text"], split), replies[row["text_pair"]]
+            assert (row["label"] == "fits") == (wording.intent == reply["intent"])
+            teams[row["label"], wording.team == reply["team"]] += 1
+        assert 0.25 < teams["other", True] / (len(rows) // 2) < 0.45
+        assert len({(row["text"], row["text_pair"]) for row in rows}) == len(rows)
 
 
-def test_pairs_are_no_matter_of_shared_words(pairs, world):
-    """Neither the words nor the products that two tickets share tell whether they want the same."""
-    shares = {
-        split: [(overlap(row["text"], row["text_pair"]), row["label"] == "same") for row in rows]
-        for split, rows in pairs.items()
-    }
-    for split, rows in shares.items():
-        same, different = ([share for share, label in rows if label is wanted] for wanted in (True, False))
-        assert abs(sum(same) / len(same) - sum(different) / len(different)) < 0.03
-        # Even the best bound on the split's own labels, whichever side of it is called the same.
-        right = [sum((share > bound) == label for share, label in rows) / len(rows) for bound in {share for share, _ in rows}]
-        assert max(*right, *(1 - each for each in right)) < 0.65, split
-        named = Counter()
-        for row in pairs[split]:
-            named[row["label"]] += any(p.thing in row["text"] and p.thing in row["text_pair"] for p in world.PRODUCTS)
-        assert min(named.values()) > 0.08 * len(rows)
-        assert abs(named["same"] - named["different"]) < 0.1 * len(rows)
+def test_pairs_are_no_matter_of_shared_words(pairs):
+    """Not even the best bound on the split's own labels, whichever side of it is called right."""
+    for split, rows in pairs.items():
+        shares = [(overlap(row["text"], row["text_pair"]), row["label"] == "fits") for row in rows]
+        right = [sum((share > bound) == label for share, label in shares) / len(rows) for bound in {s for s, _ in shares}]
+        assert max(*right, *(1 - each for each in right)) < 0.62, split
 
 
 def test_pairs_need_both_texts(pairs):
-    """A bag of words of the first text alone knows next to nothing, nor does one of what both share and do not."""
+    """A bag of words of either text alone knows next to nothing, nor does one of what both share and do not."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
 
     bag = CountVectorizer(binary=True).fit([row[column] for row in pairs["train"] for column in ("text", "text_pair")])
 
-    def one(rows):
-        return bag.transform([row["text"] for row in rows]).toarray()
+    def words(rows, column):
+        return bag.transform([row[column] for row in rows]).toarray()
 
     def both(rows):
-        first, second = one(rows), bag.transform([row["text_pair"] for row in rows]).toarray()
+        first, second = words(rows, "text"), words(rows, "text_pair")
         return np.hstack([first * second, abs(first - second)])
 
     labels = {split: [row["label"] for row in rows] for split, rows in pairs.items()}
-    for features in (one, both):
+    for features in (lambda rows: words(rows, "text"), lambda rows: words(rows, "text_pair"), both):
         classifier = LogisticRegression(max_iter=3000).fit(features(pairs["train"]), labels["train"])
         for split in ("validation", "test"):
-            assert classifier.score(features(pairs[split]), labels[split]) < 0.62
+            assert classifier.score(features(pairs[split]), labels[split]) < 0.6
 
 
 def test_mentions_are_iob2_of_five_kinds(mentions):
