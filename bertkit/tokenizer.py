@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -19,10 +20,13 @@ from typing import Any
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.store import Ragged, offsets_of, ranges
+
+# BERT's special tokens in the order of its vocabularies: [PAD] is 0.
+IN_ORDER = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
 CHUNK = 4096  # rows encoded at once: the library's encodings weigh far more than the ids kept of them
 
@@ -215,6 +219,61 @@ def longest_first(a: NDArray[np.int64], b: NDArray[np.int64], room: int) -> tupl
     longer = room - shorter
     swap = a > b
     return np.where(over, np.where(swap, longer, shorter), a), np.where(over, np.where(swap, shorter, longer), b)
+
+
+def train_tokenizer(
+    texts: Iterable[Sequence[str]], *, vocab_size: int = 30522, cased: bool = False, min_frequency: int = 2
+) -> Tokenizer:
+    """A WordPiece vocabulary learnt from text, lists of lines that are read twice; BERT's special tokens are its first five.
+
+    Words are BERT's: split at white space, punctuation and around each Chinese character; uncased, in small letters and without
+    accents. Pieces that stand together fewer than min_frequency times are not joined. Characters rarer than one in a million
+    are left out, and all take two thirds of the vocabulary at most. The same texts give the same vocabulary. Raises UsageError
+    for a vocabulary without room, DataError where there is no text.
+    """
+    special = [SPECIAL_TOKENS[role] for role in IN_ORDER]
+    if vocab_size < 4 * len(special):
+        raise UsageError(f"--vocab-size is {vocab_size}; expected at least {4 * len(special)}")
+    options = {"lowercase": not cased}
+    backend = _of_vocabulary({token: i for i, token in enumerate(special)}, options, unk_token=SPECIAL_TOKENS["unk_token"])
+    alphabet, within = _alphabet(texts, backend, most=2 * (vocab_size - len(special)) // 3)
+    if not alphabet:
+        raise DataError("there is no text to learn a vocabulary from")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        # The library numbers characters within words as it meets them, in an order of chance, and breaks ties by these numbers:
+        # so they are numbered beforehand, as if they were special.
+        special_tokens=[*special, *within],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return Tokenizer(_of_vocabulary(backend.get_vocab(), options, unk_token=SPECIAL_TOKENS["unk_token"]))
+
+
+def _alphabet(texts: Iterable[Sequence[str]], backend: tokenizers.Tokenizer, *, most: int) -> tuple[list[str], list[str]]:
+    """The commonest characters of normalized text, and "##" and each that can stand within a word; `most` in all."""
+    raw: Counter[str] = Counter()
+    for lines in texts:
+        for line in lines:
+            raw.update(line)
+    counts: Counter[str] = Counter()
+    for character, count in raw.items():  # the normalizer treats each for itself
+        for each in backend.normalizer.normalize_str(character).split():
+            counts.update(dict.fromkeys(each, count))
+    words = backend.pre_tokenizer.pre_tokenize_str
+    alphabet: list[str] = []
+    within: list[str] = []
+    for character in sorted(counts, key=lambda c: (-counts[c], c)):
+        forms = 2 if len(words(backend.normalizer.normalize_str(f"a{character}"))) == 1 else 1
+        if len(alphabet) + len(within) + forms > most or counts[character] * 10**6 < counts.total():
+            break
+        alphabet.append(character)
+        within += [f"##{character}"] * (forms - 1)
+    return sorted(alphabet), sorted(within)
 
 
 def _of_vocabulary(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str) -> tokenizers.Tokenizer:

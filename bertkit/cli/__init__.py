@@ -16,6 +16,7 @@ from bertkit.cli.eval import evaluate
 from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
 from bertkit.cli.recipes import recipes
+from bertkit.cli.tokenizer import tokenizer
 from bertkit.errors import UserError
 from bertkit.progress import console, plain, silence
 
@@ -46,6 +47,7 @@ app.command()(finetune)
 app.command("eval")(evaluate)
 app.command()(predict)
 app.command()(recipes)
+app.add_typer(tokenizer, name="tokenizer")
 
 
 def _version(asked: bool) -> None:

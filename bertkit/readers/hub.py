@@ -44,6 +44,20 @@ def read_hub(path: str, name: str | None = None, *, split: str, revision: str | 
             raise _explain(error, path, name, split, offline) from None
 
 
+def stream_hub(name: str) -> Iterator[dict[str, Any]]:
+    """The rows of the train split of "owner/name" or "owner/name:configuration", one by one. Raises as `read_hub` does."""
+    path, _, configuration = name.partition(":")
+    offline = not _is_reachable(path, None)
+    with _quiet(offline):
+        from datasets import load_dataset
+
+        try:
+            # What is in the cache can be read without a network, but not streamed.
+            yield from load_dataset(path, configuration or None, split="train", streaming=not offline)
+        except Exception as error:
+            raise _explain(error, path, configuration or None, "train", offline) from None
+
+
 def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
     # A copy of a hub set says in its README.md what its configurations are; else a configuration is a folder, or is not.
     if name and not (folder / "README.md").is_file():

@@ -85,7 +85,7 @@ def read_text(path: str | Path) -> str:
                 hint = "the file is cut off or damaged: copy or download it again"
                 raise DataError(f"the {kind} file cannot be unpacked: {error}", where=source, hint=hint) from None
             break
-    return _decode(data, source)
+    return decode(data, source)
 
 
 def nearest_files(path: Path) -> str | None:
@@ -102,25 +102,25 @@ def nearest_files(path: Path) -> str | None:
     return f"{folder} holds {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else f"{folder} is empty"
 
 
-def _decode(data: bytes, source: str) -> str:
-    """UTF-8 bytes as text."""
+def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
+    """UTF-8 bytes, of which the first stand in that line of the source, as text without a byte-order mark. Raises DataError."""
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None)
     if encoding is None and data[:2000].count(0) > len(data[:2000]) // 5:
         encoding = "UTF-16LE" if data[1:2000:2].count(0) > data[:2000:2].count(0) else "UTF-16BE"
     if encoding:
         start = " ".join(f"0x{byte:02x}" for byte in data[:2])
         what = f"the file looks like {encoding} (it starts with the bytes {start}); expected UTF-8"
-        raise DataError(what, where=f"{source}:1", hint=_iconv(encoding, source))
+        raise DataError(what, where=f"{source}:{first_line}", hint=_iconv(encoding, source))
     if (at := data.find(b"\0")) >= 0:
         hint = f"is this a text file? remove such bytes with: tr -d '\\000' < {source} > clean.txt"
-        raise DataError(f"a NUL byte, {_place(data, at)}; expected text", where=_line(source, data, at), hint=hint)
+        raise DataError(f"a NUL byte, {_place(data, at)}; expected text", where=_line(source, data, at, first_line), hint=hint)
     text = data.removeprefix(codecs.BOM_UTF8)
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
         at = error.start + len(data) - len(text)
         what = f"byte 0x{data[at]:02x}, {_place(data, at)}, is not UTF-8"
-        where = _line(source, data, at)
+        where = _line(source, data, at, first_line)
         if error.reason == "unexpected end of data":
             raise DataError(f"{what}: the file ends inside a character", where=where, hint="is the file cut off?") from None
         if not text[: error.start].isascii():
@@ -150,5 +150,5 @@ def _place(data: bytes, at: int) -> str:
     return f"byte {at - data.rfind(_LINE_FEED, 0, at)} of its line"
 
 
-def _line(source: str, data: bytes, at: int) -> str:
-    return f"{source}:{data.count(_LINE_FEED, 0, at) + 1}"
+def _line(source: str, data: bytes, at: int, first_line: int) -> str:
+    return f"{source}:{data.count(_LINE_FEED, 0, at) + first_line}"

@@ -1,0 +1,195 @@
+"""Running text as documents, streamed: plain text, JSONL and Parquet; files, folders, globs, standard input and the hub.
+
+Memory is bounded by a block of a file and one document, whatever the input's size.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from bertkit.errors import DataError
+from bertkit.readers.hub import stream_hub
+from bertkit.readers.lines import decode, extension, nearest_files, source_name, split_lines
+
+HUB = "hub:"
+BLOCK = 2**20  # bytes decoded at once; the first block of plain text decides what separates its documents
+LAYOUTS = ("auto", "blank-lines", "lines")
+
+_PLAIN = (".txt", ".text", "")
+_JSONL = (".jsonl", ".json", ".jsonlines", ".ndjson")
+_PARQUET = (".parquet",)
+_GLOB = frozenset("*?[")
+
+
+class Document(NamedTuple):
+    """A document: its lines as they came, none of them empty, and where it begins, as "file:line"."""
+
+    lines: list[str]
+    where: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration")."""
+
+    name: str
+    size: int = 0  # bytes on disk; 0 where nobody knows
+
+
+def find_sources(names: Sequence[str]) -> list[Source]:
+    """The sources that arguments of a command name: files, all files of text in folders, globs, "-", and data sets of the hub.
+
+    A folder's files are those that end in .txt, .jsonl, .parquet and their kin, packed or not, in the order of their paths.
+    A source named twice is read once. Raises DataError for a name that leads to nothing.
+    """
+    found: dict[str, Source] = {}
+    for name in names:
+        path = Path(name).expanduser()
+        if name == "-" or name.startswith(HUB):
+            found[name] = Source(name)
+            continue
+        if path.is_dir():
+            files = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_text(file.relative_to(path))]
+            if not files:
+                raise DataError("the folder holds no .txt, .jsonl or .parquet file", where=name)
+        elif path.is_file():
+            files = [path]
+        elif _GLOB & set(name):
+            files = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
+            if not files:
+                raise DataError("no file matches", where=name)
+        else:
+            raise DataError("no such file", where=name, hint=nearest_files(path))
+        found |= {str(file): Source(str(file), file.stat().st_size) for file in files}
+    return list(found.values())
+
+
+def _is_text(path: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.parts)
+    return not hidden and bool(path.suffix) and extension(path.name) in (*_PLAIN[:-1], *_JSONL, *_PARQUET)
+
+
+class Documents:
+    """The documents of a source, one after the other.
+
+    text_column: where JSONL, Parquet and the hub keep a document's text. layout: what separates the documents of plain text,
+    "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a document);
+    "auto" takes blank lines where its first block has any. position: bytes of the source on disk that are read.
+    Iterating raises DataError, with the line, for what is not UTF-8 text or not JSON or lacks the column.
+    """
+
+    def __init__(self, source: Source, *, text_column: str = "text", layout: str = "auto") -> None:
+        assert layout in LAYOUTS
+        self.source, self.text_column, self.layout = source, text_column, layout
+        self.position = 0
+
+    def __iter__(self) -> Iterator[Document]:
+        name, ending = self.source.name, extension(self.source.name)
+        if name.startswith(HUB):
+            rows: Iterator[tuple[str, dict[str, Any]]] = (
+                (f"{name}:{number}", row) for number, row in enumerate(stream_hub(name.removeprefix(HUB)))
+            )
+            return self._of_rows(rows)
+        if ending in _PARQUET:
+            return self._of_rows(self._parquet_rows())
+        return self._of_rows(self._json_rows()) if ending in _JSONL else self._of_plain_text()
+
+    def _of_plain_text(self) -> Iterator[Document]:
+        lines: list[str] = []
+        begun = 0
+        number = 0
+        layout = self.layout
+        for block in self._blocks():
+            if layout == "auto":
+                text = [bool(line.strip()) for line in block]
+                inner = text[text.index(True) : len(text) - text[::-1].index(True)] if any(text) else []
+                layout = "lines" if all(inner) else "blank-lines"
+            for line in block:
+                number += 1
+                line = line.strip()
+                if line:
+                    begun = begun or number
+                    lines.append(line)
+                if lines and (not line or layout == "lines"):
+                    yield Document(lines, f"{source_name(self.source.name)}:{begun}")
+                    lines, begun = [], 0
+        if lines:
+            yield Document(lines, f"{source_name(self.source.name)}:{begun}")
+
+    def _of_rows(self, rows: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[Document]:
+        for where, row in rows:
+            text = row.get(self.text_column)
+            if text is None and self.text_column not in row:
+                hint = f"it has {', '.join(map(str, row))}: name the one that holds the text by --text-column"
+                raise DataError(f"there is no column {self.text_column!r}", where=where, hint=hint)
+            if text is not None and not isinstance(text, str):
+                raise DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where)
+            if lines := [line for each in split_lines(text or "") if (line := each.strip())]:
+                yield Document(lines, where)
+
+    def _json_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        number = 0
+        for block in self._blocks():
+            for line in block:
+                number += 1
+                if not line.strip():
+                    continue
+                where = f"{source_name(self.source.name)}:{number}"
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise DataError(f"not valid JSON: {error}", where=where, hint="expected one object a line") from None
+                if not isinstance(row, dict):
+                    raise DataError(f"found {line.strip()[:40]!r}; expected one JSON object a line", where=where)
+                yield where, row
+
+    def _parquet_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        import pyarrow
+        import pyarrow.parquet
+
+        name = self.source.name
+        try:
+            with pyarrow.parquet.ParquetFile(name) as file:
+                names = file.schema_arrow.names
+                columns = [self.text_column] if self.text_column in names else names
+                number, rows = 0, max(1, file.metadata.num_rows)
+                for batch in file.iter_batches(batch_size=1024, columns=columns):
+                    self.position = self.source.size * (number + len(batch)) // rows
+                    for row in batch.to_pylist():
+                        yield f"{name}:{number}", row
+                        number += 1
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"not a readable Parquet file: {error}", where=name) from None
+
+    def _blocks(self) -> Iterator[list[str]]:
+        """The lines of a text file, about BLOCK bytes of them at once."""
+        name = self.source.name
+        number = 1
+        try:
+            with sys.stdin.buffer if name == "-" else open(name, "rb") as raw:
+                unpacked = _unpacked(raw, name)
+                while data := b"".join(unpacked.readlines(BLOCK)):
+                    lines = split_lines(decode(data, source_name(name), first_line=number))
+                    number += len(lines)
+                    self.position = raw.tell() if self.source.size else 0
+                    yield lines
+        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+            hint = "the file is cut off or damaged: copy or download it again"
+            raise DataError(f"the packed file cannot be unpacked: {error}", where=f"{name}:{number}", hint=hint) from None
+        except OSError as error:
+            raise DataError(f"the file cannot be read: {error.strerror}", where=name) from None
+
+
+def _unpacked(raw: IO[bytes], name: str) -> IO[bytes]:
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    opener = openers.get(Path(name).suffix.lower())
+    return cast("IO[bytes]", opener(raw) if opener else raw)

@@ -1,0 +1,136 @@
+"""A vocabulary learnt from text: BERT's words and special tokens, the same each time, and one that transformers opens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertkit.errors import DataError, UsageError
+from bertkit.readers.documents import Documents, find_sources
+from bertkit.tokenizer import SPECIAL_TOKENS, Tokenizer, train_tokenizer
+
+FIRST = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TEXT = [["The lowest of the low lay lower than the lowly.", "Höhe, höher, am höchsten!"], ["低い 中文字符 mixed中文"]] * 3
+
+
+def tokens(tokenizer: Tokenizer) -> list[str]:
+    return sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
+
+
+def test_special_tokens_come_first_and_bert_words_after():
+    trained = train_tokenizer(TEXT, vocab_size=120)
+    assert tokens(trained)[:5] == FIRST
+    assert trained.pad_token_id == 0
+    vocab = set(trained.vocab)
+    assert {"the", "low", "中", "文", "##e"} <= vocab
+    assert "##中" not in vocab  # a Chinese character is a word of its own
+    assert not any(token != token.lower() for token in vocab - set(FIRST))
+    assert "ö" not in vocab  # accents go with the capitals
+    assert all(len(token.removeprefix("##")) == 1 or not set("中文字符") & set(token) for token in vocab)
+
+
+def test_cased_keeps_capitals_and_accents():
+    vocab = train_tokenizer(TEXT, vocab_size=120, cased=True).vocab
+    assert {"T", "H", "##ö"} <= set(vocab)
+
+
+def test_every_word_of_the_text_is_made_of_its_pieces():
+    """With all characters in the vocabulary nothing is unknown, and the pieces of a word spell it."""
+    trained = train_tokenizer(TEXT, vocab_size=200)
+    for lines in TEXT:
+        for line in lines:
+            words = trained.backend.pre_tokenizer.pre_tokenize_str(trained.backend.normalizer.normalize_str(line))
+            for word, _ in words:
+                pieces = trained.backend.encode(word, add_special_tokens=False).tokens
+                assert "".join(piece.removeprefix("##") for piece in pieces) == word
+
+
+def test_frequent_words_become_tokens_before_rare_ones():
+    text = [["frequent"] * 50 + ["seldom"] * 2]
+    small = train_tokenizer(text, vocab_size=38).vocab
+    assert "frequent" in small
+    assert "seldom" not in small
+    assert "seldom" in train_tokenizer(text, vocab_size=200).vocab
+    assert "seldom" not in train_tokenizer(text, vocab_size=200, min_frequency=3).vocab
+
+
+def test_two_thirds_of_the_vocabulary_at_most_are_characters_the_commonest():
+    rare = [chr(0x4E00 + i) for i in range(100)]
+    characters = [token for token in train_tokenizer([["".join(rare)], ["的" * 9]], vocab_size=65).vocab if len(token) == 1]
+    assert set(characters) == {"的", *rare[:39]}  # of equally common ones the first
+    letters = train_tokenizer([["abcdefghijklmnopqrstuvwxyz"]], vocab_size=26).vocab  # each takes two, as a and ##a
+    assert {token for token in letters if len(token) in (1, 3)} == {
+        form for letter in "abcdefg" for form in (letter, f"##{letter}")
+    }
+
+
+def test_a_character_rarer_than_one_in_a_million_is_none_of_the_vocabulary():
+    vocab = train_tokenizer([["often " * 10**5] * 4, ["☃ ☂ ☂ ☂"]], vocab_size=100).vocab
+    assert "☂" in vocab
+    assert "☃" not in vocab
+
+
+@pytest.mark.parametrize("name", ["text-en/imdb-reviews-unsup.txt.xz", "text-zh/zh-docs.txt.xz"])
+def test_the_same_text_gives_the_same_vocabulary(data_dir, name):
+    """The library alone breaks ties by chance: two trainings of it on these texts differ."""
+    (source,) = find_sources([str(data_dir / name)])
+    texts = [document.lines for _, document in zip(range(1500), Documents(source))]
+    first, second = (train_tokenizer(texts, vocab_size=3000) for _ in range(2))
+    assert tokens(first) == tokens(second)
+    assert first.vocab_size == 3000
+    assert first.backend.to_str() == second.backend.to_str()
+
+
+def test_no_text_and_no_room():
+    with pytest.raises(DataError, match="no text"):
+        train_tokenizer([], vocab_size=100)
+    with pytest.raises(UsageError, match="--vocab-size is 19; expected at least 20"):
+        train_tokenizer(TEXT, vocab_size=19)
+
+
+# --- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("\n\n".join("\n".join(lines) for lines in TEXT), encoding="utf-8")
+    (folder / "b.jsonl").write_text(json.dumps({"text": "Words of another file."}) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_the_folder_opens_in_transformers_with_equal_tokens(run_bertkit, texts, tmp_path, cased):
+    from transformers import AutoTokenizer
+
+    options = ["--cased"] if cased else []
+    ran = run_bertkit("tokenizer", "train", texts, "--vocab-size", 75, "--output-dir", "trained", *options)
+    assert ran.code == 0
+    folder = tmp_path / "trained"
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert lines[:5] == FIRST
+    assert (lines.pop(), len(lines)) == ("", 75)
+    theirs, ours = AutoTokenizer.from_pretrained(folder), Tokenizer.load(folder)
+    assert theirs.mask_token == SPECIAL_TOKENS["mask_token"]
+    for line in ["The LOWEST höher 中文 of another!", "nothing-known ☃"]:
+        assert theirs(line)["input_ids"] == [*ours.encode([line], max_length=64).input_ids[0]]
+    (folder / "tokenizer.json").unlink()  # vocab.txt and the settings alone say the same
+    line = "The LOWEST höher 中文 of another!"
+    assert [*Tokenizer.load(folder).encode([line], max_length=64).input_ids[0]] == theirs(line)["input_ids"]
+
+
+def test_what_the_command_refuses(run_bertkit, texts, tmp_path):
+    assert run_bertkit("tokenizer", "train", "-", "-o", "t").code == 2
+    missing = run_bertkit("tokenizer", "train", "nowhere", "-o", "t")
+    assert (missing.code, "no such file" in missing.err) == (3, True)
+    assert run_bertkit("tokenizer", "train", texts, "-o", texts).code == 2  # not empty
+    assert sorted(path.name for path in texts.iterdir()) == ["a.txt", "b.jsonl"]
+    assert run_bertkit("tokenizer", "train", texts, "-o", "t", "--vocab-size", 5).code == 2
+    assert not (tmp_path / "t").exists()
+    assert run_bertkit("tokenizer", "train", texts, "-o", "t", "--vocab-size", 9999).err.count("gives no more than 78") == 1
+    assert run_bertkit("tokenizer", "train", texts, "-o", "t", "--vocab-size", 70).code == 2
+    assert run_bertkit("tokenizer", "train", texts, "-o", "t", "--vocab-size", 70, "--overwrite").code == 0
+    assert Tokenizer.load(tmp_path / "t").vocab_size == 70
