@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conll_files import read_conll
@@ -36,6 +37,7 @@ from bertkit.model import initialize
 from bertkit.model_directory import save_model
 from bertkit.readers import Examples
 from bertkit.recipe import load_recipe, override
+from bertkit.store import IGNORED
 from bertkit.tasks import TokenClassification
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
 from bertkit.tasks.tagged_sentences import standard_columns
@@ -287,7 +289,7 @@ def test_text_keeps_its_characters(run: Path, run_bertkit, write, way: str) -> N
 
     shown = run_bertkit("predict", run, source, "--format", "text", stdin=text.encode()).out
     assert len(re.findall(r"\[(?:THING|WHO) ", shown)) == chunks
-    unmarked = re.sub(r"\[(?:THING|WHO) ([^]]+)\]", r"\1", shown).split("\n")[:-1]
+    unmarked = re.sub(r"\[(?:THING|WHO) ([^]]+) [01]\.\d\d\]", r"\1", shown).split("\n")[:-1]
     assert unmarked == [line.replace("\u200b", "\\u200b") for line in LINES]
 
 
@@ -314,12 +316,17 @@ def test_columns_in_and_out(run: Path, run_bertkit, write, tmp_path: Path, label
     assert read_conll(tmp_path / "out.conll").columns["tags"] == [row["tags"] for row in said], "read back as it was said"
     assert [row["entities"] for row in said] == [
         [
-            {"start": a, "end": b + 1, "label": kind, "text": " ".join(row["tokens"][a : b + 1]), "probability": p}
+            {"start": start, "end": start + len(text), "label": kind, "text": text, "probability": p}
             for kind, a, b in get_entities(row["tags"])
             for p in [min(row["probabilities"][a : b + 1])]
+            for start in [sum(len(word) + 1 for word in row["tokens"][:a])]
+            for text in [" ".join(row["tokens"][a : b + 1])]
         ]
         for row in said
     ]
+    for row in said:
+        assert row["text"] == " ".join(row["tokens"])
+        assert [row["text"][start:end] for start, end in row["offsets"]] == row["tokens"]
     ran = run_bertkit("predict", run, path, "--output", "out.jsonl")
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines() == [
         json.dumps(r, ensure_ascii=False) for r in said
@@ -358,7 +365,8 @@ def test_parts_of_speech_are_words_and_accuracy(run_bertkit, finetune, write) ->
     assert "entities" not in row
     assert set(row["tags"]) <= {"NOUN", "X"}
     shown = run_bertkit("predict", "run", "--format", "text", stdin=b"the phone is late\n").out
-    assert re.fullmatch(r"the/(NOUN|X) phone/(NOUN|X) is/(NOUN|X) late/(NOUN|X) \n", shown)
+    assert re.fullmatch("".join(rf"{word}/(NOUN|X) [01]\.\d\d  " for word in ("the", "phone", "is", "late")) + "\n", shown)
+    assert [row["text"][start:end] for start, end in row["offsets"]] == row["tokens"] == ["the", "phone", "is", "late"]
 
 
 # --- entities in characters --------------------------------------------------------------------------------------------------
@@ -508,8 +516,34 @@ def test_bmes_keeps_its_letters_unless_converted(write) -> None:
     path = str(write("x.bmes", "a B-N\nb M-N\nc E-N\nd S-N\ne O\n"))
     recipe = TokenClassification(train=path)
     assert recipe.with_labels(recipe.load("train")).labels == ("O", "B-N", "E-N", "M-N", "S-N")
-    recipe = TokenClassification(train=path, scheme="iob2")
-    assert recipe.with_labels(recipe.load("train")).labels == ("O", "B-N", "I-N")
+    for scheme, labels in (("iob2", ("O", "B-N", "I-N")), ("iobes", ("O", "B-N", "E-N", "I-N", "S-N"))):
+        recipe = TokenClassification(train=path, scheme=scheme)
+        assert recipe.with_labels(recipe.load("train")).labels == labels
+
+
+LETTERS = {"BMES": "BMES", "BIOES": "BIES", "BILOU": "BILU"}
+
+
+@pytest.mark.parametrize("train", LETTERS)
+@pytest.mark.parametrize("dev", LETTERS)
+def test_the_same_chunks_in_other_letters_score_alike(write, tiny_tokenizer_dir: Path, train: str, dev: str) -> None:
+    def written(letters: str, tag: str) -> str:
+        return tag if tag == "O" else letters["BIES".index(tag[0])] + tag[1:]
+
+    def source(letters: str) -> str:
+        rows = [[(word, written(LETTERS[letters], tag)) for word, tag in s] for s in made_sentences(12, 1, "iobes")]
+        return str(write(f"{letters}.conll", as_columns(rows)))
+
+    recipe = TokenClassification(train=source(train), validation=source(dev)).settled()
+    recipe = recipe.with_labels(recipe.load("train"))
+    assert {label[0] for label in recipe.labels or ()} <= {"O", *LETTERS[train]}
+    gold, other = recipe.load("train"), recipe.load("validation")
+    encoding = recipe.encode(other, Tokenizer.load(tiny_tokenizer_dir), 24)
+    assert encoding.remarks == ()
+    assert (encoding.features.labels["labels"].values != IGNORED).all()
+    predictions = [{"tags": tags, "probabilities": [1.0] * len(tags)} for tags in gold.columns["tags"]]
+    scores = recipe.score(predictions, other)
+    assert (scores["f1"], scores["accuracy"], scores["sentence_accuracy"]) == (1.0, 1.0, 1.0)
 
 
 # --- transformers opens it ---------------------------------------------------------------------------------------------------
@@ -718,7 +752,15 @@ def test_18_columns_that_are_not_there(refused) -> None:
     row = '{"tokens": ["a"], "tags": ["O"], "x": 1}\n'
     hint = refused("x.jsonl", row, "no column 'tag_s'; columns: tokens, tags, x ({file})", "--tags", "tag_s")
     assert hint == "hint: did you mean tags? set it with --tags tags"
-    refused("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', "no column 'intent'; columns: tokens, tags ({file})", "--intent")
+    hint = refused("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', "the data has no intents ({file})", "--intent")
+    assert hint == "hint: expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent"
+    row = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
+    hint = refused("x.jsonl", row, "no column 'intent'; columns: tokens, tags, scenario ({file})", "--intent")
+    assert hint == "hint: say which column it is: --intent-column NAME"
+    hint = refused(
+        "x.jsonl", row, "no column 'scene'; columns: tokens, tags, scenario ({file})", "--intent", "--intent-column", "scene"
+    )
+    assert hint == "hint: did you mean scenario? set it with --intent-column scenario"
 
 
 @pytest.mark.parametrize(("name", "form"), [("x.conll", as_columns), ("x.jsonl", as_tokens)])
@@ -737,6 +779,32 @@ def test_31_tags_that_training_lacks_are_counted_and_said(finetune, write, run_b
     expected = f1_score(tags_in(dev), tags, zero_division=0)  # they count, as chunks that are not found
     assert found["best"]["scores"]["validation/f1"] == pytest.approx(expected)
     assert found["best"]["scores"]["validation/f1_ELSE"] == 0
+
+
+def test_31_intents_that_training_lacks_are_counted_and_said(finetune, write, refused) -> None:
+    def rows(*intents: str) -> str:
+        return "".join(json.dumps({"tokens": ["a"], "tags": ["B-X"], "intent": intent}) + "\n" for intent in intents) + (
+            json.dumps({"tokens": ["b"], "tags": ["O"], "intent": intents[0]}) + "\n"
+        )
+
+    files = write("a.jsonl", rows("book", "ask")), write("b.jsonl", rows("askk", "sell", "book"))
+    found, err = finetune("--train", files[0], "--validation", files[1], "--intent")
+    assert "validation: 4 rows" in err
+    assert "3 with intents that training does not have (askk, sell)" in err
+    assert found["best"]["scores"]["validation/intent_accuracy"] <= 0.25
+    write("b.jsonl", rows("ask", "Book"))
+    recipe = TokenClassification(train=str(files[0]), validation=str(files[1]), intent=True).settled()
+    recipe = recipe.with_labels(recipe.load("train"))
+    with pytest.raises(DataError, match="the intent 'Book' is spelt 'book' in training") as raised:
+        recipe._unknown_intents(recipe.load("validation"))
+    assert raised.value.where == f"{files[1]}:2"
+
+
+def test_the_column_of_the_intent_is_named(finetune, write) -> None:
+    row = {"tokens": ["a", "b"], "tags": ["B-X", "O"], "label": "no", "scene": "x"}
+    path = write("a.jsonl", json.dumps(row) + "\n" + json.dumps(row | {"scene": "y"}) + "\n")
+    finetune("--train", path, "--validation", path, "--intent", "--intent-column", "scene")
+    assert json.loads((path.parent / "run" / "config.json").read_text(encoding="utf-8"))["intents"] == ["x", "y"]
 
 
 def test_31_tags_in_another_case(refused) -> None:
@@ -967,7 +1035,9 @@ def test_entities_that_cut_words_are_said(finetune, write) -> None:
     rows = [{"text": "the good lamp", "entities": [[4, 7, "WHAT"]]}, {"text": "the lamp", "entities": [[4, 8, "WHAT"]]}]
     path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows * 3))
     _, said = finetune("--train", path, "--validation", path)
-    assert f"3 of 6 entities begin or end inside a word, such as [4, 7, 'WHAT'] ({path}:1)" in said
+    what = f"3 of 6 entities begin or end inside a word, such as [4, 7, 'WHAT'] ({path}:1); "
+    assert f"{what}start counts from 0" in said
+    assert f"{what}such words are cut there, as a prediction cannot do: these scores flatter" in said
 
 
 def test_a_stray_tag_that_hides_the_scheme_is_said(finetune, write) -> None:
@@ -987,22 +1057,78 @@ def test_numbers_of_tags_beyond_their_names_are_refused() -> None:
     examples = Examples(columns, "set/train", [7], label_names={"ner_tags": ("O", "B-X")})
     named = dict.fromkeys(("tokens", "tags", "text", "entities"))
     with pytest.raises(DataError, match=r"the tag number -100; expected 0 to 1 \(set/train:7\)"):
-        standard_columns(examples, named=named, intent=False, strip=None, to_predict=False)
+        standard_columns(examples, named=named, intent=None, strip=None, to_predict=False)
 
 
 def test_stripped_words_come_back_as_they_were() -> None:
     examples = Examples({"tokens": [["A0", "2019"]]}, "x", [1])
     named = dict.fromkeys(("tokens", "tags", "text", "entities"))
-    found = standard_columns(examples, named=named, intent=False, strip="(?<=.)[0-9]+$", to_predict=True)
+    found = standard_columns(examples, named=named, intent=None, strip="(?<=.)[0-9]+$", to_predict=True)
     assert found.columns["tokens"] == [["A", "2"]]
     prediction = {"tags": ["O", "B-X"], "probabilities": [1.0, 0.5]}
     assert as_row(prediction, found, 0, chunks=True)["tokens"] == ["A0", "2019"]
     assert as_conll([prediction], found) == "A0\t1.0000\tO\n2019\t0.5000\tB-X\n"
-    assert as_text(prediction, found, 0, chunks=True).plain == "A0 [X 2019]"
+    assert as_text(prediction, found, 0, chunks=True).plain == "A0 [X 2019 0.50]"
 
 
 def test_an_intent_is_shown_with_or_without_chunks() -> None:
     examples = Examples({"tokens": [["go"]]}, "x", [1])
-    for chunks, tags, shown in ((True, ["O"], "go  (ask)"), (False, ["V"], "go/V   (ask)")):
+    for chunks, tags, shown in ((True, ["O"], "go  (ask)"), (False, ["V"], "go/V 1.00    (ask)")):
         prediction = {"tags": tags, "probabilities": [1.0], "intent": "ask"}
         assert as_text(prediction, examples, 0, chunks=chunks).plain == shown
+
+
+# --- lists in tables -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [
+        ("EU rejects", "B-ORG O"),
+        ("['EU', 'rejects']", "['B-ORG', 'O']"),  # as pandas writes lists
+        ('["EU", "rejects"]', '["B-ORG", "O"]'),
+        ("EU rejects", "['B-ORG', 'O']"),
+    ],
+)
+def test_lists_in_the_cells_of_a_table(write, words: str, tags: str) -> None:
+    frame = pd.DataFrame({"tokens": [words, "He said"], "ner_tags": [tags, "O O"]})
+    path = write("x.csv", frame.to_csv(index=False))
+    found = TokenClassification(train=str(path)).load("train")
+    assert found.columns == {"tokens": [["EU", "rejects"], ["He", "said"]], "tags": [["B-ORG", "O"], ["O", "O"]]}
+
+
+@pytest.mark.parametrize("cell", ["['EU' 'rejects']", "[3 0]"])  # as numpy writes arrays
+def test_lists_that_cannot_be_read_are_refused(write, cell: str) -> None:
+    path = write("x.csv", pd.DataFrame({"tokens": ["EU rejects"], "tags": [cell]}).to_csv(index=False))
+    with pytest.raises(DataError, match="looks like a list and is none that can be read") as raised:
+        TokenClassification(train=str(path)).load("train")
+    assert raised.value.where == f"{path}:2"
+
+
+def test_words_in_brackets_are_words(write) -> None:
+    path = write("x.csv", "tokens,tags\n[ see below ],O O O O\n")
+    assert TokenClassification(train=str(path)).load("train").columns["tokens"] == [["[", "see", "below", "]"]]
+
+
+def test_a_table_of_a_word_a_row_is_refused(write) -> None:
+    path = write("x.csv", "sentence,word,tag\n" + "".join(f"{i // 4},w{i},O\n" for i in range(12)))
+    with pytest.raises(DataError, match="each row of column 'word' is a single word; expected a sentence") as raised:
+        TokenClassification(train=str(path), tokens="word", tags="tag").load("train")
+    assert "CoNLL columns" in str(raised.value.hint)
+
+
+def test_the_csv_that_predict_writes_is_read_back_as_the_same_words(run: Path, run_bertkit, write) -> None:
+    rows = [{"tokens": ["New", "York", "is", "it's"]}, {"tokens": ['"', "[", "]", "a,b"]}]
+    path = write("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert run_bertkit("predict", run, path, "--output", "out.csv").code == 0
+    assert [row["tokens"] for row in predicted(run_bertkit, run, "out.csv")] == [row["tokens"] for row in rows]
+
+
+@pytest.mark.parametrize("word", ["a\tb", "", "a\nb"])
+def test_words_that_columns_cannot_hold_are_refused(run: Path, run_bertkit, write, word: str) -> None:
+    path = write("in.jsonl", json.dumps({"tokens": ["good"]}) + "\n" + json.dumps({"tokens": ["a", word]}) + "\n")
+    ran = run_bertkit("predict", run, path, "--format", "conll")
+    assert (ran.code, ran.out) == (3, "")
+    assert f"({path}:2)" in ran.err
+    assert "hint: write .jsonl" in ran.err
+    assert [row["tokens"] for row in predicted(run_bertkit, run, path)] == [["good"], ["a", word]]

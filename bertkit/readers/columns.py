@@ -40,7 +40,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     if name in names:
         return name
     near = next((known for known in names if _plain(known) == _plain(name)), None)
-    near = near or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.5)), None)
+    near = near or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None)
     if near:
         hint = f"did you mean {near}? set it with {option} {near}"
     elif any(map(_looks_like_data, names)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,14 @@ def _unknown(name: str, labels: Sequence[str], where: str, *, by_number: bool) -
     spelt = {label.casefold(): label for label in labels}.get(name.casefold())
     hint = f"did you mean {spelt}?" if spelt else did_you_mean(name, labels)
     return DataError(f"unknown label {name!r}; expected one of {shown}", where=where, hint=f"{hint} (--labels sets the names)")
+
+
+def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:
+    """Raise DataError for an unknown name that is a known one but for capitals; place: where it stands."""
+    spelt = {name.casefold(): name for name in known}
+    for name in unknown:
+        if own := spelt.get(name.casefold()):
+            raise DataError(f"the {what} {name!r} is spelt {own!r} in training", where=place(name), hint="spell it alike")
 
 
 def scores_of(examples: Examples, column: str) -> NDArray[np.float32]:

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from bertkit.errors import DataError
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.tasks.tags import spans_of
 
+_WHITE_SPACE = frozenset("\t\n\r\v\f")
 _COLOURS = ("green", "magenta", "cyan", "yellow", "blue", "red")
 
 
@@ -33,41 +35,49 @@ def _words(examples: Examples, at: int) -> list[str]:
 
 
 def as_row(prediction: Mapping[str, Any], examples: Examples, at: int, *, chunks: bool) -> dict[str, Any]:
-    """A prediction as a JSON object: places are in characters where the input was text, else in words; end is exclusive."""
-    words = _words(examples, at)
-    row: dict[str, Any] = {"text": examples.columns["text"][at]} if "text" in examples.columns else {}
-    row |= {"tokens": words, **prediction}
+    """A prediction as a JSON object: text, its words and their offsets in it, in characters, end exclusive; and its chunks.
+
+    Words that came without a text are joined by spaces to one.
+    """
+    text, places = _text_of(examples, at)
+    row: dict[str, Any] = {
+        "text": text,
+        "tokens": _words(examples, at),
+        "offsets": [[*place] for place in places],
+        **prediction,
+    }
     if chunks:
         row["entities"] = []
         for chunk in _chunks(prediction):
-            start, end, text = chunk.words.start, chunk.words.stop, " ".join(words[chunk.words])
-            if "places" in examples.columns:
-                places = examples.columns["places"][at]
-                start, end = places[start][0], places[end - 1][1]
-                text = row["text"][start:end]
-            found = {"start": start, "end": end, "label": chunk.kind, "text": text, "probability": chunk.probability}
+            start, end = places[chunk.words.start][0], places[chunk.words.stop - 1][1]
+            found = {"start": start, "end": end, "label": chunk.kind, "text": text[start:end], "probability": chunk.probability}
             row["entities"].append(found)
     return row
 
 
 def as_conll(predictions: Sequence[Mapping[str, Any]], examples: Examples) -> str:
-    """A word a line with its probability and, last as readers expect it, its tag; parted by tabs, sentences by a blank line."""
-    sentences = [
-        "".join(
-            f"{word}\t{probability:.4f}\t{tag}\n"
-            for word, tag, probability in zip(_words(examples, at), found["tags"], found["probabilities"], strict=True)
-        )
-        for at, found in enumerate(predictions)
-    ]
+    """A word a line with its probability and, last as readers expect it, its tag; parted by tabs, sentences by a blank line.
+
+    Raises DataError for a word that the columns cannot hold.
+    """
+    sentences = []
+    for at, found in enumerate(predictions):
+        words = _words(examples, at)
+        unfit = next((word for word in words if not word or _WHITE_SPACE & set(word)), None)
+        if unfit is not None:
+            what = f"the word {unfit!r} is empty or holds a tab or line end, which CoNLL columns cannot"
+            raise DataError(what, where=examples.where(at), hint="write .jsonl")
+        rows = zip(words, found["probabilities"], found["tags"], strict=True)
+        sentences.append("".join(f"{word}\t{probability:.4f}\t{tag}\n" for word, probability, tag in rows))
     return "\n".join(sentences)
 
 
 def as_text(prediction: Mapping[str, Any], examples: Examples, at: int, *, chunks: bool) -> Text:
-    """The text with its chunks in brackets and colour, "[PER Grace] paid"; without chunks each word with its tag."""
+    """The text with its chunks in brackets and colour, "[PER Grace 0.98] paid"; without chunks "Grace/PROPN 0.98"."""
     words, line = _words(examples, at), Text()
     if not chunks:
-        for word, tag in zip(words, prediction["tags"], strict=True):
-            line += plain(word) + Text(f"/{tag} ", style="dim")
+        for word, tag, probability in zip(words, prediction["tags"], prediction["probabilities"], strict=True):
+            line += plain(word) + Text(f"/{tag} {probability:.2f}  ", style="dim")
     else:
         text, places = _text_of(examples, at)
         done = 0
@@ -75,7 +85,8 @@ def as_text(prediction: Mapping[str, Any], examples: Examples, at: int, *, chunk
             start, end = places[chunk.words.start][0], places[chunk.words.stop - 1][1]
             colour = _COLOURS[sum(map(ord, chunk.kind)) % len(_COLOURS)]
             line += plain(text[done:start]) + Text(f"[{chunk.kind} ", style=colour)
-            line += Text(plain(text[start:end]).plain, style=f"bold {colour}") + Text("]", style=colour)
+            line += Text(plain(text[start:end]).plain, style=f"bold {colour}")
+            line += Text(f" {chunk.probability:.2f}]", style=colour)
             done = end
         line += plain(text[done:])
     if prediction.get("intent"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,15 +18,23 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.words import split_words
 from bertkit.tasks.tags import tags_of
 
+_ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
 _HINT = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
 
 
 def standard_columns(
-    examples: Examples, *, named: Mapping[str, str | None], intent: bool, strip: str | None, to_predict: bool
+    examples: Examples,
+    *,
+    named: Mapping[str, str | None],
+    intent: str | None,
+    strip: str | None,
+    to_predict: bool,
+    to_train: bool = False,
 ) -> Examples:
     """Columns `tokens`, `tags` (unless to predict), `intent` if asked for; and of plain text `text`, and `places` of its words.
 
-    named: the columns that the user names for tokens, tags, text and entities. Raises DataError.
+    named: the columns that the user names for tokens, tags, text and entities. intent: that of the intent, "" for the usual
+    names; None: there is none. Raises DataError.
     """
     found: dict[str, str] = {}
     if set(examples.columns) <= {"tokens", "tags", "label"}:  # a file whose columns have no names of their own
@@ -42,26 +53,31 @@ def standard_columns(
             columns["given"] = columns["tokens"]  # as they come back in a prediction
             columns["tokens"] = [[pattern.sub("", word) or word for word in words] for words in columns["tokens"]]
         if not to_predict:
+            _refuse_single_words(examples, found["tokens"], columns["tokens"])
             column = found.get("tags") or require_column(examples, named["tags"] or "tags", option="--tags")
             names = examples.label_names.get(column)
             values = enumerate(examples.columns[column])
             columns["tags"] = [_tags(value, names, columns["tokens"][row], examples, row) for row, value in values]
     elif "text" in found and (to_predict or "entities" in found):
-        _split_texts(examples, found, columns, to_predict)
+        _split_texts(examples, found, columns, to_predict, to_train)
     elif list(examples.columns) == ["text"] and not any(named.values()):
         hint = "train on CoNLL columns (a word and its tag a line), CoNLL-U, or JSONL with tokens and tags or text and entities"
         raise DataError("the rows are text without tags", where=examples.source, hint=hint)
     else:
         missing = "text" if named["text"] else "entities" if "text" in found and named["tokens"] is None else "tokens"
         require_column(examples, named[missing] or missing, option=f"--{missing}")
-    if intent:
-        column = guess_column(examples.columns, "intent") or require_column(examples, "intent", option="--columns")
+    if intent is not None:
+        column = intent or guess_column(examples.columns, "intent") or "intent"
+        if not intent and set(examples.columns) == {"tokens", "tags"}:
+            hint = "expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent"
+            raise DataError("the data has no intents", where=examples.source, hint=hint)
+        require_column(examples, column, option="--intent-column")
         columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
     return replace(examples, columns=columns, label_names={})
 
 
 def _words(value: Any, examples: Examples, row: int) -> list[str]:
-    words = [word for word in value.split(" ") if word] if isinstance(value, str) else value
+    words = _parted(value, examples, row)
     if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
         what = f"the words are {value!r}; expected a list of texts, or words parted by spaces"
         raise DataError(what, where=examples.where(row), hint="mend or remove the row")
@@ -71,7 +87,7 @@ def _words(value: Any, examples: Examples, row: int) -> list[str]:
 def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: Examples, row: int) -> list[str]:
     if value is None:
         raise DataError("the row has no tags", where=examples.where(row), hint="mend or remove the row")
-    tags = [tag for tag in value.split(" ") if tag] if isinstance(value, str) else value
+    tags = _parted(value, examples, row)
     if not isinstance(tags, (list, tuple)):
         raise DataError(f"the tags are {value!r}; expected a list of tags", where=examples.where(row))
     if len(tags) != len(words):
@@ -88,14 +104,48 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
     return [str(tag) for tag in tags]
 
 
+def _parted(value: Any, examples: Examples, row: int) -> Any:
+    """A cell's items: parted by spaces, or a list as JSON and Python write it, which tables made from lists hold."""
+    if not isinstance(value, str):
+        return value
+    if re.match(r"""\[(['"].*['"]|-?\d+([,\s]+-?\d+)*)?\]$""", text := value.strip(), re.DOTALL):
+        if (items := _read_list(text)) is not None:
+            return items
+        what = f"the cell {text[:40]!r} looks like a list and is none that can be read"
+        hint = "save the data as JSONL, or with words and tags parted by spaces"
+        raise DataError(what, where=examples.where(row), hint=hint)
+    return [item for item in value.split(" ") if item]
+
+
+def _read_list(text: str) -> list | None:
+    """A list of literals; None for what is none, as numpy's without commas, whose texts Python would join."""
+    try:
+        items = ast.literal_eval(text)
+        strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
+    except (ValueError, SyntaxError, tokenize.TokenError):
+        return None
+    return items if strings in (0, len(items)) else None
+
+
+def _refuse_single_words(examples: Examples, column: str, words: list[list[str]]) -> None:
+    """Raise DataError for a table of a word a row."""
+    if len(words) >= _ENOUGH_ROWS and all(len(row) < 2 for row in words) and isinstance(examples.columns[column][0], str):
+        hint = "save it in CoNLL columns: a word and its tag a line, a blank line after each sentence"
+        raise DataError(
+            f"each row of column {column!r} is a single word; expected a sentence", where=examples.source, hint=hint
+        )
+
+
 def _intent(value: Any, examples: Examples, row: int) -> str:
     if not isinstance(value, (str, int)) or value == "":
         raise DataError(f"the intent is {value!r}; expected text", where=examples.where(row), hint="mend or remove the row")
     return str(value)
 
 
-def _split_texts(examples: Examples, found: Mapping[str, str], columns: dict[str, list], to_predict: bool) -> None:
-    """Words, their places and, from the entities, their tags."""
+def _split_texts(
+    examples: Examples, found: Mapping[str, str], columns: dict[str, list], to_predict: bool, to_train: bool
+) -> None:
+    """Words, their places and, from the entities, at whose ends words are cut, their tags."""
     columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})
     cutting: list[str] = []  # entities that begin or end inside a word
     count = 0
@@ -123,7 +173,10 @@ def _split_texts(examples: Examples, found: Mapping[str, str], columns: dict[str
             columns["tags"].append(tags_of(spans, len(places), "iob2"))
     if cutting:
         what = f"{len(cutting)} of {count} entities begin or end inside a word, such as {cutting[0]}"
-        progress.warn(f"{what}; start counts from 0, end is the character after the last")
+        told = "start counts from 0, end is the character after the last"
+        if not to_train:
+            told = "such words are cut there, as a prediction cannot do: these scores flatter"
+        progress.warn(f"{what}; {told}")
 
 
 def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:

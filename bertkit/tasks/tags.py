@@ -152,6 +152,19 @@ def convert(tags: Sequence[str], scheme: str) -> list[str]:
     return tags_of(spans_of(tags), len(tags), scheme)
 
 
+def canonical(tag: str) -> str:
+    """A chunk tag in the letters B, I, O, E and S."""
+    prefix, kind = _parts(tag)
+    return f"{prefix}-{kind}" if kind else prefix
+
+
+def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[list[str]]:
+    """The tags in the letters of `labels`, which may be BMES's or BILOU's; a tag that none of them stands for stays."""
+    own = {canonical(label): label for label in labels if _parse(label) is not None}
+    known = {tag: tag if tag in labels else own.get(canonical(tag), tag) for tag in {t for tags in sentences for t in tags}}
+    return [[known[tag] for tag in tags] for tags in sentences]
+
+
 # --- paths -------------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,13 +23,13 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.tagged import ENDINGS, read_tagged
 from bertkit.store import IGNORED, Features, Ragged, offsets_of
-from bertkit.tasks.labels import check_model_labels, in_the_models_order
+from bertkit.tasks.labels import check_model_labels, in_the_models_order, refuse_other_spellings
 from bertkit.tasks.output import FORMATS
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
 from bertkit.tasks.tagged_sentences import standard_columns
 from bertkit.tasks.tagging_scores import score_tags
-from bertkit.tasks.tags import SCHEMES, convert, count_illegal, detect_scheme, transitions, viterbi
+from bertkit.tasks.tags import SCHEMES, canonical, convert, count_illegal, detect_scheme, respell, transitions, viterbi
 from bertkit.tasks.task import Encoding, Task
 from bertkit.tasks.word_features import encode_words
 
@@ -67,6 +67,7 @@ class TokenClassification(Task):
     head: str = option("linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS)
     constrained: bool = option(False, "predict only sequences of tags that the scheme allows")
     intent: bool = option(False, "also learn and predict the intent of the whole sentence")
+    intent_column: str | None = option(None, "column of the intent; default: intent or label")
     strip: str | None = None
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
     intents: tuple[str, ...] | None = None
@@ -113,9 +114,10 @@ class TokenClassification(Task):
         examples = standard_columns(
             self.read(split),
             named={"tokens": self.tokens, "tags": self.tags, "text": self.text, "entities": self.entities},
-            intent=self.intent and not to_predict,
+            intent=(self.intent_column or "") if self.intent and not to_predict else None,
             strip=self.strip,
             to_predict=to_predict,
+            to_train=split == self.train_split,
         )
         if to_predict:
             kind = "plain text, a sentence a line" if "places" in examples.columns else "words"
@@ -139,6 +141,8 @@ class TokenClassification(Task):
             progress.note(f"tag scheme of the training data: {found}{turned}")
         recipe = replace(self, scheme=scheme)
         tags, _ = recipe._tags(examples)
+        if self.scheme is not None and self.labels is None:
+            tags = [[canonical(tag) for tag in row] for row in tags]  # BMES and BILOU too are asked to become IOBES
         labels = self.labels or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
@@ -203,8 +207,10 @@ class TokenClassification(Task):
             what = f"not all tags are chunk tags such as B-PER, which training has: {', '.join(dict.fromkeys(tags[row]))}"
             raise DataError(what, where=examples.where(row), hint="is it another column? --column says which")
         if found == self.scheme or (self.labels is not None and not count_illegal(tags, self.scheme)):
-            return tags, None
-        return [convert(row, self.scheme) for row in tags], found
+            converted = None
+        else:
+            tags, converted = [convert(row, self.scheme) for row in tags], found
+        return respell(tags, self.labels or ()), converted
 
     # --- features, model, predictions ---
 
@@ -222,6 +228,7 @@ class TokenClassification(Task):
         labels = {"labels": Ragged(targets, found.words)}
         if self.intent:  # nothing is to be learned at [CLS] but the intent, and that once a sentence
             of_window = self._intent_ids(examples)[found.features.examples]
+            more = [*more, *self._unknown_intents(examples)]
             labels = {
                 "labels": Ragged(np.insert(targets, found.words[:-1], IGNORED), found.words + np.arange(len(found.words))),
                 "intent": Ragged.column(np.where(found.firsts, of_window, IGNORED)),
@@ -239,21 +246,22 @@ class TokenClassification(Task):
                 tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
         number = {label: at for at, label in enumerate(self.model_labels)}
         unknown = Counter(tag for row in tags for tag in row if tag not in number)
-        spelt = {label.casefold(): label for label in self.model_labels}
-        for tag in unknown:
-            if own := spelt.get(tag.casefold()):
-                row = next(at for at, sentence in enumerate(tags) if tag in sentence)
-                raise DataError(
-                    f"the tag {tag!r} is spelt {own!r} in training", where=examples.where(row), hint="spell it alike"
-                )
+        place = lambda tag: examples.where(next(at for at, sentence in enumerate(tags) if tag in sentence))  # noqa: E731
+        refuse_other_spellings(unknown, self.model_labels, "tag", place)
         if unknown:
-            listed = ", ".join(list(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
-            remarks.append(f"{unknown.total()} words with tags that training does not have ({listed})")
+            remarks.append(f"{unknown.total()} words with tags that training does not have ({_listed(unknown)})")
         return np.array([number.get(tag, IGNORED) for row in tags for tag in row], dtype=np.int64), remarks
 
     def _intent_ids(self, examples: Examples) -> NDArray[np.int64]:
         number = {name: at for at, name in enumerate(self.intents or ())}
         return np.array([number.get(name, IGNORED) for name in examples.columns["intent"]], dtype=np.int64)
+
+    def _unknown_intents(self, examples: Examples) -> list[str]:
+        """A remark on intents that training does not have. Raises DataError for one that is another's in other letters."""
+        intents = examples.columns["intent"]
+        unknown = Counter(name for name in intents if name not in (self.intents or ()))
+        refuse_other_spellings(unknown, self.intents or (), "intent", lambda name: examples.where(intents.index(name)))
+        return [f"{unknown.total()} with intents that training does not have ({_listed(unknown)})"] if unknown else []
 
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.heads import BertForTokenClassification
@@ -352,8 +360,16 @@ class TokenClassification(Task):
 
     def formatted(self, predictions: Sequence[Mapping[str, Any]], examples: Examples, ending: str) -> str:
         if ending == ".conll":
+            if self.intent:
+                progress.warn("CoNLL columns hold no intents; .jsonl does")
             return as_conll(predictions, examples)
         return super().formatted(predictions, examples, ending)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first of some names."""
+    names = list(names)
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 def _warn_of_strays(examples: Examples) -> None:
