@@ -41,17 +41,17 @@ def verify_checkpoint(folder: Path) -> None:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=_OTHER) from None
+        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=BEGIN_AGAIN) from None
     for name, expected in manifest.items():
         path = folder / name
         if not path.is_file():
-            raise ModelError(f"the checkpoint lacks {name}", where=str(folder), hint=_OTHER)
+            raise ModelError(f"the checkpoint lacks {name}", where=str(folder), hint=BEGIN_AGAIN)
         if (found := sha256_of(path)) != expected:
             what = f"{name} of the checkpoint is damaged: sha256 {found[:12]}..., expected {expected[:12]}..."
-            raise ModelError(what, where=str(folder), hint=_OTHER)
+            raise ModelError(what, where=str(folder), hint=BEGIN_AGAIN)
 
 
-_OTHER = "--overwrite begins again, and keeps what is there under another name"
+BEGIN_AGAIN = "--overwrite begins again, and keeps what is there under another name"
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:

@@ -200,6 +200,9 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
     "problem_type": ("single_label_classification", "regression", None),
 }
 
+# Keys of config.json by which a head of ours is known again; a head of another task drops them.
+OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold")
+
 # The least whole number, and the most of what is 0 or more, that makes sense.
 _LEAST = {
     "vocab_size": 1,

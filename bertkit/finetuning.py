@@ -25,7 +25,7 @@ from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.preview import show_examples
 from bertkit.recipe import Recipe, published_scores, to_json
 from bertkit.run_directory import Claim, claim, describe_run, write_run_file
-from bertkit.training import TrainState, train
+from bertkit.training import TrainState, read_progress, train
 from bertkit.vocabulary import UsedVocabulary
 
 if TYPE_CHECKING:
@@ -107,15 +107,19 @@ def finetune(
         total_steps=steps,
     )
 
+    last = read_progress(claimed.resume_from).last_scores if claimed.resume_from is not None else {}
+
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
+        nonlocal last
         scored = score_splits(recipe, trained, splits, accelerator)
+        last = scored.scores
         return scored.scores, scored.objective
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
         save_model(
             folder,
             state_dict=vocabulary.widen(state_dict, config, step=step, total_steps=steps),
-            config=model_config,
+            config=recipe.with_scores(last).model_config(model_config),
             tokenizer=pretrained.tokenizer,
             architecture=recipe.architecture,
         )

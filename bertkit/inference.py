@@ -31,6 +31,7 @@ class Target:
     pretrained: Pretrained
     recipe: Recipe
     trained_from: str
+    written: Recipe | None  # the recipe as its file has it, where that is still there
 
 
 def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *, to_predict: bool = False) -> Target:
@@ -52,12 +53,21 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
         recipe, trained_from = read_recipe(values, folder), values["model"]["name"]
     else:
         raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it does with --recipe NAME")
-    recipe = override(recipe, typed).with_data_typed(typed)
+    written = _as_written(recipe_name or (values or {})["recipe"]["name"])
+    recipe = override(recipe, typed).with_data_typed(typed, written)
     check_max_length(recipe.training.max_length, pretrained.config)
     if not recipe.has_head(pretrained.config):
         found = recipe.describe_head(pretrained.config)
         raise ModelError(f"the model is a {found}; {recipe.family} needs {recipe.needed_head}", where=name, hint=_FINETUNE)
-    return Target(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from)
+    return Target(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from, written)
+
+
+def _as_written(name: str) -> Recipe | None:
+    """The recipe of a name, without what a run made of it; None where its file is gone."""
+    try:
+        return load_recipe(name)
+    except UsageError:
+        return None
 
 
 def build(target: Target, accelerator: Any) -> nn.Module:
@@ -89,7 +99,7 @@ def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> tu
 
 def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:
     """One prediction for each row of a file, in order; "-" is the standard input. typed: the options that a user gave."""
-    recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed})
+    recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed}, target.written)
     recipe = replace(recipe, **{name: None for name in recipe.not_for_input if name not in typed})  # type: ignore[arg-type]
     accelerator = start_accelerator(recipe.training.device)
     examples = recipe.load("test", to_predict=True)

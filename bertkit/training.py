@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from bertkit import progress
-from bertkit.checkpoint import drop_other_checkpoints, verify_checkpoint, write_checkpoint, write_json
+from bertkit.checkpoint import BEGIN_AGAIN, drop_other_checkpoints, verify_checkpoint, write_checkpoint, write_json
 from bertkit.config import TrainConfig
 from bertkit.devices import working_dtype
 from bertkit.dropout import seed_dropout, set_dropout
-from bertkit.errors import UsageError
+from bertkit.errors import ModelError, UsageError
 from bertkit.model import Batch
 from bertkit.optimization import MasterAdamW, learning_rate_of
 
@@ -256,9 +256,12 @@ def _restore(checkpoint: Path, optimizer: MasterAdamW, device: torch.device) -> 
 
 
 def read_progress(checkpoint: Path) -> TrainState:
-    """How far the run had come when the checkpoint was written."""
-    values: dict[str, Any] = json.loads((checkpoint / TRAINING / "progress.json").read_text(encoding="utf-8"))
-    return TrainState(**values)
+    """How far the run had come when the checkpoint was written. Raises ModelError where it does not say."""
+    path = checkpoint / TRAINING / "progress.json"
+    try:
+        return TrainState(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise ModelError("the checkpoint does not say how far it had come", where=str(path), hint=BEGIN_AGAIN) from None
 
 
 @contextmanager

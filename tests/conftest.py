@@ -215,3 +215,28 @@ def make_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 def tiny_model_dir(make_model_dir: Callable[..., Path]) -> Path:
     """A tiny BertModel folder (see make_model_dir). Copy it before changing it."""
     return make_model_dir()
+
+
+@pytest.fixture(scope="session")
+def tiny_chinese_dir(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights, 512 positions and the vocabulary of bert-base-chinese."""
+    import gzip
+
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("tiny-chinese")
+    vocabulary = gzip.decompress((data_dir.parent / "vocab" / "bert-base-chinese" / "vocab.txt.gz").read_bytes())
+    (folder / "vocab.txt").write_bytes(vocabulary)
+    config = transformers.BertConfig(
+        vocab_size=vocabulary.decode("utf-8").count("\n"),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        initializer_range=0.5,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformers.BertModel(config).save_pretrained(folder)
+    return folder

@@ -119,6 +119,8 @@ def test_what_a_label_means(tmp_path: Path, choices: list[Any], label: Any, righ
 
 
 def test_the_column_says_whether_a_label_is_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.jsonl"
+
     def labels(*rows: tuple[list[str], str]) -> list[int]:
         content = jsonl([{"text": "x", "choices": choices, "label": label} for choices, label in rows])
         return load(tmp_path, content, "rows.jsonl").columns["label"]
@@ -131,8 +133,25 @@ def test_the_column_says_whether_a_label_is_a_text(tmp_path: Path, capsys: pytes
     assert labels((digits, "2"), (digits, "1")) == [0, 2]
     assert (
         capsys.readouterr().err
-        == "warning: the labels in column 'label' could be numbers of choices or their texts; taken as texts\n"
+        == f"warning: the labels in column 'label' could be numbers of choices or their texts; taken as texts ({rows})\n"
     )
+    assert labels((digits, "1.0"), (digits, "0.0")) == [1, 0]  # as tables with gaps write numbers
+
+
+@pytest.mark.parametrize(("train", "kind", "dev"), [("0", "numbers", [1, 0]), ("3", "texts", [0, 0])])
+def test_what_labels_are_is_settled_on_training_data(tmp_path: Path, capsys, train: str, kind: str, dev: list[int]) -> None:
+    """The dev rows alone could be read either way."""
+    header = "story,end1,end2,end3,right\n"
+    for name, rows in (
+        ("train", [f"a,1,2,3,{train}", "b,1,2,3,2"]),
+        ("dev", ["c,1,2,3,1", f"d,{'0,2' if kind == 'numbers' else '2,1'},3,{'0' if kind == 'numbers' else '2'}"]),
+    ):
+        (tmp_path / f"{name}.csv").write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
+    files = {"train": str(tmp_path / "train.csv"), "validation": str(tmp_path / "dev.csv")}
+    recipe = MultipleChoice(**files, text="story", choices=("end1", "end2", "end3"), label="right").settled()
+    recipe = recipe.with_columns_found()
+    assert recipe.labels_are == kind
+    assert recipe.load("validation").columns["label"] == dev
 
 
 @pytest.mark.parametrize(
@@ -372,7 +391,7 @@ def test_plu_is_read_in_swag_s_format(run_bertkit, data_dir: Path, model: Path) 
     assert 75 <= run["data"]["validation"]["rows"] <= 92
 
 
-def test_codah_in_five_folds(run_bertkit, data_dir: Path, model: Path) -> None:
+def test_codah_in_five_folds(run_bertkit, data_dir: Path, model: Path, tmp_path: Path) -> None:
     path = data_dir / "CODAH" / "full_data.tsv.gz"
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").rstrip("\n").split("\n")
     recipe = override(load_recipe("codah"), {"train": str(path)})
@@ -398,35 +417,13 @@ def test_codah_in_five_folds(run_bertkit, data_dir: Path, model: Path) -> None:
     assert run["data"]["validation"]["rows"] in range(545, 571)
     ran = run_bertkit("eval", "run", "--json")
     assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], abs=1e-5)
-    columns = ("--columns", "category,prompt,ending0,ending1,ending2,ending3,label")
-    assert len(predictions(run_bertkit, "run", path, *columns)) == 2776
+    assert len(predictions(run_bertkit, "run", path)) == 2776  # the recipe knows that its file has no header
+    names = "prompt,ending0,ending1,ending2,ending3"
+    (tmp_path / "mine.csv").write_text(f"{names}\na,b,c,d,e\n", encoding="utf-8")
+    assert [found["text"] for found in predictions(run_bertkit, "run", "mine.csv", "--columns", names)] == ["a"]
 
 
 # --- C3 --------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def chinese(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with random weights and the vocabulary of bert-base-chinese."""
-    import transformers
-
-    folder = tmp_path_factory.mktemp("tiny-chinese")
-    vocabulary = gzip.decompress((data_dir.parent / "vocab" / "bert-base-chinese" / "vocab.txt.gz").read_bytes())
-    (folder / "vocab.txt").write_bytes(vocabulary)
-    size = vocabulary.decode("utf-8").count("\n")
-    config = transformers.BertConfig(
-        vocab_size=size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=512,
-        initializer_range=0.5,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformers.BertModel(config).save_pretrained(folder)
-    return folder
 
 
 def test_c3_rows_are_those_of_the_source(data_dir: Path) -> None:
@@ -445,11 +442,11 @@ def test_c3_rows_are_those_of_the_source(data_dir: Path) -> None:
     assert found.where(0) == f"{path}:47-275#1"
 
 
-def test_c3_trains_and_evaluates_on_real_rows(run_bertkit, data_dir: Path, chinese: Path, tmp_path: Path) -> None:
+def test_c3_trains_and_evaluates_on_real_rows(run_bertkit, data_dir: Path, tiny_chinese_dir: Path, tmp_path: Path) -> None:
     documents = json.loads(gzip.decompress((data_dir / "C3" / "dev.json.gz").read_bytes()))[:40]
     for name, part in (("train", documents[:25]), ("dev", documents[25:])):
         (tmp_path / f"c3-d-{name}.json").write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")
-    run = finetune(run_bertkit, "c3", chinese, "--data", tmp_path, max_length=128)
+    run = finetune(run_bertkit, "c3", tiny_chinese_dir, "--data", tmp_path, max_length=128)
     rows = {split: data["rows"] for split, data in run["data"].items()}
     assert rows == {"train": sum(len(d[1]) for d in documents[:25]), "validation": sum(len(d[1]) for d in documents[25:])}
     said = predictions(run_bertkit, "run", "c3-d-dev.json")

@@ -507,7 +507,7 @@ def test_a_context_stays_on_one_side(tmp_path: Path) -> None:
 
 
 FULL = {"question": "who", "context": CONTEXT, "answers": {"text": ["two"], "answer_start": [4]}}
-FORMS = 'expected {"text": [...], "answer_start": [...]} or a list of objects with text and answer_start'
+FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 
 
 @pytest.mark.parametrize(
@@ -517,7 +517,8 @@ FORMS = 'expected {"text": [...], "answer_start": [...]} or a list of objects wi
         ({"context": 7}, "column 'context' holds 7; expected text"),
         ({"context": ""}, "the text in column 'context' is empty"),
         ({"answers": None}, f"column 'answers' holds nothing; {FORMS}"),
-        ({"answers": ["two"]}, f"column 'answers' holds ['two']; {FORMS}"),
+        ({"answers": ["two", 3]}, f"column 'answers' holds ['two', 3]; {FORMS}"),
+        ({"answers": ["two", " "]}, f"column 'answers' holds ['two', ' ']; {FORMS}"),
         ({"answers": {"text": ["two"], "answer_start": []}}, "column 'answers' holds 1 texts and 0 answer_start"),
         ({"answers": [{"text": "", "answer_start": 4}]}, "an answer is empty"),
         (
@@ -545,7 +546,6 @@ def test_30_rows_that_lack_something(tmp_path: Path, row: dict[str, Any], what: 
         ("question,context,answer,answer_start\n", "rows.csv", "the file has a header and no rows", None),
         ('{"question": "who", "context": "x", "ans', "rows.jsonl", "the JSON ends too early: Unterminated string", ":1"),
         (json.dumps(squad(asked("a", "two"))).partition("answer_st")[0], "rows.json", "the JSON ends too early: ", ":1"),
-        ("question,context,answer\nwho,x,y\n", "rows.csv", "no column 'answer_start'; columns: ", ""),
         ("question,answer,answer_start\nwho,x,0\n", "rows.csv", "no column 'context'; columns: ", ""),
         ("question,context\nwho,x\n", "rows.csv", "no column 'answers'; columns: ", ""),
     ],
@@ -820,9 +820,70 @@ def test_the_threshold_is_tuned_kept_and_used(run_bertkit, tmp_path: Path, model
         }
         if threshold == -1e6:
             assert json.loads(ran.out)["validation/f1"] == 0.5
-    ran = run_bertkit("predict", "run", "train.json")
-    said = {row["id"]: row["answer"] for row in map(json.loads, ran.out.splitlines())}
-    assert said == written["predictions"]
+    for model_folder in ("run", "run/checkpoint-2"):  # the latter has no run.json: the threshold stands in config.json too
+        ran = run_bertkit(
+            "predict",
+            model_folder,
+            "train.json",
+            "--max-length",
+            16,
+            "--doc-stride",
+            4,
+            "--precision",
+            "fp32",
+            "--n-best-size",
+            20,
+        )
+        found = [json.loads(line) for line in ran.out.splitlines()]
+        assert {row["id"]: row["answer"] for row in found} == written["predictions"]
+        assert {row["id"]: "null_odds" in row for row in found} == dict.fromkeys("abcd", True)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert (config["unanswerable"], config["null_threshold"]) == (True, recipe["null_threshold"])
+    # A model for another task is not one that leaves questions unanswered.
+    (tmp_path / "x.csv").write_text("text,label\ngood,a\nbad,b\n", encoding="utf-8")
+    files = ("--train", "x.csv", "--validation", "x.csv", "-m", "run", "-o", "other", "--max-steps", 1, "--max-length", 16)
+    ran = run_bertkit("finetune", "text-classification", *files)
+    assert ran.code == 0, ran.err
+    config = json.loads((tmp_path / "other" / "config.json").read_text(encoding="utf-8"))
+    assert not {"unanswerable", "null_threshold"} & set(config)
+
+
+@pytest.mark.parametrize("form", ["table", "lists"])
+def test_answers_without_their_place_are_taken_where_they_first_stand(tmp_path: Path, tokenizer: Tokenizer, form: str) -> None:
+    context = "one two one three"
+    if form == "table":
+        content, name = f"question,context,answer\nwho,{context},one\nwhat,{context},three\nwhy,{context},\n", "rows.csv"
+    else:
+        rows = [{"question": "q", "context": context, "answers": its} for its in (["one", "two"], ["three"], [])]
+        content, name = "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl"
+    found = load(tmp_path, content, name)
+    assert [[text for text, _ in its][:1] for its in found.columns["answers"]] == [["one"], ["three"], []]
+    features, remarks = QuestionAnswering(unanswerable=True).encode(found, tokenizer, 16)
+    assert labels_of(features) == [(3, 3), (6, 6), (0, 0)]
+    count = 2 if form == "table" else 3
+    assert remarks == (f"{count} answers without answer_start, taken where they first stand",)
+
+
+def test_places_that_a_table_wrote_as_fractions(tmp_path: Path) -> None:
+    content = f"question,context,answer,answer_start\nwho,{CONTEXT},two,4.0\nwhy,{CONTEXT},,\n"
+    assert load(tmp_path, content, "rows.csv").columns["answers"] == [[("two", 4)], []]
+
+
+def test_cmrc_trains_and_evaluates_on_real_rows(run_bertkit, data_dir: Path, tiny_chinese_dir: Path) -> None:
+    """The trial file as training data, from random weights."""
+    folder = data_dir / "CMRC2018"
+    files = ("--train", folder / "cmrc2018_trial.json.gz", "--validation", folder / "cmrc2018_trial.json.gz")
+    settings = ("--max-steps", 2, "--batch-size", 16, "--max-length", 512, "--precision", "fp32", "--device", "cpu")
+    ran = run_bertkit("finetune", "cmrc2018", *files, "-m", tiny_chinese_dir, "-o", "run", *settings)
+    assert ran.code == 0, ran.err
+    run = json.loads(Path("run/run.json").read_text(encoding="utf-8"))
+    assert run["data"]["train"]["rows"] == 1002
+    assert run["recipe"]["matching"] == "characters"
+    ran = run_bertkit("eval", "run", "--json", "--output", "eval")
+    assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], abs=1e-5)
+    answers = json.loads(Path("eval/predictions.json").read_text(encoding="utf-8"))
+    assert len(answers) == 1002
+    assert all(len(answer) > 0 for answer in answers.values())
 
 
 def test_a_page_is_no_column_and_columns_stay_with_the_run(run_bertkit, tmp_path: Path, model: Path) -> None:

@@ -390,3 +390,29 @@ def test_a_loss_that_is_not_finite_ends_the_command_with_one_line(
     assert not list(run.glob("*checkpoint*"))
     assert not (run / "model.safetensors").exists()
     assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
+
+
+# --- the other families ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])
+def test_every_family_goes_on_where_it_was(
+    recipe: str, make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, seed=5)
+    settings = ["--batch-size", "8", "--max-length", "64", "--max-steps", "6", "--eval-steps", "3", "--precision", "fp32"]
+
+    def arguments(name: str) -> list[str]:
+        place = ["--model", str(model), "--output-dir", str(tmp_path / name), "--device", "cpu"]
+        return ["finetune", recipe, *place, *settings]
+
+    assert main(arguments("whole")) == 0
+    with monkeypatch.context() as patch:
+        stop_with(signal.SIGTERM, patch, step=4, micro_step=0)
+        assert main(arguments("again")) == 130
+    assert (tmp_path / "again" / "checkpoint-5").is_dir()
+    assert main(arguments("again")) == 0
+    for file in ("model.safetensors", "config.json", "checkpoint-6/model.safetensors", "checkpoint-6/config.json"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    runs = [json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("again", "whole")]
+    assert [runs[0][key] for key in ("best", "last", "recipe")] == [runs[1][key] for key in ("best", "last", "recipe")]

@@ -216,6 +216,8 @@ def test_what_is_written_comes_back(contexts, counts):
         ('{"paragraphs": [{"data": [{}]}]}', False),
         (json.dumps({"text": '{"data": [{"paragraphs": []}]}'}), False),
         ('{"data": [{"text": "a", "label": 1}]}', False),
+        ('{"version": "1.1", "data": []}', True),  # without a question: the error is the reader's too
+        ('{"version": 2, "data": [{"title": "a"}]}', True),
         ("plain text", False),
         ("", False),
     ],

@@ -44,8 +44,8 @@ def parse_delimited(
         raise DataError("the file is empty", where=source)
     if columns:
         names = columns
-        if tuple(rows[0]) == columns:
-            raise DataError("the first row is a header", where=f"{source}:{lines[0]}", hint="leave --columns out")
+        if tuple(rows[0]) == columns:  # a header after all, which says the same
+            rows, lines = rows[1:], lines[1:]
     else:
         names = _header(rows[0], f"{source}:{lines[0]}", separator)
         rows, lines = rows[1:], lines[1:]

@@ -45,9 +45,13 @@ def parse_squad(text: str, source: str) -> Examples:
 
 
 def is_squad(text: str) -> bool:
-    """Whether JSON is of this form: an object whose "data" lists objects with "paragraphs". It is searched, not parsed."""
+    """Whether JSON is of this form, or means to be: an object that begins with "version", or whose "data" lists objects with
+    "paragraphs". It is searched, not parsed.
+    """
     if not re.match(r"\s*\{", text):
         return False
+    if re.match(r'\s*\{\s*"version"\s*:', text):
+        return True
     data = re.search(r'(?<!\\)"data"\s*:\s*\[\s*\{', text)
     return data is not None and re.compile(r'(?<!\\)"paragraphs"\s*:\s*\[').search(text, data.end()) is not None
 

@@ -54,6 +54,7 @@ class MultipleChoice(Task):
     question: str | None = option(None, "column of the question, or of what begins every choice")
     choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them")
     label: str | None = option(None, "column of the label")
+    labels_are: str | None = None  # "numbers" of choices or their "texts", as training data has them
 
     def settled(self) -> Self:
         return replace(super().settled(), metrics=self.metrics or (accuracy,))
@@ -106,11 +107,15 @@ class MultipleChoice(Task):
                 raise DataError(f"found {count}; expected two or more", where=examples.where(row), hint=_MEND)
         if not to_predict:
             assert found.label is not None
-            columns["label"] = _labels(examples, found.label, given)
+            columns["label"] = _labels(examples, found.label, given, self.labels_are)
         return replace(examples, columns=columns, label_names={})
 
     def with_columns_found(self) -> Self:
-        found = self._found(self.read(self.train_split))
+        examples = self.read(self.train_split)
+        found = self._found(examples)
+        assert found.label is not None
+        given = _choices(examples, found.choices or ())
+        found = replace(found, labels_are=self.labels_are or _kind_of_labels(examples, found.label, given))
         roles = [role for role in ("text", "question", "choices", "label") if getattr(self, role) is None]
         names = {role: getattr(found, role) for role in roles if getattr(found, role) is not None}
         if names:
@@ -263,22 +268,34 @@ def _choices(examples: Examples, columns: Sequence[str]) -> list[list[str | floa
 # --- labels ----------------------------------------------------------------------------------------------------------------
 
 
-def _labels(examples: Examples, column: str, choices: Sequence[Sequence[Any]]) -> list[int]:
+def _kind_of_labels(examples: Examples, column: str, choices: Sequence[Sequence[Any]]) -> str:
+    """Whether labels are "numbers" of choices or their "texts".
+
+    Labels that are all whole numbers are texts only if every one repeats a choice: CODAH has choices such as "2".
+    """
+    values = examples.columns[column]
+    repeated = [_repeated(value, its) for value, its in zip(values, choices, strict=True)]
+    numbers = [_number(value) for value in values]
+    if None in numbers:
+        return "texts"
+    if None in repeated:
+        return "numbers"
+    if numbers != repeated and all(said in range(len(its)) for said, its in zip(numbers, choices, strict=True)):
+        what = f"the labels in column {column!r} could be numbers of choices or their texts; taken as texts"
+        progress.warn(f"{what} ({examples.source})")
+    return "texts"
+
+
+def _labels(examples: Examples, column: str, choices: Sequence[Sequence[Any]], kind: str | None) -> list[int]:
     """The number of each row's right choice, which a label is, from 0, or whose text it repeats.
 
-    Of labels that are all whole numbers none is taken for a text, unless every one repeats a choice: CODAH has choices such as
-    "2". Raises DataError with the row for a label that is missing or no choice.
+    kind: which of the two; None: by these labels alone. Raises DataError with the row for a label that is missing or no choice.
     """
     values = examples.columns[column]
     repeated = [_repeated(value, its) for value, its in zip(values, choices, strict=True)]
     missing = [row for row, (value, at) in enumerate(zip(values, repeated, strict=True)) if at is None and is_missing(value)]
     refuse_missing(missing, examples, column)
-    numbers = [_number(value) for value in values]
-    if None not in repeated:
-        if numbers != repeated and all(said in range(len(its)) for said, its in zip(numbers, choices, strict=True)):
-            progress.warn(f"the labels in column {column!r} could be numbers of choices or their texts; taken as texts")
-        return repeated  # type: ignore[return-value]
-    if None not in numbers:
+    if (kind or _kind_of_labels(examples, column, choices)) == "numbers":
         repeated = [None] * len(values)
     return [
         _place(value, its, examples.where(row)) if at is None else at
@@ -313,4 +330,4 @@ def _number(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     name = label_name(value).strip()
-    return int(name) if re.fullmatch("-?[0-9]+", name) else None
+    return int(float(name)) if re.fullmatch(r"-?[0-9]+(\.0+)?", name) else None  # 1.0, as tables with gaps write it

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from bertkit.tokenizer import Tokenizer
 
+_KEPT = ("unanswerable", "null_threshold")  # in config.json, for whoever has the model without its run.json
 _AROUND = 200  # characters of the context shown on each side of an answer
 
 
@@ -100,6 +101,8 @@ class QuestionAnswering(Task):
         columns = columns or self.columns
         table = bool(self.separator or columns)
         kind = file_format(text, source, table=table)
+        if extension(source) == ".txt" and self.question is not None and not table:
+            kind = "lines"
         if kind == "jsonl" or (kind == "delimited" and (table or not self._is_page(text, source))):
             return parse_file(text, source, separator=self.separator, columns=columns)
         if not text.strip():
@@ -133,6 +136,7 @@ class QuestionAnswering(Task):
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The examples of a split as id, question, context, and answers: for each row a list of (text, start).
 
+        start is None where the data has none.
         to_predict: without answers; empty texts are kept, so that every row has its prediction. Raises DataError with the row.
         """
         examples = self.read(split)
@@ -163,6 +167,15 @@ class QuestionAnswering(Task):
         found = scores.get(f"{self.eval_splits[0]}/best_f1_thresh")
         return self if self.null_threshold is not None or found is None else replace(self, null_threshold=found)
 
+    def with_model_labels(self, config: BertConfig, where: str) -> Self:
+        known = {name: config.extra.get(name) for name in _KEPT if getattr(self, name) is None}
+        return replace(self, **known)  # type: ignore[arg-type]
+
+    def model_config(self, config: BertConfig) -> BertConfig:
+        config = super().model_config(config)
+        own = {name: value for name in _KEPT if (value := getattr(self, name)) is not None}
+        return replace(config, extra=config.extra | own)
+
     def _unanswerable(self, examples: Examples) -> bool:
         if self.unanswerable is not None:
             return self.unanswerable
@@ -181,6 +194,7 @@ class QuestionAnswering(Task):
         They are 0, at [CLS], where the window lacks some of the answer, or the question has none. A row whose answer does not
         stand in its context has no label; nor has one without an answer where every question has one.
         """
+        unplaced = sum(start is None for answers in examples.columns.get("answers", ()) for _, start in answers)
         spans, moved = self._spans(examples) if labelled else (np.full((len(examples), 2), -1), 0)
         windows = encode_windows(
             examples.columns["question"],
@@ -210,6 +224,7 @@ class QuestionAnswering(Task):
             whole = np.bincount(windows.examples, weights=start > 0, minlength=len(examples)) > 0
             apart = int((has_answer & ~lost & ~whole).sum())
             remarks |= {
+                f"{unplaced} answers without answer_start, taken where they first stand": unplaced > 0,
                 f"{moved} answers found near their answer_start": moved > 0,
                 f"{lost.sum()} not found": bool(lost.any()),
                 f"{apart} in no window whole": apart > 0,
@@ -229,9 +244,9 @@ class QuestionAnswering(Task):
         for row, (context, answers) in enumerate(zip(examples.columns["context"], examples.columns["answers"], strict=True)):
             if answers:
                 text, start = answers[0]
-                found = find_answer(context, text, start)
+                found = context.find(text) if start is None else find_answer(context, text, start)
                 spans[row] = (found, found + len(text)) if found >= 0 else -1
-                moved += found not in (-1, start)
+                moved += start is not None and found not in (-1, start)
         return spans, moved
 
     def build_model(self, config: BertConfig) -> nn.Module:

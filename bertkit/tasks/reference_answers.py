@@ -11,7 +11,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import require_column, text_of
 
 _MEND = "mend or remove the row"
-_FORMS = 'expected {"text": [...], "answer_start": [...]} or a list of objects with text and answer_start'
+_FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ENOUGH = 100_000  # characters by which a language is told
 _CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
 
@@ -36,8 +36,11 @@ def read_ids(examples: Examples, *, unique: bool) -> list[str]:
     return ids
 
 
-def read_answers(examples: Examples, column: str | None) -> list[list[tuple[str, int]]]:
-    """The answers of each row as (text, first character in the context); none where a question has no answer.
+Answers = list[tuple[str, int | None]]
+
+
+def read_answers(examples: Examples, column: str | None) -> list[Answers]:
+    """The answers of each row as (text, first character in the context or None); none where a question has no answer.
 
     column: "answers" or "answer" if it is None. Raises DataError with the row for answers in another form.
     """
@@ -46,15 +49,16 @@ def read_answers(examples: Examples, column: str | None) -> list[list[tuple[str,
     values = examples.columns[require_column(examples, name, option="--answers")]
     if not any(isinstance(value, str) for value in values):
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
-    starts = examples.columns[require_column(examples, "answer_start", option="--columns")]
-    found = []
-    for row, (value, start) in enumerate(zip(values, starts, strict=True)):
+    starts = examples.columns.get("answer_start")
+    found: list[Answers] = []
+    for row, value in enumerate(values):
         text = text_of(value, examples, row, name, may_be_empty=True)
-        found.append([(text, _start(start, examples.where(row)))] if text.strip() else [])
+        start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
+        found.append([(text, start)] if text.strip() else [])
     return found
 
 
-def _answers(value: Any, where: str, column: str) -> list[tuple[str, int]]:
+def _answers(value: Any, where: str, column: str) -> Answers:
     if isinstance(value, dict) and "text" in value and "answer_start" in value:
         texts, starts = value["text"], value["answer_start"]
         if not isinstance(texts, Sequence) or isinstance(texts, str):
@@ -65,6 +69,8 @@ def _answers(value: Any, where: str, column: str) -> list[tuple[str, int]]:
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list) and all(isinstance(item, dict) and {"text", "answer_start"} <= item.keys() for item in value):
         pairs = [(item["text"], item["answer_start"]) for item in value]
+    elif isinstance(value, list) and all(isinstance(item, str) and item.strip() for item in value):
+        return [(item, None) for item in value]
     else:
         found = "nothing" if value is None else repr(value)[:60]
         raise DataError(f"column {column!r} holds {found}; {_FORMS}", where=where, hint="no answer is an empty list")
@@ -76,8 +82,8 @@ def _answers(value: Any, where: str, column: str) -> list[tuple[str, int]]:
 
 
 def _start(value: Any, where: str) -> int:
-    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value):
-        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.0+)?\s*", value):
+        return int(float(value))
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 159.0, as tables with gaps write it
     if isinstance(value, bool) or not isinstance(value, int):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
-from bertkit.config import BertConfig, TrainConfig, option
+from bertkit.config import OWN_KEYS, BertConfig, TrainConfig, option
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.metrics import LOWER_IS_BETTER, Metric
 from bertkit.progress import plain
@@ -113,12 +113,16 @@ class Task(ABC):
         """Whether the first metric, which decides the best step, is the better the greater it is."""
         return self.metrics[0].__name__ not in LOWER_IS_BETTER
 
-    def with_data_typed(self, typed: Collection[str]) -> Self:
-        """This recipe without what it said of other data, where a user typed data: a folder and files exclude each other."""
+    def with_data_typed(self, typed: Collection[str], written: Task | None = None) -> Self:
+        """This recipe without what it said of other data, where a user typed data: a folder and files exclude each other.
+
+        written: the recipe as its file has it, whose own columns and separator hold for any file of its kind.
+        """
         if not {"data", "train", "validation", "test"} & set(typed):
             return self
-        forgotten = {"data", "train", "validation", "test", "columns", "separator"} - set(typed)
-        return replace(self, **dict.fromkeys(forgotten, None))  # type: ignore[arg-type]
+        forgotten = dict.fromkeys({"data", "train", "validation", "test"} - set(typed), None)
+        own = {name: getattr(written, name, None) for name in {"columns", "separator"} - set(typed)}
+        return replace(self, **forgotten, **own)  # type: ignore[arg-type]
 
     def read(self, split: str) -> Examples:
         """The rows of a split as they stand in the data."""
@@ -218,7 +222,8 @@ class Task(ABC):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
-        return replace(config, id2label=None, problem_type=None)
+        extra = {key: value for key, value in config.extra.items() if key not in OWN_KEYS}
+        return replace(config, id2label=None, problem_type=None, extra=extra)
 
     @abstractmethod
     def build_model(self, config: BertConfig) -> nn.Module:

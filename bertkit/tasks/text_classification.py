@@ -169,6 +169,7 @@ class TextClassification(Task):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
+        config = super().model_config(config)
         if self.regression:
             return replace(config, id2label={0: "LABEL_0"}, problem_type="regression")
         return replace(config, id2label=dict(enumerate(self._settled_labels()[1])), problem_type="single_label_classification")

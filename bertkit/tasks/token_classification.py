@@ -191,10 +191,10 @@ class TokenClassification(Task):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         assert self.model_labels is not None, "with_labels or with_model_labels comes first"
-        extra = {key: value for key, value in config.extra.items() if key not in (_HEAD_KEY, _INTENTS_KEY)}
-        extra |= {_HEAD_KEY: self.head} if self.head != "linear" else {}
-        extra |= {_INTENTS_KEY: list(self.intents)} if self.intents else {}
-        return replace(config, id2label=dict(enumerate(self.model_labels)), problem_type=None, extra=extra)
+        config = super().model_config(config)
+        own: dict[str, Any] = {_HEAD_KEY: self.head} if self.head != "linear" else {}
+        own |= {_INTENTS_KEY: list(self.intents)} if self.intents else {}
+        return replace(config, id2label=dict(enumerate(self.model_labels)), extra=config.extra | own)
 
     def _tags(self, examples: Examples) -> tuple[list[list[str]], str | None]:
         """The tags in the recipe's scheme, and the scheme they were converted from."""
