@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from bertkit.cli.corpus import corpus
 from bertkit.cli.eval import evaluate
 from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
@@ -48,6 +49,7 @@ app.command("eval")(evaluate)
 app.command()(predict)
 app.command()(recipes)
 app.add_typer(tokenizer, name="tokenizer")
+app.add_typer(corpus, name="corpus")
 
 
 def _version(asked: bool) -> None:

@@ -1,1 +1,1 @@
-"""Running text on its way into a model: what a vocabulary is learnt from, and the corpus that pre-training reads."""
+"""Running text on its way into a model: what a vocabulary is learnt from, and a corpus of tokens."""

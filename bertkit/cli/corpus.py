@@ -1,0 +1,101 @@
+"""bertkit corpus"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertkit.errors import UsageError
+
+corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn running text into shards of tokens.")
+
+Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the corpus that is in the folder.")]
+
+
+@corpus.command()
+def build(
+    text: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, folders or globs of .txt, .jsonl, .parquet, packed or not; hub:OWNER/NAME; - is stdin.",
+            metavar="TEXT...",
+        ),
+    ],
+    tokenizer: Annotated[
+        Path,
+        typer.Option(
+            "--tokenizer", "-t", help="Folder of the model's tokenizer: bertkit tokenizer train makes one.", metavar="DIR"
+        ),
+    ],
+    output_dir: Output,
+    validation: Annotated[
+        str | None,
+        typer.Option(help="Share of the documents to hold out, such as 1%; their text decides which.", metavar="SHARE"),
+    ] = None,
+    sentences: Annotated[
+        str, typer.Option(help="split cuts lines into sentences, lines takes each line for one.", metavar="split|lines")
+    ] = "split",
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="What parts the documents of plain text: blank-lines, or lines (each is one).",
+            metavar="auto|blank-lines|lines",
+        ),
+    ] = "auto",
+    text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
+    min_tokens: Annotated[int, typer.Option(help="Shorter documents are dropped.", min=1)] = 5,
+    num_processes: Annotated[int | None, typer.Option(help="Processes; default: one a core.", min=1)] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cut text into sentences and tokens, and keep them in shards; exact duplicates and short documents are dropped.
+
+    Stopped, the same command goes on. What comes out depends on the text alone, not on the number of processes: files may be
+    built apart, on many machines, and joined by [bold]bertkit corpus merge[/].
+
+    [bold]bertkit corpus build text/ --tokenizer tokenizers/mine --validation 1% --output-dir corpora/mine[/]
+
+    [bold]zcat dump.gz | bertkit corpus build - --tokenizer tokenizers/mine --output-dir corpora/dump[/]
+    """
+    from bertkit.corpus.build import CorpusConfig, build_corpus
+    from bertkit.readers.documents import LAYOUTS
+    from bertkit.readers.splitting import parse_fraction
+
+    for flag, value, known in (("--sentences", sentences, ("split", "lines")), ("--layout", layout, LAYOUTS)):
+        if value not in known:
+            raise UsageError(f"{flag} is {value!r}; expected {' or '.join(known)}")
+    held_out = parse_fraction(validation) if validation is not None else 0.0
+    if held_out is None:
+        raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
+    config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out)
+    processes = num_processes or os.cpu_count() or 1
+    _show(build_corpus(text, tokenizer, output_dir, config, num_processes=processes, overwrite=overwrite), output_dir)
+
+
+@corpus.command()
+def merge(
+    corpora: Annotated[list[Path], typer.Argument(help="Corpora of one tokenizer, in their order.", metavar="CORPUS...")],
+    output_dir: Output,
+    overwrite: Overwrite = False,
+) -> None:
+    """Join corpora: byte for byte what one build of all their texts in that order makes.
+
+    [bold]bertkit corpus merge corpora/a corpora/b --output-dir corpora/both[/]
+    """
+    from bertkit.corpus.build import merge_corpora
+
+    _show(merge_corpora(corpora, output_dir, overwrite=overwrite), output_dir)
+
+
+def _show(meta: dict[str, Any], folder: Path) -> None:
+    from bertkit import progress
+    from bertkit.corpus.build import SPLITS
+
+    names = ("documents", "sentences", "tokens")
+    rows = [[split, *(meta[split][name] for name in names), len(meta[split]["shards"])] for split in SPLITS]
+    progress.table(str(folder), ["split", *names, "shards"], rows)
+    counts = meta["documents"]
+    progress.note(f"{counts['read']} documents read; dropped {counts['short']} short ones, {counts['duplicates']} duplicates")

@@ -1,0 +1,326 @@
+"""From running text to a corpus: sentences, tokens, shards; in several processes, in bounded memory, resumable.
+
+A source is cut into parts of whole documents, a function of the source alone. Each part is tokenized by itself and written
+whole or not at all; in the end duplicates go, and each part becomes a shard of the train split and one of the validation split.
+So neither the number of processes, nor a kill, nor building the sources apart and merging them changes a byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit import progress
+from bertkit.checkpoint import disk_errors, write_json
+from bertkit.corpus.sentences import split_sentences
+from bertkit.corpus.shard import Shard
+from bertkit.errors import DataError, UsageError
+from bertkit.readers.documents import Document, Documents, Source, find_sources
+from bertkit.store import offsets_of
+from bertkit.tokenizer import Tokenizer
+
+META = "meta.json"
+SPLITS = ("train", "validation")
+PART = 2**24  # characters of text in a part, but for its last document
+_BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
+_PARTS = "?????-?????"  # the number of the source, and that of the part in it
+_FORMAT = 1
+_MILLION = 10**6
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """How text becomes a corpus.
+
+    sentences: "split" cuts lines into sentences by rule, "lines" takes each line for one. layout, text_column: as `Documents`
+    has them. min_tokens: shorter documents are dropped. held_out: the share of documents in the validation split, which their
+    text alone decides.
+    """
+
+    sentences: str = "split"
+    layout: str = "auto"
+    text_column: str = "text"
+    min_tokens: int = 5
+    held_out: float = 0.0
+
+
+def build_corpus(
+    names: Sequence[str],
+    tokenizer: Path,
+    output_dir: Path,
+    config: CorpusConfig,
+    *,
+    num_processes: int = 1,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Make a corpus of the text that `names` lead to; returns what meta.json says of it.
+
+    An unfinished one goes on where it was. Raises UsageError for a folder that holds something else, DataError for bad text.
+    """
+    sources = find_sources(names)
+    loaded = Tokenizer.load(tokenizer)
+    plan = {
+        "format": _FORMAT,
+        "tokenizer": {"vocab_hash": loaded.vocab_hash, "vocab_size": loaded.vocab_size},
+        **asdict(config),
+        "sources": [{"name": source.name, "bytes": source.size, **_modified(source)} for source in sources],
+    }
+    building = _claim(output_dir, plan, overwrite)
+    start = time.perf_counter()
+    with _Pool(tokenizer, config, num_processes) as pool, progress.bar("text, MB on disk", _megabytes(sources)) as bar:
+        shown = before = 0
+        for number, source in enumerate(sources):
+            reader = Documents(source, text_column=config.text_column, layout=config.layout)
+            for at, part in enumerate(_parts(reader)):
+                pool.make(part, building / f"{number:05d}-{at:05d}")
+                done = (before + reader.position) // _MILLION
+                speed = (before + reader.position) / _MILLION / (time.perf_counter() - start)
+                bar.advance(done - shown, speed=f"{speed:.1f} MB/s")
+                shown = done
+            before += source.size
+    parts = sorted(building.glob(_PARTS))
+    if not parts:
+        raise DataError("there is no text", where=", ".join(names))
+    counted = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
+    documents = {name: sum(counts[name] for counts in counted) for name in ("read", "short")} | {"duplicates": 0}
+    meta = _finish([(int(path.name[:5]), path) for path in parts], _without_times(plan), documents, output_dir)
+    loaded.save(output_dir)
+    shutil.rmtree(building)
+    return meta
+
+
+def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """One corpus of several, the same that their sources would have given together; returns what meta.json says of it.
+
+    Raises UsageError where they differ in their tokenizer or in how they were built.
+    """
+    metas = [read_meta(folder) for folder in folders]
+    first = metas[0]
+    for folder, meta in zip(folders, metas, strict=True):
+        for key in ("format", "tokenizer", *asdict(CorpusConfig())):
+            if meta[key] != first[key]:
+                what = f"the corpora differ in {key}: {first[key]!r} in {folders[0]}, {meta[key]!r} in {folder}"
+                raise UsageError(what, hint="build them with the same tokenizer and options")
+    plan = {key: value for key, value in first.items() if key not in (*SPLITS, "documents", "sources")}
+    plan["sources"] = [source for meta in metas for source in meta["sources"]]
+    building = _claim(output_dir, {**plan, "merged": [str(folder.resolve()) for folder in folders]}, overwrite)
+    documents = {name: sum(meta["documents"][name] for meta in metas) for name in first["documents"]}
+    sources = offsets_of(np.array([len(meta["sources"]) for meta in metas])).tolist()
+    shards = [
+        (begin + shard["source"], folder / shard["name"])
+        for folder, meta, begin in zip(folders, metas, sources)
+        for split in SPLITS
+        for shard in meta[split]["shards"]
+    ]
+    meta = _finish(shards, plan, documents, output_dir)
+    Tokenizer.load(folders[0]).save(output_dir)
+    shutil.rmtree(building)
+    return meta
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What meta.json says of a corpus. Raises UsageError for a folder that holds none, or an unfinished one."""
+    try:
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        unfinished = (folder / _BUILDING).is_dir()
+        what = "the corpus is not finished" if unfinished else "the folder holds no corpus: there is no meta.json"
+        hint = "repeat its command" if unfinished else "make one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
+        raise UsageError(what, where=str(folder), hint=hint) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"meta.json cannot be read: {error}", where=str(folder)) from None
+    if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
+        raise UsageError(f"meta.json is not that of a corpus of format {_FORMAT}", where=str(folder))
+    return meta
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------------
+
+
+def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
+    """The folder of the parts in the output folder, with the plan in it."""
+    building = folder / _BUILDING
+    anew = "give another --output-dir, or --overwrite, which deletes what is there"
+    if folder.is_file():
+        raise UsageError("the output folder is a file", where=str(folder), hint="give another --output-dir")
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if found and not {META, _BUILDING} & found:
+        raise UsageError(
+            "the output folder is not empty and holds no corpus", where=str(folder), hint="give another --output-dir"
+        )
+    with disk_errors(folder):
+        if overwrite and found:
+            shutil.rmtree(folder)
+        elif META in found and _BUILDING not in found:
+            raise UsageError("the output folder holds a corpus already", where=str(folder), hint=anew)
+        elif _BUILDING in found:
+            if json.loads((building / _PLAN).read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+                what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
+                raise UsageError(what, where=str(folder), hint=anew)
+            if any(source["name"] == "-" for source in plan["sources"]):
+                raise UsageError("what came from the standard input cannot go on", where=str(folder), hint=anew)
+            progress.note(f"going on: {len(list(building.glob(_PARTS)))} parts are done")
+            return building
+        building.mkdir(parents=True)
+        write_json(building / _PLAN, plan)
+    return building
+
+
+def _finish(
+    shards: Sequence[tuple[int, Path]], plan: dict[str, Any], documents: dict[str, int], output_dir: Path
+) -> dict[str, Any]:
+    """Write the shards, given with the number of their source, without duplicates, and meta.json."""
+    by_shard = [np.load(folder / "hashes.npy") for _, folder in shards]
+    hashes = np.concatenate(by_shard)
+    bounds = offsets_of(np.array([len(its) for its in by_shard])).tolist()
+    first = np.zeros(len(hashes), dtype=bool)
+    first[np.unique(hashes, return_index=True)[1]] = True
+    held_out = hashes % np.uint64(_MILLION) < np.uint64(round(plan["held_out"] * _MILLION))
+    written: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    with disk_errors(output_dir):
+        for (source, folder), begin, end in zip(shards, bounds[:-1], bounds[1:], strict=True):
+            shard = Shard.load(folder)
+            for split, chosen in zip(SPLITS, (first & ~held_out, first & held_out), strict=True):
+                if len(rows := np.flatnonzero(chosen[begin:end])):
+                    taken = shard.take(rows)
+                    name = f"{split}-{len(written[split]):05d}"
+                    taken.save(output_dir / name)
+                    written[split].append({"name": name, "source": source, **taken.counts()})
+        meta = {**plan, "documents": {**documents, "duplicates": documents["duplicates"] + int((~first).sum())}}
+        for split in SPLITS:
+            totals = {name: sum(shard[name] for shard in written[split]) for name in ("documents", "sentences", "tokens")}
+            meta[split] = {**totals, "shards": written[split]}
+        write_json(output_dir / META, meta)
+    return meta
+
+
+def _modified(source: Source) -> dict[str, int]:
+    return {"modified": os.stat(source.name).st_mtime_ns} if source.size else {}
+
+
+def _without_times(plan: dict[str, Any]) -> dict[str, Any]:
+    sources = [{key: value for key, value in source.items() if key != "modified"} for source in plan["sources"]]
+    return {**plan, "sources": sources}
+
+
+def _megabytes(sources: Sequence[Source]) -> int:
+    return max(1, sum(source.size for source in sources) // _MILLION)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------------
+
+
+def _parts(documents: Iterable[Document]) -> Iterator[list[list[str]]]:
+    """The documents' lines in parts of PART characters or a little more."""
+    part: list[list[str]] = []
+    size = 0
+    for document in documents:
+        part.append(document.lines)
+        size += sum(map(len, document.lines))
+        if size >= PART:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def make_part(documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: CorpusConfig) -> Shard:
+    """Documents, given as their lines, as a shard: without sentences of no token and documents of too few."""
+    cut = split_sentences if config.sentences == "split" else lambda line: [line]
+    sentences = [[sentence for line in lines for sentence in cut(line)] for lines in documents]
+    numbers = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    pieces = tokenizer.pieces([sentence for its in sentences for sentence in its])
+    of_document = np.repeat(np.arange(len(documents)), numbers)
+    tokens = np.bincount(of_document, pieces.lengths, minlength=len(documents))
+    kept = tokens >= config.min_tokens
+    rows = np.flatnonzero((pieces.lengths > 0) & kept[of_document])
+    pieces = pieces.take(rows)
+    numbers = np.bincount(of_document[rows], minlength=len(documents))[kept]
+    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    hashes = [int.from_bytes(blake2b("\n".join(lines).encode(), digest_size=8).digest(), "little") for lines in documents]
+    return Shard(
+        input_ids=pieces.values.astype(dtype),
+        word_starts=np.packbits(_begins_word(tokenizer)[pieces.values]),
+        sentences=pieces.offsets,
+        documents=offsets_of(numbers),
+        hashes=np.array(hashes, dtype=np.uint64)[kept],
+    )
+
+
+def _begins_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """(V,) whether a token begins a word: all but ##pieces."""
+    begins = np.ones(tokenizer.vocab_size, dtype=bool)
+    begins[[number for token, number in tokenizer.vocab.items() if token.startswith("##")]] = False
+    return begins
+
+
+class _Pool:
+    """Makes parts, in processes of their own where there are several; a part that is there already is left as it is."""
+
+    def __init__(self, tokenizer: Path, config: CorpusConfig, num_processes: int) -> None:
+        self.arguments = (tokenizer, config)
+        self.running: deque[Future[None]] = deque()
+        self.most = 2 * num_processes  # parts in memory
+        self.executor: ProcessPoolExecutor | None = None
+        if num_processes > 1:
+            context = get_context("spawn")
+            self.executor = ProcessPoolExecutor(num_processes, context, initializer=_set_up_process, initargs=self.arguments)
+        else:
+            _set_up(*self.arguments)
+
+    def make(self, documents: list[list[str]], folder: Path) -> None:
+        if folder.is_dir():
+            return
+        if self.executor is None:
+            _write_part(documents, folder)
+            return
+        self.running.append(self.executor.submit(_write_part, documents, folder))
+        while len(self.running) >= self.most:
+            self.running.popleft().result()
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            while kind is None and self.running:
+                self.running.popleft().result()
+        finally:
+            if self.executor is not None:
+                self.executor.shutdown(cancel_futures=True)
+
+
+_set: dict[str, Any] = {}  # of a worker process
+
+
+def _set_up_process(tokenizer: Path, config: CorpusConfig) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process a core already
+    _set_up(tokenizer, config)
+
+
+def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
+    _set.update(tokenizer=Tokenizer.load(tokenizer), config=config)
+
+
+def _write_part(documents: list[list[str]], folder: Path) -> None:
+    shard = make_part(documents, _set["tokenizer"], _set["config"])
+    aside = folder.with_name(f"{folder.name}.unfinished")
+    with disk_errors(folder):
+        shutil.rmtree(aside, ignore_errors=True)
+        shard.save(aside)
+        counts = {"read": len(documents), "short": len(documents) - shard.num_documents}
+        (aside / _COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+        os.replace(aside, folder)

@@ -1,0 +1,267 @@
+"""A corpus: what its shards hold against a plain reading of the text; the same bytes however it was built."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertkit.corpus import build as module
+from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora, read_meta
+from bertkit.corpus.shard import Shard
+from bertkit.errors import DataError, UsageError
+from bertkit.readers.documents import Documents, find_sources
+from bertkit.tokenizer import Tokenizer
+
+WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_dir: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer_dir)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 2000)
+
+
+def made_documents(count: int, seed: int) -> list[list[str]]:
+    rng = random.Random(seed)
+    return [[" ".join(rng.choices(WORDS, k=rng.randint(4, 12))) for _ in range(rng.randint(1, 6))] for _ in range(count)]
+
+
+def write(path: Path, documents: list[list[str]]) -> Path:
+    path.write_text("\n\n".join("\n".join(lines) for lines in documents) + "\n", encoding="utf-8")
+    return path
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def documents_in(corpus: Path, split: str) -> list[list[list[int]]]:
+    """The tokens of each sentence of each document, by the offsets alone."""
+    found = []
+    for listed in read_meta(corpus)[split]["shards"]:
+        shard = Shard.load(corpus / listed["name"])
+        for first, last in zip(shard.documents[:-1], shard.documents[1:]):
+            found.append([shard.input_ids[shard.sentences[s] : shard.sentences[s + 1]].tolist() for s in range(first, last)])
+    return found
+
+
+# --- parts and shards --------------------------------------------------------------------------------------------------
+
+
+def test_a_part_by_hand(tokenizer: Tokenizer) -> None:
+    documents = [["The bank. A printing river!", "\u200b"], ["one"], ["unable", "two three one two three"]]
+    shard = make_part(documents, tokenizer, CorpusConfig(min_tokens=2))
+    names = {number: token for token, number in tokenizer.vocab.items()}
+    tokens = [names[number] for number in shard.input_ids.tolist()]
+    assert " ".join(tokens).replace(" ##", "") == "the bank . a printing river ! unable two three one two three"
+    starts = shard.starts_of_words().tolist()
+    assert starts == [not token.startswith("##") for token in tokens]
+    assert not all(starts)
+    assert shard.input_ids.dtype == np.uint16
+    sentences = ["".join(tokens[a:b]) for a, b in zip(shard.sentences[:-1], shard.sentences[1:])]
+    assert [s.replace("##", "") for s in sentences] == ["thebank.", "aprintingriver!", "unable", "twothreeonetwothree"]
+    assert shard.documents.tolist() == [0, 2, 4]  # "one" is too short, and the line of no token is no sentence
+    assert len(set(shard.hashes.tolist())) == 2
+    assert shard.counts() == {"documents": 2, "sentences": 4, "tokens": len(tokens)}
+
+
+def test_documents_are_taken_in_any_order_and_kept(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    documents = made_documents(30, 0)
+    shard = make_part(documents, tokenizer, CorpusConfig(min_tokens=1))
+    order = np.random.default_rng(0).permutation(30)[:17]
+    expected = make_part([documents[row] for row in order], tokenizer, CorpusConfig(min_tokens=1))
+    taken = shard.take(order)
+    taken.save(tmp_path / "shard")
+    for one in (taken, Shard.load(tmp_path / "shard")):
+        for name, array in vars(expected).items():
+            assert np.array_equal(getattr(one, name), array), name
+            assert getattr(one, name).dtype == array.dtype
+
+
+def test_numbers_beyond_16_bits(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "vocab_size", 2**16 + 1)
+    assert make_part([["the good bank"]], tokenizer, CorpusConfig()).input_ids.dtype == np.int32
+
+
+# --- the whole ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary"), [("text-en/novels-67.txt.xz", "minilm"), ("text-zh/zh-docs.txt.xz", "chinese")]
+)
+def test_a_corpus_of_real_text_is_what_a_plain_reading_gives(
+    data_dir: Path,
+    minilm: Path,
+    tiny_chinese_dir: Path,
+    tmp_path: Path,
+    name: str,
+    vocabulary: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every document, sentence and token, by transformers' tokenizer and a loop."""
+    from transformers import BertTokenizerFast
+
+    monkeypatch.setattr(module, "PART", 10**4)
+    folder = {"minilm": minilm, "chinese": tiny_chinese_dir}[vocabulary]
+    (source,) = find_sources([str(data_dir / name)])
+    documents = [document.lines for _, document in zip(range(150), Documents(source))]
+    path = write(tmp_path / "text.txt", documents)
+    meta = build_corpus([str(path)], folder, tmp_path / "corpus", CorpusConfig(sentences="lines"))
+    theirs = BertTokenizerFast.from_pretrained(folder)
+    expected = [[ids for line in lines if (ids := theirs(line, add_special_tokens=False)["input_ids"])] for lines in documents]
+    kept = [sentences for sentences in expected if sum(map(len, sentences)) >= 5]
+    unique = list({json.dumps(sentences): sentences for sentences in kept}.values())
+    assert documents_in(tmp_path / "corpus", "train") == unique
+    assert meta["documents"] == {"read": 150, "short": 150 - len(kept), "duplicates": len(kept) - len(unique)}
+    assert meta["train"]["tokens"] == sum(len(ids) for sentences in unique for ids in sentences)
+    assert len(meta["train"]["shards"]) > 1
+    assert Tokenizer.load(tmp_path / "corpus").vocab_hash == meta["tokenizer"]["vocab_hash"]
+
+
+def test_neither_processes_nor_a_kill_change_a_byte(
+    small_parts: None, tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.txt", made_documents(300, 1))
+    config = CorpusConfig(held_out=0.1)
+    arguments = [str(path)], tiny_tokenizer_dir
+    build_corpus(*arguments, tmp_path / "one", config)
+    build_corpus(*arguments, tmp_path / "two", config, num_processes=2)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    made: list[str] = []
+    write_part = module._write_part
+
+    def stopping(documents: Any, folder: Path) -> None:
+        if len(made) == 4 and folder.name not in made:
+            (folder.with_name(f"{folder.name}.unfinished")).mkdir()  # as a kill leaves it
+            made.append("stopped")
+            raise KeyboardInterrupt
+        made.append(folder.name)
+        write_part(documents, folder)
+
+    monkeypatch.setattr(module, "_write_part", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        build_corpus(*arguments, tmp_path / "again", config)
+    with pytest.raises(UsageError, match="the corpus is not finished"):
+        read_meta(tmp_path / "again")
+    build_corpus(*arguments, tmp_path / "again", config)
+    assert content(tmp_path / "again") == content(tmp_path / "one")
+    assert len(made) == len(set(made)) > 8, "no part was made twice"
+
+
+def test_corpora_of_single_files_merge_to_that_of_all(small_parts: None, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    rows = made_documents(260, 2)
+    rows = [*rows, *rows[20:50]]  # duplicates within and across files
+    paths = [str(write(tmp_path / f"{i}.txt", rows[i * 100 : (i + 1) * 100])) for i in range(3)]
+    config = CorpusConfig(held_out=0.2)
+    meta = build_corpus(paths, tiny_tokenizer_dir, tmp_path / "all", config)
+    assert meta["documents"]["duplicates"] >= 30
+    for i, path in enumerate(paths):
+        build_corpus([path], tiny_tokenizer_dir, tmp_path / f"c{i}", config)
+    merge_corpora([tmp_path / f"c{i}" for i in range(3)], tmp_path / "merged")
+    assert content(tmp_path / "merged") == content(tmp_path / "all")
+    # and merging what was merged
+    merge_corpora([tmp_path / "c0", tmp_path / "c1"], tmp_path / "two")
+    merge_corpora([tmp_path / "two", tmp_path / "c2"], tmp_path / "three")
+    assert content(tmp_path / "three") == content(tmp_path / "all")
+    sources = [shard["source"] for shard in meta["train"]["shards"]]
+    assert sources == sorted(sources)
+    assert set(sources) == {0, 1, 2}
+
+
+def test_documents_are_held_out_by_their_text_alone(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    rows = made_documents(1500, 3)
+    config = CorpusConfig(held_out=0.1, min_tokens=1)
+    found = []
+    for name, order in (("a", rows), ("b", [*rows[::-1], *rows[:200]])):
+        build_corpus([str(write(tmp_path / f"{name}.txt", order))], tiny_tokenizer_dir, tmp_path / name, config)
+        splits = [Counter(json.dumps(d) for d in documents_in(tmp_path / name, split)) for split in ("train", "validation")]
+        assert not set(splits[0]) & set(splits[1])
+        found.append(splits)
+    assert found[0] == found[1]
+    total = sum(found[0][0].values()) + sum(found[0][1].values())
+    assert total == len({json.dumps(row) for row in rows})
+    assert abs(sum(found[0][1].values()) / total - 0.1) < 0.03
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_refused(small_parts: None, tiny_tokenizer_dir: Path, minilm: Path, tmp_path: Path) -> None:
+    path, config = str(write(tmp_path / "a.txt", made_documents(40, 4))), CorpusConfig()
+    corpus = tmp_path / "corpus"
+    build_corpus([path], tiny_tokenizer_dir, corpus, config)
+    before = content(corpus)
+    with pytest.raises(UsageError, match="holds a corpus already"):
+        build_corpus([path], tiny_tokenizer_dir, corpus, config)
+    assert content(corpus) == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "note.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="holds no corpus"):
+        build_corpus([path], tiny_tokenizer_dir, tmp_path / "other", config, overwrite=True)
+    assert (tmp_path / "other" / "note.txt").exists()
+    with pytest.raises(UsageError, match="there is no meta"):
+        read_meta(tmp_path / "other")
+    build_corpus([path], minilm, tmp_path / "second", config)
+    with pytest.raises(UsageError, match="the corpora differ in tokenizer"):
+        merge_corpora([corpus, tmp_path / "second"], tmp_path / "merged")
+    build_corpus([path], tiny_tokenizer_dir, tmp_path / "third", CorpusConfig(min_tokens=9))
+    with pytest.raises(UsageError, match=r"the corpora differ in min_tokens: 5 in .*, 9 in "):
+        merge_corpora([corpus, tmp_path / "third"], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+    build_corpus([path], tiny_tokenizer_dir, corpus, CorpusConfig(min_tokens=9), overwrite=True)
+    assert content(corpus) == content(tmp_path / "third")
+    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(DataError, match="there is no text"):
+        build_corpus([str(tmp_path / "empty.txt")], tiny_tokenizer_dir, tmp_path / "none", config)
+
+
+def test_an_unfinished_corpus_goes_on_only_as_it_began(small_parts: None, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", made_documents(60, 5))
+    path.write_bytes(path.read_bytes() + b"\xff\n")  # the build ends with an error
+    with pytest.raises(DataError, match="is not UTF-8"):
+        build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig())
+    with pytest.raises(UsageError, match="unfinished corpus of other text, options or tokenizer"):
+        build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig(min_tokens=6))
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UsageError, match="unfinished corpus of other text"):  # which it is
+        build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig())
+    meta = build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig(), overwrite=True)
+    assert meta["documents"]["read"] == 60
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", made_documents(80, 6))
+    options = ("--tokenizer", tiny_tokenizer_dir, "--num-processes", 1, "--validation", "10%")
+    ran = run_bertkit("corpus", "build", path, *options, "-o", "c")
+    assert ran.code == 0, ran.err
+    assert "80 documents read; dropped" in ran.err
+    ran = run_bertkit("corpus", "build", "-", *options, "-o", "piped", stdin=path.read_bytes())
+    assert ran.code == 0, ran.err
+    assert documents_in(tmp_path / "piped", "train") == documents_in(tmp_path / "c", "train")
+    ran = run_bertkit("corpus", "merge", "c", "piped", "-o", "both")
+    assert ran.code == 0, ran.err
+    assert read_meta(tmp_path / "both")["train"]["tokens"] == read_meta(tmp_path / "c")["train"]["tokens"]
+    for more, what in (
+        (("--sentences", "words"), "--sentences is 'words'; expected split or lines"),
+        (("--layout", "x"), "--layout is 'x'; expected auto or blank-lines or lines"),
+        (("--validation", "0.1"), "--validation is '0.1'; expected a share of the documents, such as 1%"),
+        (("--tokenizer", "nowhere"), "no tokenizer.json and no vocab.txt; found nothing (nowhere)"),
+    ):
+        ran = run_bertkit("corpus", "build", path, *options, *more, "-o", "x")
+        assert ran.code in (2, 4)
+        assert f"error: {what}" in ran.err.splitlines()
+    ran = run_bertkit("corpus", "merge", "c", "nowhere", "-o", "x")
+    assert (ran.code, "holds no corpus" in ran.err) == (2, True)
