@@ -134,6 +134,13 @@ class Tokenizer:
         """sha256 of the tokens in their order, one a line: where no tokens were added, that of vocab.txt as saved."""
         return sha256("".join(f"{token}\n" for token in sorted(self.vocab, key=self.vocab.__getitem__)).encode()).hexdigest()
 
+    @cached_property
+    def ordinary_ids(self) -> NDArray[np.int64]:
+        """The numbers of all tokens but the special ones and those that a vocabulary keeps unused."""
+        kept = (number for token, number in self.vocab.items() if not re.fullmatch(r"\[unused\d+\]", token))
+        special = {self.vocab[token] for token in self.special_tokens.values()}
+        return np.array(sorted(number for number in kept if number not in special))
+
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int) -> Encoded:
         """Each text, or each text with its pair, as at most max_length tokens.
 

@@ -37,6 +37,10 @@ class Shard:
         """(N,) whether a token begins a word."""
         return np.unpackbits(self.word_starts, count=len(self.input_ids)).astype(bool)
 
+    def begins_word(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of these tokens begins a word."""
+        return (self.word_starts[tokens >> 3] >> (7 - (tokens & 7)).astype(np.uint8) & 1).astype(bool)
+
     def take(self, documents: NDArray[np.int64]) -> Shard:
         """The given documents in the given order."""
         numbers = np.diff(self.documents)[documents]  # of sentences

@@ -1,0 +1,92 @@
+"""Which tokens a masked language model is asked for, and what stands in their place (Devlin et al., 2019, section 3.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.store import Ragged
+
+MASKED = 0.15  # of a sequence's tokens are targets
+MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], and some token; the others stay
+
+
+def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many targets sequences of these lengths have: max(1, round(0.15 n))."""
+    return np.maximum(1, np.rint(MASKED * lengths).astype(np.int64))
+
+
+def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """(R,) the targets of each sequence, in order: exactly `num_targets` of it, or as many as it has tokens that may be.
+
+    special: (N,) tokens that are never targets; lengths: (B,) of the sequences, special tokens among them.
+    """
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    # In each sequence a random order, in which special tokens come last: the first ones are the targets.
+    order = np.argsort(sequence + np.where(special, 1 - 2**-20, rng.random(len(special)) * (1 - 2**-19)), kind="stable")
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    possible = np.bincount(sequence[~special], minlength=len(lengths))
+    return np.sort(order[rank < np.repeat(np.minimum(num_targets(lengths), possible), lengths)])
+
+
+def choose_words(
+    special: NDArray[np.bool_], begins_word: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """(R,) as `choose_tokens`, but whole words: with a token every token of its word.
+
+    begins_word: (N,) whether a token begins a word; one also begins at the start of a segment. Words are taken in a random
+    order, passing over those that would exceed `num_targets`, which so is reached or not; a sequence has one word at least, the
+    shortest, whatever its length.
+    """
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    starts = begins_word | special
+    starts[1:] |= special[:-1]
+    word = np.cumsum(starts) - 1  # (N,)
+    firsts = np.flatnonzero(starts)
+    usable = np.flatnonzero(~special[firsts])
+    sizes = np.bincount(word)[usable]
+    owners = sequence[firsts[usable]]
+    order = np.argsort(owners + rng.random(len(usable)), kind="stable")
+    left = num_targets(lengths)
+    chosen = np.zeros(len(firsts), dtype=bool)
+    while len(order):
+        # Of each sequence the words up to the first that does not fit, all at once; then on behind that one.
+        size, owner = sizes[order], owners[order]
+        ahead = np.cumsum(size)
+        before = np.r_[0, ahead[:-1]]
+        begin = np.searchsorted(owner, owner)  # where the sequence's words begin in the order
+        fits = ahead - before[begin] <= left[owner]
+        blocked = np.maximum.accumulate(np.where(fits, -1, np.arange(len(order))))
+        taken = fits & (blocked < begin)
+        chosen[usable[order[taken]]] = True
+        np.subtract.at(left, owner[taken], size[taken])
+        order = order[~taken]
+        order = order[sizes[order] <= left[owners[order]]]  # the others can never fit
+    _give_each_a_word(chosen, usable, sizes, owners, len(lengths))
+    return np.flatnonzero(chosen[word])
+
+
+def _give_each_a_word(
+    chosen: NDArray[np.bool_], usable: NDArray[np.int64], sizes: NDArray[np.int64], owners: NDArray[np.int64], count: int
+) -> None:
+    """Choose the shortest word of each sequence that has none chosen."""
+    has = np.zeros(count, dtype=bool)
+    has[owners[chosen[usable]]] = True
+    order = np.lexsort((sizes, owners))
+    first = order[np.flatnonzero(np.r_[True, np.diff(owners[order]) > 0])] if len(order) else order
+    chosen[usable[first[~has[owners[first]]]]] = True
+
+
+def mask(
+    input_ids: Ragged, targets: NDArray[np.int64], *, mask_token_id: int, candidates: NDArray, rng: np.random.Generator
+) -> tuple[Ragged, NDArray[np.int64]]:
+    """The sequences with 80% of the targets masked, 10% replaced by one of `candidates` and 10% as they are.
+
+    Also (R,) what stood there.
+    """
+    labels = input_ids.values[targets].astype(np.int64)
+    draw = rng.random(len(targets))
+    replaced = rng.choice(candidates, len(targets))
+    values = input_ids.values.copy()
+    values[targets] = np.where(draw < MASK, mask_token_id, np.where(draw < MASK + RANDOM, replaced, labels))
+    return Ragged(values, input_ids.offsets), labels

@@ -1,0 +1,165 @@
+"""What the steps of pre-training see: every sequence against its shard, each once an epoch, by (seed, step) alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit.batching import collate
+from bertkit.corpus import sampling as module
+from bertkit.corpus.build import CorpusConfig, make_part
+from bertkit.corpus.sampling import MASKINGS, OBJECTIVES, CorpusSampler
+from bertkit.corpus.segments import NOT_NEXT, draw_pairs, draw_spans
+from bertkit.corpus.shard import Shard
+from bertkit.errors import DataError
+from bertkit.tokenizer import Tokenizer
+
+WORDS = "the good bad movie city river bank early late printing unable plays one two three printable".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_dir: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer_dir)
+
+
+@pytest.fixture(scope="module")
+def shards(tokenizer: Tokenizer) -> list[Shard]:
+    """Five shards of other sizes; sentences begin with a number of their own, so that each is known again."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(5):
+        documents = [
+            [" ".join(rng.choice(WORDS, rng.integers(3, 12))) + " ." for _ in range(rng.integers(2, 9))]
+            for _ in range(20 + 10 * number)
+        ]
+        made.append(make_part(documents, tokenizer, CorpusConfig(sentences="lines")))
+    return made
+
+
+def sampler(shards: list[Shard], tokenizer: Tokenizer, **options) -> CorpusSampler:
+    return CorpusSampler(shards, tokenizer, **{"batch_size": 8, "max_length": 32, "seed": 1, **options})
+
+
+def sequences_of(one: CorpusSampler, steps: range) -> list[tuple[list[int], list[int], int | None]]:
+    """The sequences of some steps unmasked, with their segments and their label."""
+    found = []
+    for step in steps:
+        features = one.features_at(step)
+        for at in range(len(features)):
+            ids = features.input_ids[at].copy()
+            rows = features.rows[at]
+            rows = rows[1:] if "nsp" in features.labels else rows
+            ids[rows] = features.labels["mlm"][at]
+            label = int(features.labels["nsp"][at][0]) if "nsp" in features.labels else None
+            found.append((ids.tolist(), features.token_type_ids[at].tolist(), label))
+    return found
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("masking", MASKINGS)
+def test_an_epoch_holds_what_was_drawn_from_each_shard_once(
+    shards: list[Shard], tokenizer: Tokenizer, objective: str, masking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sequences are put together anew, by a loop, from what is drawn of each shard."""
+    monkeypatch.setattr(module, "WINDOW", 2)
+    one = sampler(shards, tokenizer, objective=objective, masking=masking)
+    expected: Counter[tuple] = Counter()
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    for number, shard in enumerate(shards):
+        draw = draw_pairs if objective == "mlm+nsp" else draw_spans
+        for a, num_a, b, num_b, label in zip(*draw(shard, 32, np.random.default_rng((1, 0, number))), strict=True):
+            ids = [cls, *shard.input_ids[a : a + num_a].tolist(), sep]
+            segments = [0] * len(ids)
+            if objective == "mlm+nsp":
+                ids += [*shard.input_ids[b : b + num_b].tolist(), sep]
+                segments += [1] * (num_b + 1)
+            expected[(tuple(ids), tuple(segments), int(label) if objective == "mlm+nsp" else None)] += 1
+    total = sum(expected.values())
+    steps = -(-total // 8)
+    found = [(tuple(ids), tuple(segments), label) for ids, segments, label in sequences_of(one, range(steps))]
+    assert len(found) == steps * 8
+    assert Counter(found[:total]) == expected, "the epoch: every sequence once"
+    order = [list(expected).index(each) for each in found[:50]]
+    assert order != sorted(order), "shuffled"
+    assert Counter(found[total:]) != expected  # the last step goes on into the next epoch
+
+
+def test_masks_stand_where_the_labels_say(shards: list[Shard], tokenizer: Tokenizer) -> None:
+    features = sampler(shards, tokenizer, batch_size=64).features_at(0)
+    specials = {tokenizer.cls_token_id, tokenizer.sep_token_id}
+    for at in range(len(features)):
+        rows, ids = features.rows[at].tolist(), features.input_ids[at].tolist()
+        assert rows[0] == 0
+        assert rows[1:] == sorted(set(rows[1:]))
+        assert len(rows) - 1 == max(1, round(0.15 * len(ids))) == len(features.labels["mlm"][at])
+        assert not {ids[row] for row in rows[1:]} & specials
+        assert not set(features.labels["mlm"][at].tolist()) & specials
+        for row, label in zip(rows[1:], features.labels["mlm"][at].tolist(), strict=True):
+            assert ids[row] in (tokenizer.mask_token_id, label) or ids[row] in tokenizer.ordinary_ids
+    batch = collate(features, np.arange(64))
+    assert batch.weights == {"mlm": features.labels["mlm"].lengths.sum(), "nsp": 64}
+    assert len(batch.rows) == 64 + features.labels["mlm"].lengths.sum()
+    masked = batch.input_ids[batch.rows][~np.isin(np.arange(len(batch.rows)), batch.cu_rows[:-1].numpy())]
+    assert 0.7 < float((masked == tokenizer.mask_token_id).float().mean()) < 0.9
+
+
+def test_whole_words_are_masked_whole(shards: list[Shard], tokenizer: Tokenizer) -> None:
+    features = sampler(shards, tokenizer, masking="whole-word", batch_size=64).features_at(0)
+    names = {number: token for token, number in tokenizer.vocab.items()}
+    parts = 0
+    for at in range(len(features)):
+        ids = features.input_ids[at].copy()
+        rows = set(features.rows[at][1:].tolist())
+        ids[sorted(rows)] = features.labels["mlm"][at]
+        for place, number in enumerate(ids.tolist()):
+            if names[number].startswith("##") and place - 1 > 0:
+                before = names[ids[place - 1]]
+                if before not in ("[CLS]", "[SEP]"):  # a segment may begin within a word, where it was cut
+                    assert (place in rows) == (place - 1 in rows)
+                    parts += place in rows
+    assert parts > 5
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_step_depends_on_seed_and_step_alone(shards: list[Shard], tokenizer: Tokenizer, objective: str) -> None:
+    prints = [
+        [sampler(shards, tokenizer, objective=objective).features_at(step).fingerprint() for step in steps]
+        for steps in ((40, 3, 41), (3, 40, 41))
+    ]
+    one = sampler(shards, tokenizer, objective=objective)
+    assert [one.features_at(step).fingerprint() for step in (3, 40, 41)] == prints[1]
+    assert prints[0] == [prints[1][1], prints[1][0], prints[1][2]]
+    assert len(set(prints[1])) == 3
+    assert sampler(shards, tokenizer, objective=objective, seed=2).features_at(3).fingerprint() != prints[1][0]
+
+
+def test_epochs_differ_in_their_pairs_and_masks(shards: list[Shard], tokenizer: Tokenizer) -> None:
+    one = sampler(shards, tokenizer, batch_size=4000)
+    first, second = (one.features_at(step) for step in (0, 1))
+    assert sorted(map(tuple, (first.input_ids[i].tolist() for i in range(300)))) != sorted(
+        map(tuple, (second.input_ids[i].tolist() for i in range(300)))
+    )
+    labels = first.labels["nsp"].values
+    assert abs((labels == NOT_NEXT).mean() - 0.5) < 0.05
+
+
+def test_a_corpus_without_pairs_is_refused(tokenizer: Tokenizer) -> None:
+    shard = make_part([["the good bank one two"]] * 3, tokenizer, CorpusConfig(sentences="lines"))
+    with pytest.raises(DataError, match="no document of the corpus has two sentences"):
+        sampler([shard], tokenizer).features_at(0)
+    assert len(sampler([shard], tokenizer, objective="mlm").features_at(0)) == 8
+
+
+def test_replacements_are_ordinary_tokens(tokenizer: Tokenizer) -> None:
+    names = {number: token for token, number in tokenizer.vocab.items()}
+    ordinary = {names[number] for number in tokenizer.ordinary_ids.tolist()}
+    assert ordinary == set(tokenizer.vocab) - {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+
+
+def test_words_by_place_are_those_of_all(shards: list[Shard]) -> None:
+    shard = shards[0]
+    places = np.random.default_rng(0).permutation(len(shard.input_ids))[:99]
+    assert np.array_equal(shard.begins_word(places), shard.starts_of_words()[places])

@@ -1,0 +1,155 @@
+"""Pairs and spans: a plain reading of each, and statistics over many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bertkit.corpus.segments import IS_NEXT, NOT_NEXT, Segments, draw_pairs, draw_spans
+from bertkit.corpus.shard import Shard
+from bertkit.store import offsets_of
+
+
+def made_shard(num_documents: int, seed: int, most_sentences: int = 30, longest: int = 40) -> Shard:
+    """Sentences of random lengths; a token's number is its place."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(1, most_sentences + 1, num_documents)
+    lengths = rng.integers(1, longest + 1, numbers.sum())
+    return Shard(
+        input_ids=np.arange(lengths.sum(), dtype=np.int32),
+        word_starts=np.zeros(0, dtype=np.uint8),
+        sentences=offsets_of(lengths),
+        documents=offsets_of(numbers),
+        hashes=np.arange(num_documents, dtype=np.uint64),
+    )
+
+
+def document_of(shard: Shard, tokens: np.ndarray) -> np.ndarray:
+    bounds = shard.sentences[shard.documents]
+    return np.searchsorted(bounds, tokens, side="right") - 1
+
+
+@pytest.mark.parametrize("max_length", [16, 64, 512])
+def test_pairs_are_what_they_say(max_length: int) -> None:
+    shard = made_shard(400, 1)
+    pairs = draw_pairs(shard, max_length, np.random.default_rng(2))
+    total = pairs.num_a + pairs.num_b
+    assert len(pairs) > 500
+    assert total.max() == max_length - 3
+    assert pairs.num_a.min() >= 1
+    assert pairs.num_b.min() >= 1
+    ends = [(pairs.a, pairs.num_a), (pairs.b, pairs.num_b)]
+    (a, a_end), (b, b_end) = [(document_of(shard, start), document_of(shard, start + num - 1)) for start, num in ends]
+    assert np.array_equal(a, a_end), "a segment lies in one document"
+    assert np.array_equal(b, b_end)
+    assert np.array_equal(a == b, pairs.label == IS_NEXT), "the label says whether B is of the same document"
+    follows = pairs.label == IS_NEXT
+    gap = pairs.b - (pairs.a + pairs.num_a)
+    assert (gap[follows] >= 0).all()
+    whole = follows & (total < max_length - 3)  # nothing was cut
+    assert whole.sum() > 3
+    assert (gap[whole] == 0).all(), "B begins where A ends"
+    begins = np.isin(pairs.a, shard.sentences) & np.isin(pairs.b, shard.sentences)
+    assert begins[total < max_length - 3].all(), "what is not cut begins with a sentence"
+    ended = np.isin(pairs.a + pairs.num_a, shard.sentences) & np.isin(pairs.b + pairs.num_b, shard.sentences)
+    assert ended[total < max_length - 3].all()
+
+
+def test_shares_of_pairs() -> None:
+    shard = made_shard(30_000, 3)
+    pairs = draw_pairs(shard, 128, np.random.default_rng(4))
+    assert len(pairs) > 100_000
+    assert abs((pairs.label == NOT_NEXT).mean() - 0.5) < 0.01
+    # Other documents are drawn alike: of 20 groups of them each has its twentieth.
+    other = document_of(shard, pairs.b[pairs.label == NOT_NEXT])
+    assert (abs(np.bincount(other // 1500) / len(other) - 0.05) < 0.003).all()
+    # Whether a pair is short says nothing of its label.
+    full = pairs.num_a + pairs.num_b == 125
+    shares = [full[pairs.label == label].mean() for label in (IS_NEXT, NOT_NEXT)]
+    assert min(shares) > 0.5
+
+
+def test_a_tenth_aims_at_less_than_the_full_length() -> None:
+    """One long document and another: but for its end only short pairs are not full."""
+    lengths = np.full(40_000, 7)
+    shard = Shard(
+        np.arange(280_000), np.zeros(0, np.uint8), offsets_of(lengths), np.array([0, 39_990, 40_000]), np.zeros(2, np.uint64)
+    )
+    pairs = draw_pairs(shard, 131, np.random.default_rng(5))
+    follows = pairs.label == IS_NEXT
+    short = (pairs.num_a + pairs.num_b)[follows] < 128
+    assert abs(short.mean() - 0.1 * 120 / 127) < 0.02  # of the short targets few round up to full
+    assert follows.sum() > 800
+
+
+def test_what_is_cut_goes_from_either_end_of_the_longer() -> None:
+    """Two sentences of 100 a document, and room for 61: of the longer rest both ends are cut, evenly."""
+    lengths = np.tile([100, 20], 4000)
+    shard = Shard(
+        np.arange(480_000), np.zeros(0, np.uint8), offsets_of(lengths), np.arange(0, 8001, 2), np.arange(4000, dtype=np.uint64)
+    )
+    pairs = draw_pairs(shard, 64, np.random.default_rng(6))
+    follows = (pairs.label == IS_NEXT) & (pairs.num_a + pairs.num_b == 61)
+    a, num_a, b, num_b = (values[follows] for values in pairs[:4])
+    assert (num_b == 20).all()
+    assert (num_a == 41).all()
+    assert (b % 120 == 100).all(), "the shorter is whole"
+    front = a % 120  # of the 59 lost
+    assert (front <= 59).all()
+    assert abs(front.mean() - 29.5) < 0.5
+    assert abs(front.std() - (59 / 4) ** 0.5) < 0.3
+
+
+def test_the_text_after_a_is_taken_up_again_where_b_is_of_elsewhere() -> None:
+    shard = made_shard(3, 7, most_sentences=200)
+    pairs = draw_pairs(shard, 64, np.random.default_rng(8))
+    order = np.argsort(pairs.a, kind="stable")
+    a, label = pairs.a[order], pairs.label[order]
+    where = np.searchsorted(shard.sentences, a, side="right") - 1
+    of = document_of(shard, a)
+    for at in range(len(a) - 1):
+        if of[at] != of[at + 1]:
+            continue
+        step = where[at + 1] - where[at]
+        assert step >= 1
+        if label[at] == IS_NEXT:
+            assert step >= 2
+    assert (label == NOT_NEXT).any()
+
+
+def test_one_document_and_documents_of_one_sentence() -> None:
+    alone = draw_pairs(made_shard(1, 9, most_sentences=90), 64, np.random.default_rng(0))
+    assert len(alone)
+    assert set(alone.label.tolist()) == {IS_NEXT}
+    assert len(draw_pairs(made_shard(50, 9, most_sentences=1), 64, np.random.default_rng(0))) == 0
+
+
+@pytest.mark.parametrize("draw", [draw_pairs, draw_spans])
+def test_the_same_generator_draws_the_same(draw) -> None:
+    shard = made_shard(60, 10)
+    found = [draw(shard, 48, np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert all(np.array_equal(x, y) for x, y in zip(found[0], found[1], strict=True))
+    assert not all(np.array_equal(x, y) for x, y in zip(found[0], found[2], strict=True))
+
+
+@pytest.mark.parametrize("max_length", [3, 10, 64, 5000])
+def test_spans_hold_every_token_once(max_length: int) -> None:
+    shard = made_shard(80, 11)
+    spans = draw_spans(shard, max_length, np.random.default_rng(12))
+    tokens = np.concatenate([np.arange(a, a + n) for a, n in zip(spans.a, spans.num_a)])
+    assert np.array_equal(np.sort(tokens), np.arange(len(shard.input_ids)))
+    assert spans.num_a.max() <= max_length - 2
+    assert np.array_equal(document_of(shard, spans.a), document_of(shard, spans.a + spans.num_a - 1))
+    assert not spans.num_b.any()
+    bounds = np.diff(shard.sentences[shard.documents])
+    assert len(spans) <= (2 + bounds // (max_length - 2)).sum()
+
+
+def test_where_spans_end_differs_between_draws() -> None:
+    shard = made_shard(1, 13, most_sentences=400)
+    ends = {int(draw_spans(shard, 34, np.random.default_rng(seed)).num_a[0]) for seed in range(300)}
+    assert ends == set(range(1, 33))
+
+
+def test_segments_count_sequences() -> None:
+    assert len(Segments(*(np.zeros(7, dtype=np.int64) for _ in range(5)))) == 7
