@@ -260,9 +260,11 @@ def refuse(arguments: dict[str, Any]) -> None:
 def initialize(module: nn.Module, config: BertConfig, *, seed: int) -> None:
     """Fresh weights as in BERT: normal(0, initializer_range), biases 0, LayerNorm 1 and 0, the padding row 0."""
     generator = torch.Generator().manual_seed(seed)
+    drawn: set[int] = set()  # a tied weight is drawn once
     for part in module.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)):
+        if isinstance(part, (nn.Linear, nn.Embedding)) and id(part.weight) not in drawn:
             nn.init.normal_(part.weight, std=config.initializer_range, generator=generator)
+            drawn.add(id(part.weight))
         if isinstance(part, nn.Embedding) and part.padding_idx is not None:
             with torch.no_grad():
                 part.weight[part.padding_idx].zero_()

@@ -1,0 +1,180 @@
+"""BERT's pre-training heads (Devlin et al., 2019, section 3.1): masked tokens, and whether one segment follows another.
+
+Letters as in model.py, and M masked rows, V vocab_size. Only masked rows reach the vocabulary, a chunk of them at a time, and
+the gradient of the cross-entropy is formed in the forward pass: there is never a float32 matrix of tokens times vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.config import BertConfig
+from bertkit.model import ACTIVATIONS, Batch, BertModel, Outputs, pack, refuse
+
+CHUNK = 2**23  # scores of the vocabulary computed at once: 32 MB in float32
+
+
+class BertPredictionHeadTransform(nn.Module):
+    """LayerNorm(activation(dense(hidden)))"""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.LayerNorm(self.activation(self.dense(hidden)))
+
+
+class BertLMPredictionHead(nn.Module):
+    """Scores of the vocabulary: the transform, then the word embeddings themselves with a bias of their own."""
+
+    def __init__(self, config: BertConfig, embeddings: nn.Embedding) -> None:
+        super().__init__()
+        self.transform = BertPredictionHeadTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.decoder.weight = embeddings.weight
+        self.bias = self.decoder.bias  # transformers has it under both names
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(M, H) -> (M, V)"""
+        return self.decoder(self.transform(hidden))
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the cross-entropies of (M, H) at targets (M,)."""
+        return _LinearCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.decoder.bias, targets)
+
+
+class BertPreTrainingHeads(nn.Module):
+    def __init__(self, config: BertConfig, embeddings: nn.Embedding, *, next_sentence: bool) -> None:
+        super().__init__()
+        self.predictions = BertLMPredictionHead(config, embeddings)
+        if next_sentence:
+            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+class _LanguageModel(nn.Module):
+    """What the two share: they take a packed Batch, or padded input as transformers' class of the same name."""
+
+    next_sentence: bool
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, add_pooling_layer=self.next_sentence)
+        self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, next_sentence=self.next_sentence)
+
+    def forward(
+        self,
+        input_ids: Batch | Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **refused: Any,
+    ) -> Outputs:
+        """Losses of a packed Batch; or of padded input the logits "mlm" (B, T, V), 0 where none is attended, "nsp" (B, 2)."""
+        refuse(refused)
+        if isinstance(input_ids, Batch):
+            return self._of_batch(input_ids)
+        batch, attended = pack(input_ids, attention_mask, token_type_ids)
+        hidden = self.bert.encode(batch)  # (N, H)
+        scores = self.cls.predictions(hidden)
+        logits = {"mlm": scores.new_zeros(*attended.shape, scores.shape[-1]).masked_scatter(attended[..., None], scores)}
+        if self.next_sentence:
+            logits["nsp"] = self._next_sentence(hidden[batch.cu_seqlens[:-1]])
+        return Outputs({}, logits)
+
+    def _next_sentence(self, first: Tensor) -> Tensor:
+        assert self.bert.pooler is not None
+        scores = self.cls.seq_relationship(self.bert.pooler(first))
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        """Rows to read are [CLS], where there is a label "nsp", and then the masked ones, whose tokens are the labels "mlm".
+
+        In evaluation the logits "mlm" are (M, 2): the log-probability of the right token, and whether it is the likeliest.
+        """
+        hidden = self.bert.encode(batch)  # (R, H)
+        losses: dict[str, Tensor] = {}
+        logits: dict[str, Tensor] = {}
+        if self.next_sentence:
+            firsts = batch.cu_rows[:-1]
+            logits["nsp"] = self._next_sentence(hidden[firsts])
+            if "nsp" in batch.labels:
+                losses["nsp"] = F.cross_entropy(logits["nsp"], batch.labels["nsp"], reduction="sum")
+            masked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
+            hidden = hidden[masked]  # (M, H)
+        if "mlm" in batch.labels:
+            targets = batch.labels["mlm"]
+            if self.training:
+                losses["mlm"] = self.cls.predictions.loss(hidden, targets)
+            else:
+                logits["mlm"] = self._scored(hidden, targets)
+                losses["mlm"] = -logits["mlm"][:, 0].sum()
+        return Outputs(losses, logits)
+
+    def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """(M, 2) for each masked row the log-probability of its token, and 1 where no other is likelier."""
+        found = [hidden.new_zeros(0, 2, dtype=torch.float32)]
+        size = _chunk_rows(self.config.vocab_size)
+        for rows, wanted in zip(hidden.split(size), targets.split(size), strict=True):
+            scores = F.log_softmax(self.cls.predictions(rows).float(), dim=-1)  # (m, V)
+            right = scores.gather(1, wanted[:, None])[:, 0]
+            found.append(torch.stack([right, (right >= scores.amax(dim=-1)).float()], dim=1))
+        return torch.cat(found)
+
+
+class BertForPreTraining(_LanguageModel):
+    """Masked tokens and the next sentence: loss terms "mlm" and "nsp"."""
+
+    next_sentence = True
+
+
+class BertForMaskedLM(_LanguageModel):
+    """Masked tokens alone: loss term "mlm". There is no pooler."""
+
+    next_sentence = False
+
+
+def _chunk_rows(vocab_size: int) -> int:
+    return max(1, CHUNK // vocab_size)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """sum of cross_entropy(hidden @ weight.T + bias, targets), whose gradients are there when the sum is."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        loss = hidden.new_zeros((), dtype=exact)
+        to_hidden = torch.empty_like(hidden)
+        to_weight = torch.zeros_like(weight, dtype=exact)
+        to_bias = torch.zeros_like(bias, dtype=exact)
+        size = _chunk_rows(len(weight))
+        for at in range(0, len(hidden), size):
+            rows, wanted = hidden[at : at + size], targets[at : at + size, None]
+            scores = torch.addmm(bias, rows, weight.T).to(exact)  # (m, V)
+            loss += (scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0]).sum()
+            scores = scores.softmax(dim=-1)
+            scores.scatter_add_(1, wanted, scores.new_full(wanted.shape, -1.0))  # the gradient at the scores
+            to_bias += scores.sum(dim=0)
+            scores = scores.to(hidden.dtype)
+            to_hidden[at : at + size] = scores @ weight
+            to_weight += scores.T @ rows
+        ctx.save_for_backward(to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        (by,) = grad
+        to_hidden, to_weight, to_bias = ctx.saved_tensors
+        return (
+            (to_hidden * by).to(to_hidden.dtype),
+            (to_weight * by).to(to_weight.dtype),
+            (to_bias * by).to(to_bias.dtype),
+            None,
+        )

@@ -1,0 +1,160 @@
+"""The pre-training heads against transformers and torch: logits, losses, gradients, folders both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+from bertkit import language_model as module
+from bertkit.batching import collate
+from bertkit.config import BertConfig
+from bertkit.corpus.build import CorpusConfig, make_part
+from bertkit.corpus.sampling import CorpusSampler
+from bertkit.language_model import BertForMaskedLM, BertForPreTraining
+from bertkit.model import initialize
+from bertkit.model_directory import load_weights, save_model
+from bertkit.store import Features
+from bertkit.tokenizer import Tokenizer
+
+CLASSES = {"BertForPreTraining": BertForPreTraining, "BertForMaskedLM": BertForMaskedLM}
+WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_dir: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer_dir)
+
+
+@pytest.fixture(scope="module")
+def features(tokenizer: Tokenizer) -> Callable[[str], Features]:
+    rng = np.random.default_rng(0)
+    documents = [[" ".join(rng.choice(WORDS, rng.integers(3, 12))) for _ in range(6)] for _ in range(40)]
+    shard = make_part(documents, tokenizer, CorpusConfig(sentences="lines"))
+    objectives = {"BertForPreTraining": "mlm+nsp", "BertForMaskedLM": "mlm"}
+    return lambda name: CorpusSampler([shard], tokenizer, 12, 40, 3, objective=objectives[name]).features_at(0)
+
+
+def loaded(name: str, folder: Path) -> torch.nn.Module:
+    module = CLASSES[name](BertConfig.read(folder / "config.json"))
+    assert load_weights(module, folder) == []
+    return module
+
+
+def padded(features: Features, pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """input_ids, attention_mask, token_type_ids, and labels with -100 at what is no target."""
+    longest = int(features.input_ids.lengths.max())
+    ids, mask, segments, labels = (torch.full((len(features), longest), value) for value in (pad, 0, 0, -100))
+    for at in range(len(features)):
+        count = int(features.input_ids.lengths[at])
+        ids[at, :count] = torch.from_numpy(features.input_ids[at].astype(np.int64))
+        mask[at, :count] = 1
+        segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
+        rows = features.rows[at][1:] if "nsp" in features.labels else features.rows[at]
+        labels[at, torch.from_numpy(rows)] = torch.from_numpy(features.labels["mlm"][at])
+    return ids, mask, segments, labels
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_logits_losses_and_gradients_are_those_of_transformers(
+    name: str, make_model_dir, features: Callable[[str], Features], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_model_dir(name, seed=3, initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ours = loaded(name, folder).double().train()
+    theirs = getattr(transformers, name).from_pretrained(folder, attn_implementation="eager").double().train()
+    drawn = features(name)
+    ids, mask, segments, labels = padded(drawn, 0)
+    extra = {"next_sentence_label": torch.from_numpy(drawn.labels["nsp"].values)} if name == "BertForPreTraining" else {}
+    expected = theirs(ids, mask, segments, labels=labels, **extra)
+    expected.loss.backward()
+
+    monkeypatch.setattr(module, "CHUNK", 7 * ours.config.vocab_size)  # several chunks
+    batch = collate(drawn, np.arange(len(drawn)))
+    outputs = ours(batch)
+    loss = torch.stack([total / batch.weights[term] for term, total in outputs.loss_sums.items()]).sum()
+    assert set(outputs.loss_sums) == ({"mlm", "nsp"} if extra else {"mlm"})
+    assert float(loss.detach()) == pytest.approx(float(expected.loss.detach()), rel=1e-12)
+    loss.backward()
+    gradients = dict(ours.named_parameters())
+    named = dict(theirs.named_parameters())
+    assert len(named) == len(gradients)
+    total = torch.stack([p.grad.norm() for p in named.values()]).norm()
+    for key, parameter in named.items():
+        found = gradients[key].grad
+        scale = total if key.endswith("key.bias") else parameter.grad.norm()
+        assert float((found - parameter.grad).norm() / scale) < 1e-10, key
+
+    ours.eval()
+    logits = ours(ids, mask, segments).logits
+    attended = mask.bool()
+    scores = expected.prediction_logits if extra else expected.logits
+    assert torch.allclose(logits["mlm"][attended], scores[attended], atol=1e-9)
+    if extra:
+        assert torch.allclose(logits["nsp"], expected.seq_relationship_logits, atol=1e-9)
+    # Of masked rows in evaluation: how likely the right token was, and whether it was the likeliest.
+    scored = ours(batch)
+    right = F.log_softmax(scores.float(), dim=-1)[labels >= 0].gather(1, labels[labels >= 0][:, None])[:, 0]
+    assert torch.allclose(scored.logits["mlm"][:, 0], right, atol=1e-5)
+    hits = scores[labels >= 0].argmax(-1) == labels[labels >= 0]
+    assert torch.equal(scored.logits["mlm"][:, 1].bool(), hits)
+    assert float(scored.loss_sums["mlm"].detach()) == pytest.approx(float(outputs.loss_sums["mlm"].detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_the_cross_entropy_is_torchs(dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 50 * chunk)
+    torch.manual_seed(0)
+    hidden, weight, bias = torch.randn(17, 8), torch.randn(50, 8), torch.randn(50)
+    targets = torch.randint(0, 50, (17,))
+    inputs = [value.to(dtype).requires_grad_() for value in (hidden, weight, bias)]
+    (module._LinearCrossEntropy.apply(*inputs, targets) * 0.3).backward()
+    exact = [value.detach().double().requires_grad_() for value in inputs]
+    (F.cross_entropy(F.linear(*exact), targets, reduction="sum") * 0.3).backward()
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    for found, wanted in zip(inputs, exact, strict=True):
+        assert found.grad.dtype == dtype
+        assert float((found.grad.double() - wanted.grad).norm() / wanted.grad.norm()) < tolerance
+
+
+def test_no_row_is_masked() -> None:
+    hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((0, 8), (50, 8), (50,)))
+    loss = module._LinearCrossEntropy.apply(hidden, weight, bias, torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert not weight.grad.any()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_folder_opens_in_transformers_with_equal_logits(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = BertConfig.of_size("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32, intermediate_size=64)
+    ours = CLASSES[name](config)
+    initialize(ours, config, seed=1)
+    save_model(tmp_path, state_dict=ours.state_dict(), config=config, tokenizer=tokenizer, architecture=name)
+    theirs, loading = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    ids = torch.randint(5, tokenizer.vocab_size, (3, 20))
+    with torch.no_grad():
+        expected, found = theirs.eval()(ids), ours.eval()(ids).logits
+    scores = expected.prediction_logits if name == "BertForPreTraining" else expected.logits
+    assert torch.allclose(found["mlm"], scores, atol=1e-5)
+    assert torch.equal(loaded(name, tmp_path).state_dict()["cls.predictions.bias"], ours.state_dict()["cls.predictions.bias"])
+    filled = transformers.pipeline("fill-mask", model=str(tmp_path))("the [MASK] bank")
+    assert len(filled) == 5
+
+
+def test_fresh_weights_are_drawn_once_though_tied() -> None:
+    config = BertConfig.of_size("tiny", vocab_size=3000)
+    ours = BertForPreTraining(config)
+    initialize(ours, config, seed=5)
+    weight = ours.bert.embeddings.word_embeddings.weight
+    assert ours.cls.predictions.decoder.weight is weight
+    assert not weight[0].any(), "the padding row"
+    assert float(weight[1:].detach().std()) == pytest.approx(0.02, rel=0.02)
+    assert not ours.cls.predictions.bias.any()
