@@ -106,12 +106,16 @@ def training_batches(
     """step -> the micro-batches of this process: equally many on each, an empty one where there is nothing left."""
 
     def batches(step: int) -> list[Batch]:
-        indices = sampler.features_at(step)
-        groups = cut(features.num_tokens[indices], micro_batch_tokens, multiple_of=world_size)
-        mine = [indices[group] for group in groups[rank::world_size]]
-        return [collate(features, group if len(group) else indices[:1], empty=not len(group)) for group in mine]
+        return deal(features, sampler.features_at(step), micro_batch_tokens, rank=rank, world_size=world_size)
 
     return batches
+
+
+def deal(features: Features, indices: NDArray[np.int64], limit: int, *, rank: int = 0, world_size: int = 1) -> list[Batch]:
+    """The features of a step as micro-batches of at most `limit` tokens: those of this process, equally many on each."""
+    groups = cut(features.num_tokens[indices], limit, multiple_of=world_size)
+    mine = [indices[group] for group in groups[rank::world_size]]
+    return [collate(features, group if len(group) else indices[:1], empty=not len(group)) for group in mine]
 
 
 def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:

@@ -170,8 +170,32 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        for name, declared in options_of(TrainConfig).items():  # a recipe's file is as fallible as a command line
+        for name, declared in options_of(self).items():  # a recipe's file is as fallible as a command line
             object.__setattr__(self, name, convert(declared, getattr(self, name)))
+
+
+OBJECTIVES = ("mlm+nsp", "mlm")
+MASKINGS = ("token", "whole-word")
+
+
+@dataclass(frozen=True)
+class PretrainConfig(TrainConfig):
+    """How to pre-train. The defaults are those of Devlin et al. (2019), appendix A.2, but for the length of the run."""
+
+    learning_rate: float = option(1e-4, "peak learning rate of AdamW", minimum=0)
+    num_epochs: float = option(1.0, "passes over the corpus", unit="epochs", minimum=0)
+    batch_size: int = option(256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1)
+    max_length: int = option(128, "longest sequence, special tokens among them", unit="tokens", minimum=8)
+    warmup_ratio: float = option(
+        0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
+    )
+    eval_steps: int | None = option(
+        None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
+    )
+    objective: str = option(
+        "mlm+nsp", "masked tokens and next sentences, or masked tokens alone, in full spans", choices=OBJECTIVES
+    )
+    masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
 
 
 # --- architecture --------------------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,7 @@ from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.preview import show_examples
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import Claim, claim, describe_run, write_run_file
+from bertkit.run_directory import Claim, claim, describe_run, run_folder, write_run_file
 from bertkit.training import TrainState, read_progress, train
 from bertkit.vocabulary import UsedVocabulary
 
@@ -98,8 +96,8 @@ def finetune(
         return _dry_run(module, batches, config, accelerator, steps, num_parameters)
 
     values = describe_run(
-        recipe,
-        name=name,
+        recipe=to_json(recipe, name=name),
+        training=config,
         model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": fresh_head},
         data=data,
         dtype=dtype,
@@ -124,7 +122,7 @@ def finetune(
             architecture=recipe.architecture,
         )
 
-    with _entered(claimed, values, accelerator):
+    with run_folder(claimed, values, accelerator):
         start = time.perf_counter()
         state = train(
             module,
@@ -151,25 +149,6 @@ def finetune(
             _show(recipe, state, model, output_dir)
         accelerator.wait_for_everyone()
     return values
-
-
-@contextmanager
-def _entered(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
-    """Hold the output folder, with run.json in it, until the run is over."""
-    claimed.check_same(values)
-    accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
-    with claimed.entered() if accelerator.is_main_process else nullcontext():
-        if accelerator.is_main_process:
-            if claimed.move_to is not None:
-                progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
-            write_run_file(claimed.folder, values)
-        accelerator.wait_for_everyone()
-        if claimed.resume_from is not None:
-            progress.note(f"going on from {claimed.resume_from}")
-            before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
-            if before != accelerator.num_processes:
-                progress.warn(f"the run began with {before} process(es): with dropout it ends with slightly other weights")
-        yield
 
 
 def _dry_run(

@@ -9,18 +9,22 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertkit import __version__
+from bertkit import __version__, progress
 from bertkit.checkpoint import newest_checkpoint, write_json
 from bertkit.config import TrainConfig
 from bertkit.errors import MachineError, ModelError, UsageError
-from bertkit.recipe import Recipe, from_json, to_json
+from bertkit.recipe import Recipe, from_json
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 RUN_FILE = "run.json"
+PRETRAINING = "pretraining"  # what stands for the family in a run without a recipe
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 _MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps")
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
@@ -161,7 +165,28 @@ def _flat(value: Any, key: str) -> list[tuple[str, Any]]:
     return [(key, value)]
 
 
-def describe_run(recipe: Recipe, *, name: str, model: dict[str, Any], data: dict[str, Any], **more: Any) -> dict[str, Any]:
+@contextmanager
+def run_folder(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
+    """Hold the output folder, with run.json in it, until the run is over; of several processes the main one does."""
+    claimed.check_same(values)
+    accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
+    with claimed.entered() if accelerator.is_main_process else nullcontext():
+        if accelerator.is_main_process:
+            if claimed.move_to is not None:
+                progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
+            write_run_file(claimed.folder, values)
+        accelerator.wait_for_everyone()
+        if claimed.resume_from is not None:
+            progress.note(f"going on from {claimed.resume_from}")
+            before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
+            if before != accelerator.num_processes:
+                progress.warn(f"the run began with {before} process(es): with dropout it ends with slightly other weights")
+        yield
+
+
+def describe_run(
+    *, recipe: dict[str, Any], training: TrainConfig, model: dict[str, Any], data: dict[str, Any], **more: Any
+) -> dict[str, Any]:
     """What run.json says of a run that begins, as plain JSON values."""
     versions = {"bertkit": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
@@ -171,8 +196,8 @@ def describe_run(recipe: Recipe, *, name: str, model: dict[str, Any], data: dict
             continue
     values = {
         "status": "running",
-        "recipe": to_json(recipe, name=name),
-        "training": dataclasses.asdict(recipe.training),
+        "recipe": recipe,
+        "training": dataclasses.asdict(training),
         "model": model,
         "data": data,
         "versions": versions,
@@ -200,7 +225,10 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
 
 
 def read_recipe(values: dict[str, Any], folder: Path) -> Recipe:
-    """The recipe and training settings that run.json holds."""
+    """The recipe and training settings that run.json holds. Raises UsageError for pre-training, which has no recipe."""
+    if values["recipe"].get("family") == PRETRAINING:
+        hint = "it opens in transformers' fill-mask pipeline; fine-tune it: bertkit finetune RECIPE --model FOLDER"
+        raise UsageError("this is a run of pre-training", where=str(folder), hint=hint)
     known = {field.name for field in dataclasses.fields(TrainConfig)}
     training = {name: value for name, value in values["training"].items() if name in known}
     return from_json(values["recipe"], training, where=str(folder / RUN_FILE))

@@ -258,7 +258,7 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
         (("--sentences", "words"), "--sentences is 'words'; expected split or lines"),
         (("--layout", "x"), "--layout is 'x'; expected auto or blank-lines or lines"),
         (("--validation", "0.1"), "--validation is '0.1'; expected a share of the documents, such as 1%"),
-        (("--tokenizer", "nowhere"), "no tokenizer.json and no vocab.txt; found nothing (nowhere)"),
+        (("--tokenizer", "./nowhere"), "there is no folder ./nowhere"),
     ):
         ran = run_bertkit("corpus", "build", path, *options, *more, "-o", "x")
         assert ran.code in (2, 4)

@@ -73,7 +73,7 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
         triple = rows(12, words, words, kind(*names.values()))
         table(tmp_path / f"glue/MNLI/dev_{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("\n\n".join(text for (text,) in rows(30, words)))
+    (tmp_path / "texts" / "a.txt").write_text("\n\n".join(f"{a}\n{b}" for a, b in rows(200, words, words)))
     write_tagged(tmp_path)
     write_questions(tmp_path)
     table(tmp_path / "quiz.csv", ",", "story,end1,end2,end3,right", rows(40, words, words, words, words, kind("0", "1", "2")))
@@ -125,6 +125,8 @@ def small(command: list[str]) -> list[str]:
             command += ["--doc-stride", "8"]
         if command[1] == "mrpc" and "--data" not in command:
             command += ["--data", "glue/MRPC"]
+    if command[0] == "pretrain":
+        command = [*command, "--max-steps", "2", "--max-length", "16", "--batch-size", "4"]
     if command[0] == "eval" and "some/mnli-model" in command:
         command += ["--max-length", "32"]
     return command
@@ -168,7 +170,7 @@ def assert_predicted(command: list[str], place: Path, out: str) -> None:
 def test_the_blocks_are_found() -> None:
     assert len(BLOCKS) >= 8
     commands = {line.split("bertkit ")[-1].split()[0] for block in BLOCKS for line in block if "bertkit " in line}
-    assert commands >= {"finetune", "eval", "predict", "recipes", "tokenizer"}
+    assert commands >= {"finetune", "eval", "predict", "recipes", "tokenizer", "corpus", "pretrain"}
 
 
 def test_what_the_readme_says_of_transformers(place: Path) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from bertkit.batching import collate
+from bertkit.config import MASKINGS, OBJECTIVES
 from bertkit.corpus import sampling as module
 from bertkit.corpus.build import CorpusConfig, make_part
-from bertkit.corpus.sampling import MASKINGS, OBJECTIVES, CorpusSampler
+from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.segments import NOT_NEXT, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
 from bertkit.errors import DataError
@@ -78,6 +79,7 @@ def test_an_epoch_holds_what_was_drawn_from_each_shard_once(
                 segments += [1] * (num_b + 1)
             expected[(tuple(ids), tuple(segments), int(label) if objective == "mlm+nsp" else None)] += 1
     total = sum(expected.values())
+    assert one.sequences_per_epoch == total
     steps = -(-total // 8)
     found = [(tuple(ids), tuple(segments), label) for ids, segments, label in sequences_of(one, range(steps))]
     assert len(found) == steps * 8

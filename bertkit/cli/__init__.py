@@ -16,6 +16,7 @@ from bertkit.cli.corpus import corpus
 from bertkit.cli.eval import evaluate
 from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
+from bertkit.cli.pretrain import pretrain
 from bertkit.cli.recipes import recipes
 from bertkit.cli.tokenizer import tokenizer
 from bertkit.errors import UserError
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.command()(finetune)
 app.command("eval")(evaluate)
 app.command()(predict)
+app.command()(pretrain)
 app.command()(recipes)
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
@@ -64,7 +66,7 @@ def _version(asked: bool) -> None:
 def _top(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
-    """Fine-tune, evaluate and use BERT, from and to Hugging Face's folders; no network needed.
+    """Pre-train, fine-tune, evaluate and use BERT, from and to Hugging Face's folders; no network needed.
 
     [bold]bertkit recipes[/]                                             what can be trained
 

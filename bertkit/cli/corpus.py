@@ -26,10 +26,8 @@ def build(
         ),
     ],
     tokenizer: Annotated[
-        Path,
-        typer.Option(
-            "--tokenizer", "-t", help="Folder of the model's tokenizer: bertkit tokenizer train makes one.", metavar="DIR"
-        ),
+        str,
+        typer.Option("--tokenizer", "-t", help="That of the model to be: a folder, hub id, or minilm.", metavar="TOKENIZER"),
     ],
     output_dir: Output,
     validation: Annotated[
@@ -61,6 +59,7 @@ def build(
     [bold]zcat dump.gz | bertkit corpus build - --tokenizer tokenizers/mine --output-dir corpora/dump[/]
     """
     from bertkit.corpus.build import CorpusConfig, build_corpus
+    from bertkit.model_directory import resolve
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.splitting import parse_fraction
 
@@ -72,7 +71,7 @@ def build(
         raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out)
     processes = num_processes or os.cpu_count() or 1
-    _show(build_corpus(text, tokenizer, output_dir, config, num_processes=processes, overwrite=overwrite), output_dir)
+    _show(build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite), output_dir)
 
 
 @corpus.command()

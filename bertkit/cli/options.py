@@ -36,9 +36,12 @@ def recipe_options() -> dict[str, tuple[str, Option]]:
     return named | {name: ("Training", option) for name, option in options_of(TrainConfig).items()}
 
 
-def with_options(names: Iterable[str] | None = None) -> Callable:
-    """Give a command the options of recipes and training (`names`: only those); what was typed arrives as `typed`."""
-    known = recipe_options()
+def with_options(names: Iterable[str] | None = None, *, known: dict[str, tuple[str, Option]] | None = None) -> Callable:
+    """Give a command the options of recipes and training (`names`: only those), or others; what was typed arrives as `typed`.
+
+    known: options with the panel that --help shows them in.
+    """
+    known = known or recipe_options()
     chosen = {name: known[name] for name in (names if names is not None else known)}
 
     def decorate(command: Callable) -> Callable:

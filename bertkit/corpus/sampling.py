@@ -22,8 +22,6 @@ from bertkit.errors import DataError
 from bertkit.store import Features, Ragged, offsets_of, ranges
 from bertkit.tokenizer import Tokenizer
 
-OBJECTIVES = ("mlm+nsp", "mlm")
-MASKINGS = ("token", "whole-word")
 WINDOW = 16  # shards whose sequences are shuffled together
 
 
@@ -44,12 +42,24 @@ class CorpusSampler:
     def windows_per_epoch(self) -> int:
         return -(-len(self.shards) // WINDOW)
 
+    @property
+    def sequences_per_epoch(self) -> int:
+        """How many sequences the first epoch has; others have a few more or less. Raises DataError where there are none."""
+        self._window_of(0)
+        while len(self._ends) < self.windows_per_epoch:
+            self._window_of(self._ends[-1])
+        return self._ends[self.windows_per_epoch - 1]
+
     def features_at(self, step: int) -> Features:
         """The sequences of `step` (from 0): the head reads [CLS], if there are pairs, and the targets; labels "mlm" and "nsp".
 
         Raises DataError where the shards give no sequence.
         """
-        first, last = step * self.batch_size, (step + 1) * self.batch_size
+        return self.sequences(step * self.batch_size, (step + 1) * self.batch_size)
+
+    def sequences(self, first: int, last: int) -> Features:
+        """The sequences of the run from number `first` up to `last`, which is left out; masked as seed and `first` decide."""
+        rng = np.random.default_rng((self.seed, first))
         parts = []
         while first < last:
             window = self._window_of(first)
@@ -60,7 +70,7 @@ class CorpusSampler:
             first = min(last, self._ends[window])
         shard_of = np.concatenate([shards for shards, _ in parts])
         drawn = Segments(*map(np.concatenate, zip(*(segments for _, segments in parts))))
-        return self._features(shard_of, drawn, np.random.default_rng((self.seed, step)))
+        return self._features(shard_of, drawn, rng)
 
     def _window_of(self, sequence: int) -> int:
         """The number of the window, over all epochs, that holds a sequence of the run."""

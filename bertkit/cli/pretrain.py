@@ -1,0 +1,65 @@
+"""bertkit pretrain"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertkit.cli.options import with_options
+from bertkit.config import MODEL_SIZES, PretrainConfig, convert, options_of
+from bertkit.errors import UsageError, did_you_mean
+
+_SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+
+
+@with_options(known={name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
+def pretrain(
+    corpus: Annotated[Path, typer.Argument(help="A corpus: bertkit corpus build makes one.", metavar="CORPUS")],
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Go on from this model: a folder or hub id.", metavar="MODEL")
+    ] = None,
+    model_size: Annotated[
+        str | None, typer.Option(help=f"From fresh weights: {', '.join(MODEL_SIZES)}.", metavar="SIZE")
+    ] = None,
+    num_hidden_layers: Annotated[int | None, typer.Option(help="Layers of fresh weights.", min=1)] = None,
+    hidden_size: Annotated[int | None, typer.Option(help="Their width.", min=1)] = None,
+    num_attention_heads: Annotated[
+        int | None, typer.Option(help="Their heads; default: one for 64 of the width.", min=1)
+    ] = None,
+    resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
+    typed: dict[str, Any] | None = None,
+) -> None:
+    """Pre-train BERT on a corpus by masked tokens and next sentences, from fresh weights or from a model.
+
+    The same command goes on where it was stopped. Several processes: [bold]accelerate launch -m bertkit pretrain ...[/]
+
+    [bold]bertkit pretrain corpora/mine --model-size small --output-dir runs/mine[/]
+
+    [bold]bertkit pretrain corpora/mine --model bert-base-uncased --max-steps 10000 --output-dir runs/more[/]
+
+    [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
+    """
+    from bertkit import pretraining
+    from bertkit.corpus.build import read_meta
+
+    declared = options_of(PretrainConfig)
+    config = PretrainConfig(**{name: convert(declared[name], value) for name, value in (typed or {}).items()})
+    shape = dict(zip(_SHAPE, (num_hidden_layers, hidden_size, num_attention_heads), strict=True))
+    given = {name: value for name, value in shape.items() if value is not None}
+    if model is not None and (model_size or given):
+        raise UsageError("--model goes on from a model, which has its size", hint="leave out one of the two")
+    if model is None and model_size is None and not {"num_hidden_layers", "hidden_size"} <= given.keys():
+        hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size"
+        raise UsageError("nothing says what to train", hint=hint)
+    if model_size is not None and model_size not in MODEL_SIZES:
+        raise UsageError(f"no model size {model_size!r}", hint=did_you_mean(model_size, MODEL_SIZES))
+    architecture = None
+    if model is None:
+        architecture = pretraining.fresh_architecture(read_meta(corpus), config, model_size, given)
+    pretraining.pretrain(
+        corpus, config, output_dir=output_dir, model=model, architecture=architecture, resume=resume, overwrite=overwrite
+    )

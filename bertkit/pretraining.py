@@ -1,0 +1,218 @@
+"""Pre-training: a corpus and an architecture, or a model to go on from, become a run folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertkit import progress
+from bertkit.batching import deal, evaluation_batches
+from bertkit.config import BertConfig, PretrainConfig
+from bertkit.corpus.build import read_meta
+from bertkit.corpus.sampling import CorpusSampler
+from bertkit.corpus.shard import Shard
+from bertkit.devices import start_accelerator, working_dtype
+from bertkit.errors import UsageError
+from bertkit.language_model import BertForMaskedLM, BertForPreTraining
+from bertkit.model import Batch, initialize
+from bertkit.model_directory import load_weights, save_model, weights_hash
+from bertkit.pretrained import check_max_length, open_pretrained
+from bertkit.run_directory import PRETRAINING, claim, describe_run, run_folder, write_run_file
+from bertkit.store import Features
+from bertkit.tokenizer import Tokenizer
+from bertkit.training import TrainState, train
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+HEADS = {"mlm+nsp": BertForPreTraining, "mlm": BertForMaskedLM}
+HELD_OUT = 2048  # sequences of the validation split that are evaluated, at most
+
+
+def pretrain(
+    corpus: Path,
+    config: PretrainConfig,
+    *,
+    output_dir: Path,
+    model: str | None = None,
+    architecture: BertConfig | None = None,
+    resume: str = "auto",
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Train on a corpus, from fresh weights of `architecture` or from `model`; returns what run.json says at the end.
+
+    The weights are those of the best held-out MLM loss, where the corpus holds documents out, else the last. Raises UsageError
+    for a corpus of another tokenizer than the model's.
+    """
+    accelerator = start_accelerator(config.device)
+    claimed = claim(output_dir, resume=resume, overwrite=overwrite)
+    meta = read_meta(corpus)
+    tokenizer = Tokenizer.load(corpus)
+    module, model_config, started_from = _build(config, tokenizer, corpus, model, architecture)
+    check_max_length(config.max_length, model_config)
+    sampler, held_out = (_sampler(corpus, meta, split, tokenizer, config) for split in ("train", "validation"))
+    if sampler is None:
+        raise UsageError("the corpus holds no training text", where=str(corpus))
+    sequences = sampler.sequences_per_epoch
+    steps = config.max_steps or max(1, math.ceil(config.num_epochs * sequences / config.batch_size))
+    dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
+    progress.note(
+        f"{sequences} sequences of at most {config.max_length} tokens / batch_size {config.batch_size}; {steps} steps in all; "
+        f"{accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
+    )
+    validation = _held_out(held_out)
+    values = describe_run(
+        recipe={"name": "pretrain", "family": PRETRAINING},
+        training=config,
+        model=started_from,
+        data={"corpus": {"source": str(corpus.resolve()), **{key: meta[key] for key in ("tokenizer", "documents")}}},
+        dtype=dtype,
+        num_processes=accelerator.num_processes,
+        total_steps=steps,
+    )
+
+    def batches(step: int) -> list[Batch]:
+        features = sampler.features_at(step)
+        rank, world_size = accelerator.process_index, accelerator.num_processes
+        return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
+
+    def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
+        assert validation is not None
+        scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
+        return {f"validation/{name}": value for name, value in scores.items()}, -scores["mlm_loss"]
+
+    def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
+        save_model(
+            folder,
+            state_dict=state_dict,
+            config=model_config,
+            tokenizer=tokenizer,
+            architecture=type(module).__name__,
+        )
+
+    with run_folder(claimed, values, accelerator):
+        start = time.perf_counter()
+        state = train(
+            module,
+            batches,
+            config,
+            accelerator,
+            total_steps=steps,
+            run_dir=output_dir,
+            save_model=save,
+            evaluate=evaluate if validation is not None else None,
+            eval_every=config.eval_steps or max(1, steps // 10),
+            resume_from=claimed.resume_from,
+        )
+        values |= {
+            "status": "finished",
+            "seconds": round(time.perf_counter() - start, 1),
+            "best": {"step": state.best_step, "scores": state.best_scores},
+            "last": {"step": state.step, "scores": state.last_scores},
+        }
+        if accelerator.is_main_process:
+            write_run_file(output_dir, values)
+            _show(state, output_dir)
+        accelerator.wait_for_everyone()
+    return values
+
+
+def fresh_architecture(meta: dict[str, Any], config: PretrainConfig, size: str | None, given: dict[str, int]) -> BertConfig:
+    """The architecture of fresh weights: that of a named size, of given numbers, or of both; with a corpus's vocabulary.
+
+    Heads are 64 wide and the intermediate layer four times the hidden size, as in the paper, where they are not given.
+    """
+    changes: dict[str, Any] = {
+        "vocab_size": meta["tokenizer"]["vocab_size"],
+        "max_position_embeddings": max(512, config.max_length),
+        **given,
+    }
+    if (hidden := given.get("hidden_size")) is not None:
+        changes = {"num_attention_heads": max(1, hidden // 64), "intermediate_size": 4 * hidden, **changes}
+    return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
+
+
+def _build(
+    config: PretrainConfig, tokenizer: Tokenizer, corpus: Path, model: str | None, architecture: BertConfig | None
+) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
+    """The module with its weights, its configuration, and what run.json says of where it came from."""
+    head = HEADS[config.objective]
+    if model is None:
+        assert architecture is not None
+        module = head(architecture)
+        initialize(module, architecture, seed=config.seed)
+        return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
+    pretrained = open_pretrained(model)
+    if pretrained.tokenizer.vocab_hash != tokenizer.vocab_hash:
+        what = f"the corpus was made with another tokenizer than that of {model}"
+        hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
+        raise UsageError(what, where=str(corpus), hint=hint)
+    module = head(pretrained.config)
+    initialize(module, pretrained.config, seed=config.seed)
+    if fresh := load_weights(module, pretrained.folder):
+        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+    return module, pretrained.config, {"name": model, "sha256": weights_hash(pretrained.folder)}
+
+
+def _sampler(
+    corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig
+) -> CorpusSampler | None:
+    shards = [Shard.load(corpus / shard["name"]) for shard in meta[split]["shards"]]
+    if not shards:
+        return None
+    return CorpusSampler(shards, tokenizer, config.batch_size, config.max_length, config.seed, config.objective, config.masking)
+
+
+def _held_out(sampler: CorpusSampler | None) -> Features | None:
+    """Sequences of the validation split, the same at every evaluation and for every run with this seed."""
+    if sampler is None:
+        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
+        return None
+    count = min(HELD_OUT, sampler.sequences_per_epoch)
+    return sampler.sequences(0, count)
+
+
+def score_language_model(
+    module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
+) -> dict[str, float]:
+    """Loss, perplexity and accuracy of masked tokens, and loss and accuracy of next sentences, over all processes."""
+    names = ("mlm_loss", "mlm_accuracy", "masked", "nsp_loss", "nsp_accuracy", "pairs")
+    sums = dict.fromkeys(names, 0.0)
+    rank, world_size = accelerator.process_index, accelerator.num_processes
+    was_training = module.training
+    module.eval()
+    with torch.inference_mode():
+        for batch in evaluation_batches(features, micro_batch_tokens, rank=rank, world_size=world_size):
+            here = batch.to(accelerator.device)
+            losses, logits = module(here)
+            sums["mlm_loss"] += float(losses["mlm"])
+            sums["mlm_accuracy"] += float(logits["mlm"][:, 1].sum())
+            sums["masked"] += batch.weights["mlm"]
+            if "nsp" in losses:
+                sums["nsp_loss"] += float(losses["nsp"])
+                sums["nsp_accuracy"] += float((logits["nsp"].argmax(dim=-1) == here.labels["nsp"]).sum())
+                sums["pairs"] += batch.weights["nsp"]
+    module.train(was_training)
+    totals = torch.tensor(list(sums.values()), dtype=torch.float64, device=accelerator.device)
+    if world_size > 1:
+        totals = accelerator.reduce(totals, "sum")
+    found = dict(zip(names, totals.tolist(), strict=True))
+    loss = found["mlm_loss"] / found["masked"]
+    scores = {"mlm_loss": loss, "perplexity": math.exp(min(loss, 700)), "mlm_accuracy": found["mlm_accuracy"] / found["masked"]}
+    if found["pairs"]:
+        scores |= {name: found[name] / found["pairs"] for name in ("nsp_loss", "nsp_accuracy")}
+    return scores
+
+
+def _show(state: TrainState, output_dir: Path) -> None:
+    if state.best_scores:
+        columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})"]
+        rows = [[name, value, state.last_scores.get(name)] for name, value in state.best_scores.items()]
+        progress.table(str(output_dir), columns, rows)
+    progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")

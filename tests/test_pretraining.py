@@ -1,0 +1,237 @@
+"""Pre-training from corpus to run folder: loss curves of transformers, resume to the byte, two processes, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertkit import training
+from bertkit.cli import main
+from bertkit.config import BertConfig
+from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.sampling import CorpusSampler
+from bertkit.corpus.shard import Shard
+from bertkit.language_model import BertForPreTraining
+from bertkit.model import initialize
+from bertkit.optimization import learning_rate_at
+from bertkit.tokenizer import Tokenizer
+
+SUBJECTS, VERBS, OBJECTS = (
+    "the man|the woman|a player|the actor".split("|"),
+    "play see love read".split(),
+    "a movie|the book|a story".split("|"),
+)
+SETTINGS = ("--batch-size", 16, "--max-length", 32, "--learning-rate", 3e-3, "--precision", "fp32", "--device", "cpu")
+SIZE = ("--num-hidden-layers", 2, "--hidden-size", 32, "--num-attention-heads", 2)
+
+
+@pytest.fixture(scope="module")
+def corpus(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of sentences of a few forms, so that there is something to learn."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("texts")
+    documents = []
+    for _ in range(300):
+        subject = rng.choice(SUBJECTS)  # which a document keeps: that is how its next sentence is known
+        documents.append([f"{subject} {rng.choice(VERBS)} {rng.choice(OBJECTS)} ." for _ in range(rng.integers(3, 9))])
+    (folder / "a.txt").write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
+    build_corpus([str(folder / "a.txt")], tiny_tokenizer_dir, folder / "corpus", CorpusConfig(held_out=0.15))
+    return folder / "corpus"
+
+
+@pytest.fixture
+def pretrain(run_bertkit, corpus: Path, tmp_path: Path) -> Callable[..., tuple[dict[str, Any], str]]:
+    def pretrain(name: str, *options: object, size: tuple[object, ...] = SIZE) -> tuple[dict[str, Any], str]:
+        ran = run_bertkit("pretrain", corpus, "-o", name, *SETTINGS, *size, *options)
+        assert ran.code == 0, ran.err
+        return json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")), ran.err
+
+    return pretrain
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+# --- what is learned -----------------------------------------------------------------------------------------------------
+
+
+def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
+    pretrain, run_bertkit, corpus: Path, tmp_path: Path
+) -> None:
+    run, said = pretrain("run", "--max-steps", 150, "--eval-steps", 50)
+    scores = run["best"]["scores"]
+    assert list(scores) == [
+        f"validation/{name}" for name in ("mlm_loss", "perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+    ]
+    evaluated = [event for event in log_of(tmp_path / "run") if "validation/mlm_loss" in event]
+    assert [event["step"] for event in evaluated] == [50, 100, 150]
+    assert scores["validation/mlm_loss"] == min(event["validation/mlm_loss"] for event in evaluated) < 2.5
+    assert scores["validation/perplexity"] == pytest.approx(np.exp(scores["validation/mlm_loss"]))
+    assert "150 steps in all" in said
+    # The held-out scores again, by transformers, from the folder alone.
+    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
+    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
+    features = sampler.sequences(0, sampler.sequences_per_epoch)
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "run").eval()
+    losses, pairs = [], []
+    with torch.no_grad():
+        for at in range(len(features)):
+            ids = torch.from_numpy(features.input_ids[at].astype(np.int64))[None]
+            segments = torch.from_numpy(features.token_type_ids[at].astype(np.int64))[None]
+            found = theirs(ids, token_type_ids=segments)
+            labels = torch.from_numpy(features.labels["mlm"][at])
+            chosen = found.prediction_logits[0, torch.from_numpy(features.rows[at][1:])]
+            losses.append(torch.nn.functional.cross_entropy(chosen, labels, reduction="none"))
+            pairs.append(int(found.seq_relationship_logits.argmax()) == int(features.labels["nsp"][at][0]))
+    assert scores["validation/mlm_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
+    counts = np.bincount(features.labels["mlm"].values)
+    shares = counts[counts > 0] / counts.sum()
+    assert scores["validation/mlm_loss"] < -(shares * np.log(shares)).sum() - 0.2, "below the entropy of single tokens"
+    assert scores["validation/mlm_accuracy"] > 1.3 * shares.max()
+    assert scores["validation/nsp_accuracy"] == pytest.approx(np.mean(pairs))
+    fill = transformers.pipeline("fill-mask", model=str(tmp_path / "run"))
+    assert fill("the man [MASK] a movie .")[0]["token_str"] in VERBS
+    assert not transformers.BertForMaskedLM.from_pretrained(tmp_path / "run", output_loading_info=True)[1]["missing_keys"]
+
+    (tmp_path / "rows.csv").write_text("text,label\n" + "the man love a movie,yes\nthe book,no\n" * 8, encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--max-steps", 2)
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", "run", "-o", "fine")
+    assert ran.code == 0, ran.err
+    for command in (("predict", "run", "rows.csv"), ("eval", "run")):
+        ran = run_bertkit(*command)
+        assert (ran.code, "error: this is a run of pre-training (run)" in ran.err) == (2, True)
+
+
+def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path) -> None:
+    """The same sequences, masks and first weights, float32, no dropout: 20 steps within 1e-4."""
+    pretrain("run", "--max-steps", 20, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 200, "--warmup-ratio", 0.2)
+    ours = [event["loss"] for event in log_of(tmp_path / "run") if "loss" in event]
+    assert len(ours) == 20
+    values = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["model"]["config"]
+    config = BertConfig.from_dict(values)
+    first = BertForPreTraining(config)
+    initialize(first, config, seed=42)
+    theirs = transformers.BertForPreTraining(
+        transformers.BertConfig(**values | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    )
+    theirs.load_state_dict(first.state_dict())
+    theirs.tie_weights()
+    decayed = [p for name, p in theirs.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
+    others = [p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-6)
+    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["train"]["shards"]]
+    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
+    for step in range(20):
+        features = sampler.features_at(step)
+        longest = int(features.input_ids.lengths.max())
+        ids, mask, segments, labels = (torch.full((16, longest), value) for value in (0, 0, 0, -100))
+        for at in range(16):
+            count = int(features.input_ids.lengths[at])
+            ids[at, :count] = torch.from_numpy(features.input_ids[at].astype(np.int64))
+            segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
+            mask[at, :count] = 1
+            labels[at, torch.from_numpy(features.rows[at][1:])] = torch.from_numpy(features.labels["mlm"][at])
+        nsp = torch.from_numpy(features.labels["nsp"].values)
+        loss = theirs(ids, mask, segments, labels=labels, next_sentence_label=nsp).loss
+        assert ours[step] == pytest.approx(loss.item(), abs=1e-4), step
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(step, peak=3e-3, warmup_steps=4, total_steps=20)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert ours[-1] < ours[0] - 0.5
+
+
+# --- going on ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm"])
+def test_stopped_and_resumed_it_is_the_same_run(
+    pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
+) -> None:
+    more = (
+        "--max-steps",
+        9,
+        "--eval-steps",
+        3,
+        "--objective",
+        objective,
+        "--masking",
+        "whole-word",
+        "--micro-batch-tokens",
+        200,
+    )
+    pretrain("whole", *more)
+    seed_dropout = training.seed_dropout
+
+    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
+        if (step, place[0]) == (4, 0):
+            os.kill(os.getpid(), signal.SIGTERM)
+        seed_dropout(module, seed, step, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, *more).code == 130
+    _, said = pretrain("again", *more)
+    assert "going on from again/checkpoint-5" in said
+    for file in ("model.safetensors", "config.json", "checkpoint-9/model.safetensors"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+
+
+def test_two_processes_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
+    more = ("--max-steps", 8, "--eval-steps", 4, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 150)
+    pretrain("one", *more)
+    command = ["pretrain", str(corpus), "-o", str(tmp_path / "two"), *map(str, (*SETTINGS, *SIZE, *more))]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bertkit"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, *launcher, *command], env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    logs = [log_of(tmp_path / name) for name in ("one", "two")]
+    assert len(logs[0]) == len(logs[1]) == 10
+    for one, two in zip(*logs, strict=True):
+        for name in one.keys() - {"tokens_per_second"}:
+            assert two[name] == pytest.approx(one[name], rel=2e-4, abs=2e-5), name
+
+
+def test_going_on_from_a_model(pretrain, run_bertkit, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    run, said = pretrain("more", "--max-steps", 2, "--model", make_model_dir("BertModel"), size=())
+    assert "fresh weights (seed 42), not in the model: cls.predictions.bias" in said
+    assert run["model"]["sha256"]
+    config = json.loads((tmp_path / "more" / "config.json").read_text(encoding="utf-8"))
+    assert (config["architectures"], config["num_hidden_layers"]) == (["BertForPreTraining"], 2)
+    pretrain("still-more", "--max-steps", 1, "--model", "more", size=())
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path) -> None:
+    def refused(*options: object, target: object = corpus) -> str:
+        ran = run_bertkit("pretrain", target, "-o", "run", *options)
+        assert ran.code == 2, ran.err
+        assert not (tmp_path / "run").exists()
+        return next(line for line in ran.err.splitlines() if line.startswith("error: "))
+
+    assert "another tokenizer than that of" in refused("--model", minilm)
+    assert refused() == "error: nothing says what to train"
+    assert "which has its size" in refused("--model", minilm, "--hidden-size", 64)
+    assert "no model size 'smal'" in refused("--model-size", "smal")
+    assert "holds no corpus" in refused("--model-size", "tiny", target=tmp_path)
+    assert "--objective is 'nsp'; expected mlm+nsp or mlm" in refused("--model-size", "tiny", "--objective", "nsp")
+    assert main(["pretrain", "--help"]) == 0
