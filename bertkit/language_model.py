@@ -117,6 +117,13 @@ class _LanguageModel(nn.Module):
                 losses["mlm"] = -logits["mlm"][:, 0].sum()
         return Outputs(losses, logits)
 
+    def likeliest(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
+        """The probabilities (R, k) and numbers (R, k) of the k likeliest tokens at each row that the batch names."""
+        found = []
+        for rows in self.bert.encode(batch).split(_chunk_rows(self.config.vocab_size)):
+            found.append(self.cls.predictions(rows).float().softmax(dim=-1).topk(min(k, self.config.vocab_size)))
+        return torch.cat([top.values for top in found]), torch.cat([top.indices for top in found])
+
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """(M, 2) for each masked row the log-probability of its token, and 1 where no other is likelier."""
         found = [hidden.new_zeros(0, 2, dtype=torch.float32)]

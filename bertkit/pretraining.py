@@ -54,9 +54,9 @@ def pretrain(
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
-    module, model_config, started_from = _build(config, tokenizer, corpus, model, architecture)
+    module, model_config, started_from = _build(config, meta, corpus, model, architecture)
     check_max_length(config.max_length, model_config)
-    sampler, held_out = (_sampler(corpus, meta, split, tokenizer, config) for split in ("train", "validation"))
+    sampler = _sampler(corpus, meta, "train", tokenizer, config)
     if sampler is None:
         raise UsageError("the corpus holds no training text", where=str(corpus))
     sequences = sampler.sequences_per_epoch
@@ -66,7 +66,9 @@ def pretrain(
         f"{sequences} sequences of at most {config.max_length} tokens / batch_size {config.batch_size}; {steps} steps in all; "
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
     )
-    validation = _held_out(held_out)
+    validation = held_out_sequences(corpus, meta, tokenizer, config)
+    if validation is None:
+        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
     values = describe_run(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
@@ -138,8 +140,16 @@ def fresh_architecture(meta: dict[str, Any], config: PretrainConfig, size: str |
     return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
 
 
+def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, model: str) -> None:
+    """Raise UsageError for a corpus of another tokenizer than the model's."""
+    if tokenizer.vocab_hash != meta["tokenizer"]["vocab_hash"]:
+        what = f"the corpus was made with another tokenizer than that of {model}"
+        hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
+        raise UsageError(what, where=str(corpus), hint=hint)
+
+
 def _build(
-    config: PretrainConfig, tokenizer: Tokenizer, corpus: Path, model: str | None, architecture: BertConfig | None
+    config: PretrainConfig, meta: dict[str, Any], corpus: Path, model: str | None, architecture: BertConfig | None
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
     """The module with its weights, its configuration, and what run.json says of where it came from."""
     head = HEADS[config.objective]
@@ -149,10 +159,7 @@ def _build(
         initialize(module, architecture, seed=config.seed)
         return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
     pretrained = open_pretrained(model)
-    if pretrained.tokenizer.vocab_hash != tokenizer.vocab_hash:
-        what = f"the corpus was made with another tokenizer than that of {model}"
-        hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
-        raise UsageError(what, where=str(corpus), hint=hint)
+    check_tokenizer(pretrained.tokenizer, meta, corpus, model)
     module = head(pretrained.config)
     initialize(module, pretrained.config, seed=config.seed)
     if fresh := load_weights(module, pretrained.folder):
@@ -169,13 +176,10 @@ def _sampler(
     return CorpusSampler(shards, tokenizer, config.batch_size, config.max_length, config.seed, config.objective, config.masking)
 
 
-def _held_out(sampler: CorpusSampler | None) -> Features | None:
-    """Sequences of the validation split, the same at every evaluation and for every run with this seed."""
-    if sampler is None:
-        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
-        return None
-    count = min(HELD_OUT, sampler.sequences_per_epoch)
-    return sampler.sequences(0, count)
+def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
+    """Sequences of the validation split, at most HELD_OUT, the same at every evaluation; None where the corpus has none."""
+    sampler = _sampler(corpus, meta, "validation", tokenizer, config)
+    return None if sampler is None else sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
 
 
 def score_language_model(

@@ -109,9 +109,10 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--max-steps", 2)
     ran = run_bertkit("finetune", "text-classification", *data, "-m", "run", "-o", "fine")
     assert ran.code == 0, ran.err
-    for command in (("predict", "run", "rows.csv"), ("eval", "run")):
-        ran = run_bertkit(*command)
-        assert (ran.code, "error: this is a run of pre-training (run)" in ran.err) == (2, True)
+    ran = run_bertkit("eval", "run", "--json", "--precision", "fp32", "--device", "cpu")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
+    ran = run_bertkit("eval", "run", "--json", "--corpus", corpus, "--precision", "fp32", "--device", "cpu")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
 
 
 def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path) -> None:
@@ -154,6 +155,46 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
         optimizer.step()
         optimizer.zero_grad()
     assert ours[-1] < ours[0] - 0.5
+
+
+def test_masks_are_filled_as_transformers_fills_them(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    for architecture in ("BertForPreTraining", "BertForMaskedLM"):
+        model = make_model_dir(architecture, seed=4, initializer_range=0.3)
+        lines = ["the man [MASK] a movie", "no mask here", "", "[MASK] [MASK] book", "the [MASK]"]
+        (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        options = ("--precision", "fp32", "--device", "cpu", "--top-k", 3)
+        ran = run_bertkit("predict", model, "lines.txt", *options)
+        assert ran.code == 0, ran.err
+        rows = [json.loads(line) for line in ran.out.splitlines()]
+        assert [row["text"] for row in rows] == lines
+        assert [len(row["fills"]) for row in rows] == [1, 0, 0, 2, 1]
+        fill = transformers.pipeline("fill-mask", model=str(model), top_k=3)
+        for row in rows:
+            if row["fills"]:
+                expected = fill(row["text"])
+                expected = [expected] if isinstance(expected[0], dict) else expected
+                for found, wanted in zip(row["fills"], expected, strict=True):
+                    assert [f["probability"] for f in found] == pytest.approx([w["score"] for w in wanted], rel=1e-3)
+                    assert [f["token"].removeprefix("##") for f in found] == [w["token_str"].removeprefix("##") for w in wanted]
+        shown = run_bertkit("predict", model, "-", "--format", "text", *options, stdin=b"the man [MASK] a movie\n").out
+        best = rows[0]["fills"][0][0]
+        assert shown.startswith(f"the man {best['token']} a movie\n  {best['token']} {best['probability']:.2f}  ")
+        ran = run_bertkit("predict", model, "lines.txt", "--output", "out.csv", *options)
+        assert (ran.code, (tmp_path / "out.csv").read_text(encoding="utf-8").count("\n")) == (0, 6)
+    ran = run_bertkit("predict", model, "-", stdin=b"nothing\n")
+    assert (ran.code, "error: no line has a [MASK] to fill (stdin)" in ran.err) == (2, True)
+    assert run_bertkit("predict", model, "lines.txt", "--format", "conll").code == 2
+    ran = run_bertkit("eval", model)
+    assert (ran.code, "hint: say what it is scored on: --corpus C" in ran.err) == (2, True)
+
+
+def test_options_of_the_other_kind_are_refused(run_bertkit, tiny_model_dir: Path, make_model_dir, corpus: Path) -> None:
+    ran = run_bertkit("predict", tiny_model_dir, "-", "--top-k", 2, stdin=b"a\n")
+    assert (ran.code, "--top-k is for masks" in ran.err) == (2, True)
+    ran = run_bertkit("eval", tiny_model_dir, "--corpus", corpus, "--recipe", "sst2")
+    assert (ran.code, "--corpus is for pre-trained models" in ran.err) == (2, True)
+    other = make_model_dir("BertForMaskedLM", vocab_size=300)
+    assert run_bertkit("eval", other, "--corpus", corpus, "--max-length", 32).code == 0  # padded embeddings, the same tokenizer
 
 
 # --- going on ------------------------------------------------------------------------------------------------------------

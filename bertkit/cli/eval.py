@@ -25,9 +25,12 @@ def evaluate(
         Path | None, typer.Option("--output", help="Folder to write predictions to; of a second split below it.", metavar="DIR")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Corpus to score a pre-trained model on. Default: its own.", metavar="CORPUS")
+    ] = None,
     typed: dict[str, Any] | None = None,
 ) -> None:
-    """Score a model on the splits of its recipe, or on other data.
+    """Score a model on the splits of its recipe, or on other data; a pre-trained one on what a corpus holds out.
 
     [bold]bertkit eval runs/mrpc[/]
 
@@ -35,12 +38,20 @@ def evaluate(
 
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
-    from bertkit import inference, progress
+    from bertkit import inference, masked_inference, progress
     from bertkit.checkpoint import disk_errors
     from bertkit.recipe import published_scores
 
     if output is not None and output.is_file():
         raise UsageError("--output is a file; expected a folder", where=str(output))
+    if recipe is None and masked_inference.is_language_model(target):
+        found = masked_inference.evaluate_corpus(target, corpus, typed or {})
+        if as_json and not progress.console.quiet:
+            typer.echo(json.dumps(found))
+        progress.table(target, ["score", "value"], list(found.items()))
+        return
+    if corpus is not None:
+        raise UsageError("--corpus is for pre-trained models; a recipe names its data")
     opened = inference.open_target(target, recipe, typed or {})
     scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
     scores = scored.scores

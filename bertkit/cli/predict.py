@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from bertkit.cli.options import INFERENCE, with_options
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
+from bertkit.tasks.output import FORMATS
 
 
 @with_options([*dict.fromkeys(name for cls in FAMILIES.values() for name in cls.inputs), "columns", "separator", *INFERENCE])
@@ -27,9 +30,12 @@ def predict(
         str | None,
         typer.Option("--format", help="What to write to stdout: text (for a person; the default at a terminal), jsonl, ..."),
     ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Tokens shown for each \\[MASK]; default: 5.", min=1)] = None,
     typed: dict[str, Any] | None = None,
 ) -> None:
     """Predict for each row of a file, in order: a label, a choice, tags, or an answer, with its probability.
+
+    A pre-trained model fills the \\[MASK] in lines of text.
 
     [bold]bertkit predict runs/mine new.csv --output predictions.csv[/]
 
@@ -38,31 +44,56 @@ def predict(
     [bold]bertkit predict runs/conll2003 news.txt --output news.conll[/]
 
     [bold]bertkit predict runs/squad page.txt --question "Who founded it?"[/]
+
+    [bold]echo "The \\[MASK] is closed." | bertkit predict bert-base-uncased[/]
     """
-    from bertkit import inference, progress
-    from bertkit.checkpoint import disk_errors
+    from bertkit import inference, masked_inference
 
     endings = list(dict.fromkeys(ending for cls in FAMILIES.values() for ending in cls.prediction_endings))
     if output is not None:
         _check_output(output, file, endings)
     elif form is not None and form != "text" and f".{form}" not in endings:
         raise UsageError(f"--format is {form!r}; expected text, {' or '.join(ending[1:] for ending in endings)}")
-    opened = inference.open_target(target, recipe, typed or {}, to_predict=True)
     form = output.suffix[1:] if output else form or ("text" if sys.stdout.isatty() else "jsonl")
-    if form != "text" and f".{form}" not in opened.recipe.prediction_endings:
-        known = ", ".join(ending[1:] for ending in opened.recipe.prediction_endings)
-        raise UsageError(f"{opened.recipe.family} is not written as {form}; expected {known}")
+    if recipe is None and masked_inference.is_language_model(target):
+        _check_form(form, tuple(FORMATS), "a filled mask")
+        rows = masked_inference.fill_masks(target, file, typed or {}, top_k=top_k or 5)
+        _give(rows, FORMATS.get(f".{form}"), masked_inference.show_filled, output)
+        return
+    if top_k is not None:
+        raise UsageError("--top-k is for masks, which a pre-trained model fills")
+    opened = inference.open_target(target, recipe, typed or {}, to_predict=True)
+    task = opened.recipe
+    _check_form(form, task.prediction_endings, task.family)
     examples, predictions = inference.predict_file(opened, file, typed or {})
+    _give(
+        list(enumerate(predictions)),
+        None if form == "text" else lambda _: task.formatted(predictions, examples, f".{form}"),
+        lambda numbered: task.show(numbered[1], examples, numbered[0]),
+        output,
+    )
+
+
+def _check_form(form: str, endings: tuple[str, ...], what: str) -> None:
+    if form != "text" and f".{form}" not in endings:
+        raise UsageError(f"{what} is not written as {form}; expected {', '.join(ending[1:] for ending in endings)}")
+
+
+def _give(rows: list, formatted: Callable[[list], str] | None, show: Callable[[Any], Text], output: Path | None) -> None:
+    """Write predictions to a file or to standard output; formatted: None to show them to a person."""
+    from bertkit import progress
+    from bertkit.checkpoint import disk_errors
+
     if progress.console.quiet:
         return
-    if output is not None:
-        with disk_errors(output):
-            output.write_text(opened.recipe.formatted(predictions, examples, output.suffix), encoding="utf-8", newline="")
-        progress.note(f"wrote {len(predictions)} predictions to {output}")
-    elif form == "text":
-        progress.show(opened.recipe.show(prediction, examples, at) for at, prediction in enumerate(predictions))
+    if formatted is None:
+        progress.show(map(show, rows))
+    elif output is None:
+        typer.echo(formatted(rows), nl=False)
     else:
-        typer.echo(opened.recipe.formatted(predictions, examples, f".{form}"), nl=False)
+        with disk_errors(output):
+            output.write_text(formatted(rows), encoding="utf-8", newline="")
+        progress.note(f"wrote {len(rows)} predictions to {output}")
 
 
 def _check_output(output: Path, file: str, endings: list[str]) -> None:
