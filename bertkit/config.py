@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass, field
@@ -192,10 +193,25 @@ class PretrainConfig(TrainConfig):
     eval_steps: int | None = option(
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
+    phases: tuple[str, ...] | None = option(
+        None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps"
+    )
     objective: str = option(
         "mlm+nsp", "masked tokens and next sentences, or masked tokens alone, in full spans", choices=OBJECTIVES
     )
     masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
+
+    def lengths(self) -> list[tuple[int, float]]:
+        """Each phase's max_length and its share of the steps. Raises UsageError for what is none, or not the whole."""
+        if self.phases is None:
+            return [(self.max_length, 1.0)]
+        found = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]
+        lengths = [(int(match[1]), float(match[2]) / 100) for match in found if match]
+        whole = math.isclose(sum(share for _, share in lengths), 1.0)
+        if None in found or not whole or min(length for length, _ in lengths) < 8:
+            what = f"--phases is {','.join(self.phases)!r}; expected lengths of 8 or more with shares that make 100%"
+            raise UsageError(what, hint="as in --phases 128:90%,512:10%")
+        return lengths
 
 
 # --- architecture --------------------------------------------------------------------------------------------------

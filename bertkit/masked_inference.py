@@ -101,7 +101,7 @@ def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) ->
             raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it is scored on: --corpus C")
         corpus = Path(values["data"]["corpus"]["source"])
     config = _settings((values or {}).get("training", {}), typed)
-    check_max_length(config.max_length, pretrained.config)
+    check_max_length(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=next(key for key, head in HEADS.items() if head is _head_of(pretrained)))
     meta = read_meta(corpus)
     check_tokenizer(pretrained.tokenizer, meta, corpus, name)

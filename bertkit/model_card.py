@@ -49,6 +49,49 @@ _ENCODER_ONLY = """Its head is bertkit's own: transformers opens the folder as a
 path/to/this/folder FILE` uses the head too."""
 
 
+_PRETRAINED = """---
+library_name: transformers
+pipeline_tag: fill-mask
+tags:
+- bertkit
+---
+
+# BERT, pre-trained on {corpus}
+
+{origin}, by bertkit {version}: {objective}, masking by {masking}, {steps} steps of {batch_size} sequences of {lengths}, peak
+learning rate {learning_rate}, seed {seed}. The weights here are those of step {best_step}.
+
+{scores}```python
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="path/to/this/folder")
+print(fill("a text with a [MASK] in it"))
+```
+
+or fine-tune it: `bertkit finetune RECIPE --model path/to/this/folder --output-dir runs/mine`.
+
+All settings are in `run.json`; the course of the training is in `metrics.jsonl`.
+"""
+
+
+def pretraining_card(run: dict[str, Any]) -> str:
+    """Markdown with the hub's front matter, from the values of a pre-training run's run.json."""
+    best, training, fresh = run["best"], run["training"], "config" in run["model"]
+    rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
+    return _PRETRAINED.format(
+        corpus=Path(run["data"]["corpus"]["source"]).name,
+        origin="Trained from fresh weights" if fresh else f"Trained further from {run['model']['name']}",
+        version=run["versions"].get("bertkit", ""),
+        steps=run["last"]["step"],
+        best_step=best["step"],
+        scores=f"| held out | step {best['step']} |\n|---|---|\n{rows}\n" if rows else "",
+        lengths=f"at most {training['max_length']} tokens"
+        if not training["phases"]
+        else f"{' then '.join(training['phases'])} tokens",
+        **{name: training[name] for name in ("objective", "masking", "batch_size", "learning_rate", "seed")},
+    )
+
+
 def _usage(recipe: dict[str, Any]) -> str:
     """How to use the model: transformers' pipeline of the task, or where it has none its class."""
     family = recipe["family"]

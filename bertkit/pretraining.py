@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import UsageError
 from bertkit.language_model import BertForMaskedLM, BertForPreTraining
 from bertkit.model import Batch, initialize
+from bertkit.model_card import pretraining_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.run_directory import PRETRAINING, claim, describe_run, run_folder, write_run_file
@@ -55,15 +58,17 @@ def pretrain(
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     module, model_config, started_from = _build(config, meta, corpus, model, architecture)
-    check_max_length(config.max_length, model_config)
-    sampler = _sampler(corpus, meta, "train", tokenizer, config)
-    if sampler is None:
-        raise UsageError("the corpus holds no training text", where=str(corpus))
-    sequences = sampler.sequences_per_epoch
+    lengths = config.lengths()
+    check_max_length(max(length for length, _ in lengths), model_config)
+    samplers = [_sampler(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
+    sequences = samplers[0].sequences_per_epoch
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * sequences / config.batch_size))
+    begins = phase_begins([share for _, share in lengths], steps)
+    if config.phases is not None and config.max_steps is None:
+        raise UsageError("--phases are shares of --max-steps, which is missing")
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
-        f"{sequences} sequences of at most {config.max_length} tokens / batch_size {config.batch_size}; {steps} steps in all; "
+        f"{sequences} sequences of at most {lengths[0][0]} tokens / batch_size {config.batch_size}; {steps} steps in all; "
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
     )
     validation = held_out_sequences(corpus, meta, tokenizer, config)
@@ -80,7 +85,8 @@ def pretrain(
     )
 
     def batches(step: int) -> list[Batch]:
-        features = sampler.features_at(step)
+        phase = bisect_right(begins, step) - 1
+        features = samplers[phase].features_at(step - begins[phase])
         rank, world_size = accelerator.process_index, accelerator.num_processes
         return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
 
@@ -119,6 +125,7 @@ def pretrain(
             "last": {"step": state.step, "scores": state.last_scores},
         }
         if accelerator.is_main_process:
+            (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
             write_run_file(output_dir, values)
             _show(state, output_dir)
         accelerator.wait_for_everyone()
@@ -132,7 +139,7 @@ def fresh_architecture(meta: dict[str, Any], config: PretrainConfig, size: str |
     """
     changes: dict[str, Any] = {
         "vocab_size": meta["tokenizer"]["vocab_size"],
-        "max_position_embeddings": max(512, config.max_length),
+        "max_position_embeddings": max(512, *(length for length, _ in config.lengths())),
         **given,
     }
     if (hidden := given.get("hidden_size")) is not None:
@@ -167,19 +174,26 @@ def _build(
     return module, pretrained.config, {"name": model, "sha256": weights_hash(pretrained.folder)}
 
 
+def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
+    """The step at which each phase begins."""
+    return [round(sum(shares[:number]) * total_steps) for number in range(len(shares))]
+
+
 def _sampler(
-    corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig
-) -> CorpusSampler | None:
+    corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
+) -> CorpusSampler:
     shards = [Shard.load(corpus / shard["name"]) for shard in meta[split]["shards"]]
     if not shards:
-        return None
-    return CorpusSampler(shards, tokenizer, config.batch_size, config.max_length, config.seed, config.objective, config.masking)
+        raise UsageError(f"the corpus holds no text for {split}", where=str(corpus))
+    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, config.objective, config.masking)
 
 
 def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
-    """Sequences of the validation split, at most HELD_OUT, the same at every evaluation; None where the corpus has none."""
-    sampler = _sampler(corpus, meta, "validation", tokenizer, config)
-    return None if sampler is None else sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
+    """Sequences of the validation split, at most HELD_OUT, of the last phase's length; None where the corpus has none."""
+    if not meta["validation"]["shards"]:
+        return None
+    sampler = _sampler(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
+    return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
 
 
 def score_language_model(

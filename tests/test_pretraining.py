@@ -16,7 +16,7 @@ import pytest
 import torch
 import transformers
 
-from bertkit import training
+from bertkit import pretraining, training
 from bertkit.cli import main
 from bertkit.config import BertConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
@@ -101,6 +101,9 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     assert scores["validation/mlm_loss"] < -(shares * np.log(shares)).sum() - 0.2, "below the entropy of single tokens"
     assert scores["validation/mlm_accuracy"] > 1.3 * shares.max()
     assert scores["validation/nsp_accuracy"] == pytest.approx(np.mean(pairs))
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
+    assert f"| validation/mlm_loss | {scores['validation/mlm_loss']:.4f} |" in card
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "run"))
     assert fill("the man [MASK] a movie .")[0]["token_str"] in VERBS
     assert not transformers.BertForMaskedLM.from_pretrained(tmp_path / "run", output_loading_info=True)[1]["missing_keys"]
@@ -200,22 +203,12 @@ def test_options_of_the_other_kind_are_refused(run_bertkit, tiny_model_dir: Path
 # --- going on ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm"])
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "phases"])
 def test_stopped_and_resumed_it_is_the_same_run(
     pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
 ) -> None:
-    more = (
-        "--max-steps",
-        9,
-        "--eval-steps",
-        3,
-        "--objective",
-        objective,
-        "--masking",
-        "whole-word",
-        "--micro-batch-tokens",
-        200,
-    )
+    kind = ("--objective", objective, "--masking", "whole-word") if objective != "phases" else ("--phases", "16:55%,40:45%")
+    more = ("--max-steps", 9, "--eval-steps", 3, *kind, "--micro-batch-tokens", 200)
     pretrain("whole", *more)
     seed_dropout = training.seed_dropout
 
@@ -231,6 +224,24 @@ def test_stopped_and_resumed_it_is_the_same_run(
     assert "going on from again/checkpoint-5" in said
     for file in ("model.safetensors", "config.json", "checkpoint-9/model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+
+
+def test_phases_have_the_lengths_and_shares_that_are_asked_for(
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest: list[int] = []
+    deal = pretraining.deal
+
+    def seen(features: Any, *arguments: Any, **named: Any) -> Any:
+        longest.append(int(features.input_ids.lengths.max()))
+        return deal(features, *arguments, **named)
+
+    monkeypatch.setattr(pretraining, "deal", seen)
+    run, _ = pretrain("run", "--max-steps", 10, "--phases", "16:70%,48:30%")
+    assert max(longest[:7]) <= 16 < min(longest[7:])
+    assert (len(longest), max(longest)) == (10, 48)
+    assert run["training"]["phases"] == ["16:70%", "48:30%"]
+    assert pretraining.phase_begins([0.9, 0.1], 1000) == [0, 900]
 
 
 def test_two_processes_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
@@ -274,5 +285,8 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     assert "which has its size" in refused("--model", minilm, "--hidden-size", 64)
     assert "no model size 'smal'" in refused("--model-size", "smal")
     assert "holds no corpus" in refused("--model-size", "tiny", target=tmp_path)
+    assert "--phases are shares of --max-steps" in refused("--model-size", "tiny", "--phases", "16:50%,32:50%")
+    for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
+        assert "with shares that make 100%" in refused("--model-size", "tiny", "--max-steps", 2, "--phases", phases)
     assert "--objective is 'nsp'; expected mlm+nsp or mlm" in refused("--model-size", "tiny", "--objective", "nsp")
     assert main(["pretrain", "--help"]) == 0
