@@ -270,6 +270,8 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         name = values["name"]
         for key, mean in values["mean"].items():
             split, _, metric = key.partition("/")
+            if metric.endswith("_thresh"):  # of a score, and no share
+                continue
             each = " ".join(_percent(values["scores"][str(seed)][key]) for seed in values["seeds"])
             last = [scores.get(key) for scores in values["last"].values()]
             ended = "-" if None in last else _percent(statistics.fmean(last))

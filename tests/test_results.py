@@ -201,6 +201,15 @@ def test_table_by_hand() -> None:
     )
 
 
+def test_thresholds_are_no_percentages() -> None:
+    found = {**MADE_UP, "mean": {"validation/best_f1": 0.5, "validation/best_f1_thresh": 3.0}}
+    for name in ("scores", "last"):
+        found[name] = {seed: {"validation/best_f1": 0.5, "validation/best_f1_thresh": 3.0} for seed in found[name]}
+    found["std"] = {"validation/best_f1": 0.1, "validation/best_f1_thresh": 1.0}
+    assert "best_f1 |" in results.render([found])
+    assert "thresh" not in results.render([found])
+
+
 def test_bench_table_by_hand() -> None:
     def side(rate: float) -> dict[str, list[float]]:
         return {measure: [rate] * 3 for measure in bench.MEASURES}
