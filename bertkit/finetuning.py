@@ -22,7 +22,7 @@ from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.preview import show_examples
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import Claim, claim, describe_run, run_folder, write_run_file
+from bertkit.run_directory import Claim, claim, describe_end, describe_run, run_folder, write_run_file
 from bertkit.training import TrainState, read_progress, train
 from bertkit.vocabulary import UsedVocabulary
 
@@ -136,12 +136,7 @@ def finetune(
             eval_every=config.eval_steps or sampler.steps_per_epoch,
             resume_from=claimed.resume_from,
         )
-        values |= {
-            "status": "finished",
-            "seconds": round(time.perf_counter() - start, 1),
-            "best": {"step": state.best_step, "scores": state.best_scores},
-            "last": {"step": state.step, "scores": state.last_scores},
-        }
+        values |= describe_end(state, time.perf_counter() - start)
         values["recipe"] = to_json(recipe.with_scores(state.best_scores), name=name)
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(model_card(values, pretrained.name), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens.
+"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what every head shares.
 
 Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in model.py, and F
 features, C classes.
@@ -22,8 +22,8 @@ from bertkit.model import Batch, BertModel, Outputs, pack, refuse
 from bertkit.store import IGNORED
 
 
-class _Head(nn.Module, ABC):
-    """What the four share: they take a packed Batch, or padded input as transformers' class of the same name."""
+class Head(nn.Module, ABC):
+    """What all heads share, pre-training's too: a packed Batch, or padded input as transformers' class of the same name."""
 
     def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Head(nn.Module, ABC):
         return {name: padded(rows) if len(rows) == len(batch.input_ids) else rows for name, rows in logits.items()}
 
 
-class _PooledHead(_Head):
+class _PooledHead(Head):
     """A linear classifier of each sequence's pooled [CLS]."""
 
     def __init__(self, config: BertConfig, num_classes: int) -> None:
@@ -123,7 +123,7 @@ class BertForMultipleChoice(_PooledHead):
         return {"logits": logits.view(input_ids.shape[:2])}
 
 
-class BertForQuestionAnswering(_Head):
+class BertForQuestionAnswering(Head):
     """Where in its sequence an answer starts and ends, reading all rows; logits and loss terms "start" and "end", logits (N,).
 
     Each is half the cross-entropy over the sequence's tokens, none of them padding, so that their sum is transformers' loss.
@@ -146,7 +146,7 @@ class BertForQuestionAnswering(_Head):
         return Outputs(losses, {"start": start, "end": end})
 
 
-class BertForTokenClassification(_Head):
+class BertForTokenClassification(Head):
     """A class of each row that the batch names (a word's first piece); loss term "labels". Logits are (R, C).
 
     head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a

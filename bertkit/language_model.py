@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.config import BertConfig
-from bertkit.model import ACTIVATIONS, Batch, BertModel, Outputs, pack, refuse
+from bertkit.heads import Head
+from bertkit.model import ACTIVATIONS, Batch, Outputs, pack
 
 CHUNK = 2**23  # scores of the vocabulary computed at once: 32 MB in float32
 
@@ -58,35 +59,26 @@ class BertPreTrainingHeads(nn.Module):
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
 
-class _LanguageModel(nn.Module):
-    """What the two share: they take a packed Batch, or padded input as transformers' class of the same name."""
+class _LanguageModel(Head):
+    """Masked tokens, and the next sentence where `next_sentence` says so.
+
+    Logits of padded input are "mlm" (B, T, V), 0 where none is attended, and "nsp" (B, 2).
+    """
 
     next_sentence: bool
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config, add_pooling_layer=self.next_sentence)
+        super().__init__(config, add_pooling_layer=self.next_sentence)
         self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, next_sentence=self.next_sentence)
 
-    def forward(
-        self,
-        input_ids: Batch | Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **refused: Any,
-    ) -> Outputs:
-        """Losses of a packed Batch; or of padded input the logits "mlm" (B, T, V), 0 where none is attended, "nsp" (B, 2)."""
-        refuse(refused)
-        if isinstance(input_ids, Batch):
-            return self._of_batch(input_ids)
-        batch, attended = pack(input_ids, attention_mask, token_type_ids)
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        batch, attended = pack(input_ids, attention_mask, segments)
         hidden = self.bert.encode(batch)  # (N, H)
         scores = self.cls.predictions(hidden)
         logits = {"mlm": scores.new_zeros(*attended.shape, scores.shape[-1]).masked_scatter(attended[..., None], scores)}
         if self.next_sentence:
             logits["nsp"] = self._next_sentence(hidden[batch.cu_seqlens[:-1]])
-        return Outputs({}, logits)
+        return logits
 
     def _next_sentence(self, first: Tensor) -> Tensor:
         assert self.bert.pooler is not None

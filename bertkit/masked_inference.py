@@ -23,7 +23,7 @@ from bertkit.pretraining import HEADS, check_tokenizer, held_out_sequences, scor
 from bertkit.progress import plain
 from bertkit.readers.lines import parse_lines, read_text, source_name
 from bertkit.run_directory import PRETRAINING, read_run_file
-from bertkit.store import Features, Ragged
+from bertkit.store import Features, Ragged, offsets_of
 
 _CLASSES = {head.__name__: head for head in HEADS.values()}
 _MOST_TOKENS = 512
@@ -57,9 +57,7 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
     with_masks = np.flatnonzero(counts)
     ids = encoded.input_ids.take(with_masks)
     places = np.flatnonzero(ids.values == tokenizer.mask_token_id)
-    rows = Ragged(
-        places - np.repeat(ids.offsets[:-1], counts[with_masks]), np.concatenate([[0], np.cumsum(counts[with_masks])])
-    )
+    rows = Ragged(places - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
     features = Features(ids, encoded.token_type_ids.take(with_masks), np.arange(len(with_masks)), rows=rows)
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)

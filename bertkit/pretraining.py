@@ -26,7 +26,7 @@ from bertkit.model import Batch, initialize
 from bertkit.model_card import pretraining_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, open_pretrained
-from bertkit.run_directory import PRETRAINING, claim, describe_run, run_folder, write_run_file
+from bertkit.run_directory import PRETRAINING, claim, describe_end, describe_run, run_folder, write_run_file
 from bertkit.store import Features
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import TrainState, train
@@ -118,12 +118,7 @@ def pretrain(
             eval_every=config.eval_steps or max(1, steps // 10),
             resume_from=claimed.resume_from,
         )
-        values |= {
-            "status": "finished",
-            "seconds": round(time.perf_counter() - start, 1),
-            "best": {"step": state.best_step, "scores": state.best_scores},
-            "last": {"step": state.step, "scores": state.last_scores},
-        }
+        values |= describe_end(state, time.perf_counter() - start)
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
             write_run_file(output_dir, values)

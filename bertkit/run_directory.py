@@ -23,6 +23,8 @@ from bertkit.recipe import Recipe, from_json
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from bertkit.training import TrainState
+
 RUN_FILE = "run.json"
 PRETRAINING = "pretraining"  # what stands for the family in a run without a recipe
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
@@ -204,6 +206,16 @@ def describe_run(
         **more,
     }
     return json.loads(json.dumps(values, default=str))
+
+
+def describe_end(state: TrainState, seconds: float) -> dict[str, Any]:
+    """What run.json says besides of a run that is over."""
+    return {
+        "status": "finished",
+        "seconds": round(seconds, 1),
+        "best": {"step": state.best_step, "scores": state.best_scores},
+        "last": {"step": state.step, "scores": state.last_scores},
+    }
 
 
 def write_run_file(folder: Path, values: dict[str, Any]) -> None:

@@ -246,8 +246,12 @@ class TokenClassification(Task):
                 tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
         number = {label: at for at, label in enumerate(self.model_labels)}
         unknown = Counter(tag for row in tags for tag in row if tag not in number)
-        place = lambda tag: examples.where(next(at for at, sentence in enumerate(tags) if tag in sentence))  # noqa: E731
-        refuse_other_spellings(unknown, self.model_labels, "tag", place)
+        refuse_other_spellings(
+            unknown,
+            self.model_labels,
+            "tag",
+            lambda tag: examples.where(next(at for at, sentence in enumerate(tags) if tag in sentence)),
+        )
         if unknown:
             remarks.append(f"{unknown.total()} words with tags that training does not have ({_listed(unknown)})")
         return np.array([number.get(tag, IGNORED) for row in tags for tag in row], dtype=np.int64), remarks
