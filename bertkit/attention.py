@@ -126,7 +126,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys:
 
     query (R, A, D), key and value (N, A, D), packed as `queries` and `keys` say. Returns (R, A * D).
     """
-    kernel = _attend_with_dropout if dropout.active else _attend_without_dropout
+    # torch's fused kernel has a slow backward pass in bfloat16 on a CPU, and with dropout a slow forward pass, which would not
+    # draw from our stream either.
+    slow = query.requires_grad and query.dtype == torch.bfloat16 and query.device.type == "cpu"
+    kernel = _attend_by_products if dropout.active or slow else _attend_fused
     if len(keys.sizes) == 1:
         return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], dropout)
     parts = zip(
@@ -144,12 +147,11 @@ def _attend_group(
     return queries.unpad(kernel(query, key, value, keys.mask, dropout))
 
 
-def _attend_without_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
+def _attend_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
-    # torch's fused kernel falls to a slow path with dropout on a CPU, and would not draw from our stream.
+def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
     scores = (query * (1 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)  # (B, A, Tq, Tk)
     if mask is not None:
         scores = scores + mask

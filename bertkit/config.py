@@ -193,13 +193,25 @@ class PretrainConfig(TrainConfig):
     eval_steps: int | None = option(
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
+    hours: float | None = option(
+        None, "train for about so long, whatever num_epochs says: a rehearsal of some steps fixes their number", unit="hours"
+    )
     phases: tuple[str, ...] | None = option(
-        None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps"
+        None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"
     )
     objective: str = option(
         "mlm+nsp", "masked tokens and next sentences, or masked tokens alone, in full spans", choices=OBJECTIVES
     )
     masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hours is not None and self.max_steps is not None:
+            raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
+        if self.hours is not None and self.hours <= 0:
+            raise UsageError(f"--hours is {self.hours:g}; expected more than 0")
+        if self.phases is not None and self.max_steps is None and self.hours is None:
+            raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
 
     def lengths(self) -> list[tuple[int, float]]:
         """Each phase's max_length and its share of the steps. Raises UsageError for what is none, or not the whole."""

@@ -16,7 +16,8 @@ from bertkit.config import BertConfig
 from bertkit.heads import Head
 from bertkit.model import ACTIVATIONS, Batch, Outputs, pack
 
-CHUNK = 2**23  # scores of the vocabulary computed at once: 32 MB in float32
+CHUNK = 2**20  # scores of the vocabulary computed at once: 4 MB in float32, which stay in the cache
+BLOCK = 2**24  # of their gradients multiplied at once: 32 MB in bfloat16
 
 
 class BertPredictionHeadTransform(nn.Module):
@@ -151,19 +152,22 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(hidden.dtype, torch.float32)
         loss = hidden.new_zeros((), dtype=exact)
         to_hidden = torch.empty_like(hidden)
-        to_weight = torch.zeros_like(weight, dtype=exact)
+        to_weight = torch.zeros_like(weight)
         to_bias = torch.zeros_like(bias, dtype=exact)
-        size = _chunk_rows(len(weight))
-        for at in range(0, len(hidden), size):
-            rows, wanted = hidden[at : at + size], targets[at : at + size, None]
-            scores = torch.addmm(bias, rows, weight.T).to(exact)  # (m, V)
-            loss += (scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0]).sum()
-            scores = scores.softmax(dim=-1)
-            scores.scatter_add_(1, wanted, scores.new_full(wanted.shape, -1.0))  # the gradient at the scores
-            to_bias += scores.sum(dim=0)
-            scores = scores.to(hidden.dtype)
-            to_hidden[at : at + size] = scores @ weight
-            to_weight += scores.T @ rows
+        count = max(1, -(-len(hidden) * len(weight) // BLOCK))  # blocks of equally many rows
+        blocks = (tensor.tensor_split(count) for tensor in (hidden, targets, to_hidden))
+        for number, (rows, wanted, to_rows) in enumerate(zip(*blocks, strict=True)):
+            gradient = rows.new_empty(len(rows), len(weight))  # at the scores
+            size = _chunk_rows(len(weight))
+            for chunk, right, into in zip(rows.split(size), wanted.split(size), gradient.split(size), strict=True):
+                scores = torch.addmm(bias, chunk, weight.T).log_softmax(dim=-1, dtype=exact)  # (m, V)
+                loss -= scores.gather(1, right[:, None]).sum()
+                scores.exp_().scatter_add_(1, right[:, None], scores.new_full((len(right), 1), -1.0))
+                to_bias += scores.sum(dim=0)
+                into.copy_(scores)
+            torch.mm(gradient, weight, out=to_rows)
+            of_block = gradient.T @ rows
+            to_weight = to_weight.to(exact) + of_block if number else of_block
         ctx.save_for_backward(to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype))
         return loss
 

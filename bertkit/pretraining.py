@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 
 HEADS = {"mlm+nsp": BertForPreTraining, "mlm": BertForMaskedLM}
 HELD_OUT = 2048  # sequences of the validation split that are evaluated, at most
+EVALUATIONS = 10  # of a run, where eval_steps does not say
+REHEARSED = 50  # steps that say how many fit into --hours, if they take no more than
+REHEARSAL = 0.02  # of the hours
 
 
 def pretrain(
@@ -53,6 +59,7 @@ def pretrain(
     The weights are those of the best held-out MLM loss, where the corpus holds documents out, else the last. Raises UsageError
     for a corpus of another tokenizer than the model's.
     """
+    begun = time.perf_counter()
     accelerator = start_accelerator(config.device)
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
     meta = read_meta(corpus)
@@ -62,18 +69,29 @@ def pretrain(
     check_max_length(max(length for length, _ in lengths), model_config)
     samplers = [_sampler(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
     sequences = samplers[0].sequences_per_epoch
-    steps = config.max_steps or max(1, math.ceil(config.num_epochs * sequences / config.batch_size))
+    validation = held_out_sequences(corpus, meta, tokenizer, config)
+    if validation is None:
+        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
+
+    def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
+        features = sampler.features_at(step)
+        rank, world_size = accelerator.process_index, accelerator.num_processes
+        return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
+
+    if config.hours is None:
+        steps = config.max_steps or max(1, math.ceil(config.num_epochs * sequences / config.batch_size))
+    elif claimed.unfinished is not None:
+        steps = claimed.unfinished["total_steps"]
+    else:
+        progress.note(f"rehearsing, to see how many steps fit into {config.hours:g} hours")
+        seconds = [rehearse(module, partial(batches_of, sampler), config, accelerator) for sampler in samplers]
+        steps = steps_in(config, begun + 3600 * config.hours - time.perf_counter(), seconds, len(validation or ()))
     begins = phase_begins([share for _, share in lengths], steps)
-    if config.phases is not None and config.max_steps is None:
-        raise UsageError("--phases are shares of --max-steps, which is missing")
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
         f"{sequences} sequences of at most {lengths[0][0]} tokens / batch_size {config.batch_size}; {steps} steps in all; "
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
     )
-    validation = held_out_sequences(corpus, meta, tokenizer, config)
-    if validation is None:
-        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
     values = describe_run(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
@@ -86,9 +104,7 @@ def pretrain(
 
     def batches(step: int) -> list[Batch]:
         phase = bisect_right(begins, step) - 1
-        features = samplers[phase].features_at(step - begins[phase])
-        rank, world_size = accelerator.process_index, accelerator.num_processes
-        return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
+        return batches_of(samplers[phase], step - begins[phase])
 
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
@@ -115,7 +131,7 @@ def pretrain(
             run_dir=output_dir,
             save_model=save,
             evaluate=evaluate if validation is not None else None,
-            eval_every=config.eval_steps or max(1, steps // 10),
+            eval_every=config.eval_steps or max(1, steps // EVALUATIONS),
             resume_from=claimed.resume_from,
         )
         values |= describe_end(state, time.perf_counter() - start)
@@ -172,6 +188,49 @@ def _build(
 def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
     """The step at which each phase begins."""
     return [round(sum(shares[:number]) * total_steps) for number in range(len(shares))]
+
+
+def rehearse(
+    module: nn.Module, batches: Callable[[int], list[Batch]], config: PretrainConfig, accelerator: Accelerator
+) -> float:
+    """The seconds of a step, by the main process's clock: steps of a copy, which leave the module as it is."""
+    from accelerate.utils import broadcast
+
+    assert config.hours is not None
+    begins: list[float] = []
+
+    def timed(step: int) -> list[Batch]:
+        begins.append(time.perf_counter())
+        return batches(step)
+
+    steps, seconds = 5, 0.0
+    while steps > 1:
+        begins.clear()
+        with TemporaryDirectory() as folder:
+            train(copy.deepcopy(module), timed, config, accelerator, total_steps=steps, run_dir=Path(folder))
+        measured = torch.tensor(np.diff(begins).mean(), dtype=torch.float64, device=accelerator.device)
+        if accelerator.num_processes > 1:  # else each would have a run of its own length
+            measured = cast(torch.Tensor, broadcast(measured))
+        more, seconds = int(REHEARSAL * 3600 * config.hours / measured.item()), measured.item()
+        steps = min(REHEARSED, more) if steps == 5 and more > 5 else 0
+    return seconds
+
+
+def steps_in(config: PretrainConfig, seconds: float, of_a_step: Sequence[float], held_out: int) -> int:
+    """How many steps fit into the seconds, at the seconds of a step of each phase, with evaluations of `held_out` sequences.
+
+    An evaluation of a batch takes a third of its step, as the forward pass does. Raises UsageError where not one step fits.
+    """
+    evaluation = held_out / config.batch_size * of_a_step[-1] / 3
+    step = sum(share * its for (_, share), its in zip(config.lengths(), of_a_step, strict=True))
+    if config.eval_steps is None:
+        seconds -= EVALUATIONS * evaluation
+    else:
+        step += evaluation / config.eval_steps
+    if seconds < step:
+        what = f"--hours is {config.hours:g}, in which there is no time for one step of {step:.1f} seconds"
+        raise UsageError(what, hint="give more, or a smaller --batch-size")
+    return int(seconds / step)
 
 
 def _sampler(

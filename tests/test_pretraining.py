@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ import transformers
 
 from bertkit import pretraining, training
 from bertkit.cli import main
-from bertkit.config import BertConfig
+from bertkit.config import BertConfig, PretrainConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
+from bertkit.devices import start_accelerator
+from bertkit.errors import UsageError
 from bertkit.language_model import BertForPreTraining
 from bertkit.model import initialize
 from bertkit.optimization import learning_rate_at
@@ -244,6 +248,63 @@ def test_phases_have_the_lengths_and_shares_that_are_asked_for(
     assert pretraining.phase_begins([0.9, 0.1], 1000) == [0, 900]
 
 
+def test_hours_are_rehearsed_once_and_then_are_a_number_of_steps(
+    pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "rehearse", lambda *_: 1.0)  # a second, of 36
+    run, said = pretrain("hours", "--hours", 0.01)
+    assert "how many steps fit into 0.01 hours" in said
+    steps = run["total_steps"]
+    assert 10 <= steps < 36
+    run, _ = pretrain("steps", "--max-steps", steps)
+    assert (tmp_path / "hours" / "model.safetensors").read_bytes() == (tmp_path / "steps" / "model.safetensors").read_bytes()
+
+    def stopping(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, "--hours", 0.01).code == 130
+    before = json.loads((tmp_path / "again" / "run.json").read_text(encoding="utf-8"))["total_steps"]
+    monkeypatch.setattr(pretraining, "rehearse", None)  # to rehearse again would give another number
+    run, _ = pretrain("again", "--hours", 0.01)
+    assert run["total_steps"] == before
+
+
+def test_the_steps_that_fit_into_the_time() -> None:
+    config = PretrainConfig(hours=1, batch_size=10, phases=("16:75%", "32:25%"))
+    # a step of either phase takes 2 and 6 seconds, 3 on average; ten evaluations of 3 batches take 6 seconds each
+    assert pretraining.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
+    assert pretraining.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
+    assert pretraining.steps_in(config, 360, [2.0, 6.0], 0) == 120
+    with pytest.raises(UsageError, match=r"no time for one step of 3\.0 seconds"):
+        pretraining.steps_in(config, 2.9, [2.0, 6.0], 0)
+
+
+def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.load(corpus)
+    module = BertForPreTraining(BertConfig.of_size("tiny", vocab_size=len(tokenizer.vocab), num_hidden_layers=1))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    config = PretrainConfig(hours=1, device="cpu", precision="fp32", batch_size=4, max_length=32)
+    meta = read_meta(corpus)
+    sampler = CorpusSampler([Shard.load(corpus / s["name"]) for s in meta["train"]["shards"]], tokenizer, 4, 32, 0)
+    asked: list[int] = []
+
+    def batches(step: int) -> Any:
+        asked.append(step)
+        time.sleep(0.01)
+        features = sampler.features_at(step)
+        return pretraining.deal(features, np.arange(len(features)), 512)
+
+    seconds = pretraining.rehearse(module, batches, config, start_accelerator("cpu"))
+    assert asked == [*range(5), *range(pretraining.REHEARSED)]
+    assert seconds > 0.01
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    asked.clear()
+    pretraining.rehearse(module, batches, dataclasses.replace(config, hours=1e-6), start_accelerator("cpu"))
+    assert asked == [*range(5)]  # 2% of so little is spent already
+
+
 def test_two_processes_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
     more = ("--max-steps", 8, "--eval-steps", 4, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 150)
     pretrain("one", *more)
@@ -285,7 +346,12 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     assert "which has its size" in refused("--model", minilm, "--hidden-size", 64)
     assert "no model size 'smal'" in refused("--model-size", "smal")
     assert "holds no corpus" in refused("--model-size", "tiny", target=tmp_path)
-    assert "--phases are shares of --max-steps" in refused("--model-size", "tiny", "--phases", "16:50%,32:50%")
+    for options, what in (
+        (("--phases", "16:50%,32:50%"), "--phases are shares of --max-steps or --hours, and neither is given"),
+        (("--hours", 1, "--max-steps", 5), "--hours and --max-steps both say how long to train"),
+        (("--hours", 0), "--hours is 0; expected more than 0"),
+    ):
+        assert what in refused("--model-size", "tiny", *options)
     for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
         assert "with shares that make 100%" in refused("--model-size", "tiny", "--max-steps", 2, "--phases", phases)
     assert "--objective is 'nsp'; expected mlm+nsp or mlm" in refused("--model-size", "tiny", "--objective", "nsp")
