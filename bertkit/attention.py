@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -63,10 +63,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Packed rows in groups of whole sequences: how many rows each group has, and how these lie."""
+    """Packed rows in groups of whole sequences: how many rows each group has, and how these lie.
+
+    masks: per group (B, 1, Tq, Tk) float, -inf where a query may not read; None: it reads its whole sequence.
+    """
 
     sizes: list[int]
     layouts: list[Layout]
+    masks: list[Tensor] | None = None
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int]) -> Grouped:
@@ -79,6 +83,15 @@ class Grouped:
             sizes.append(int(part[-1]))
             layouts.append(Layout.of(part, int(part.diff().max()), sizes[-1], dtype))
         return cls(sizes, layouts)
+
+    def leftward(self, keys: Grouped, places: Tensor, dtype: torch.dtype) -> Grouped:
+        """The same as queries that read nothing to their right; places: (R,) of each row in its sequence."""
+        masks = []
+        for part, queries, its_keys in zip(places.split(self.sizes), self.layouts, keys.layouts, strict=True):
+            place = queries.pad(part[:, None, None])  # (B, 1, Tq, 1)
+            right = torch.arange(its_keys.max_seqlen, device=places.device) > place  # (B, 1, Tq, Tk)
+            masks.append(torch.zeros(right.shape, dtype=dtype, device=places.device).masked_fill_(right, -torch.inf))
+        return replace(self, masks=masks)
 
 
 def group(cu_seqlens: Tensor, num_heads: int) -> list[int]:
@@ -130,21 +143,28 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys:
     # draw from our stream either.
     slow = query.requires_grad and query.dtype == torch.bfloat16 and query.device.type == "cpu"
     kernel = _attend_by_products if dropout.active or slow else _attend_fused
+    masks = [layout.mask for layout in keys.layouts] if queries.masks is None else queries.masks
     if len(keys.sizes) == 1:
-        return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], dropout)
-    parts = zip(
-        query.split(queries.sizes), key.split(keys.sizes), value.split(keys.sizes), queries.layouts, keys.layouts, strict=True
-    )
-    return torch.cat([_attend_group(kernel, *part, dropout) for part in parts])
+        return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], masks[0], dropout)
+    packed = zip(query.split(queries.sizes), key.split(keys.sizes), value.split(keys.sizes), strict=True)
+    layouts = zip(queries.layouts, keys.layouts, masks, strict=True)
+    return torch.cat([_attend_group(kernel, *part, *layout, dropout) for part, layout in zip(packed, layouts, strict=True)])
 
 
 def _attend_group(
-    kernel: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, queries: Layout, keys: Layout, dropout: Dropout
+    kernel: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    queries: Layout,
+    keys: Layout,
+    mask: Tensor | None,
+    dropout: Dropout,
 ) -> Tensor:
     if not len(query):
         return query.flatten(1)
     query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
-    return queries.unpad(kernel(query, key, value, keys.mask, dropout))
+    return queries.unpad(kernel(query, key, value, mask, dropout))
 
 
 def _attend_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:

@@ -175,7 +175,7 @@ class TrainConfig:
             object.__setattr__(self, name, convert(declared, getattr(self, name)))
 
 
-OBJECTIVES = ("mlm+nsp", "mlm")
+OBJECTIVES = ("mlm+nsp", "mlm", "ltr")
 MASKINGS = ("token", "whole-word")
 
 
@@ -200,7 +200,9 @@ class PretrainConfig(TrainConfig):
         None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"
     )
     objective: str = option(
-        "mlm+nsp", "masked tokens and next sentences, or masked tokens alone, in full spans", choices=OBJECTIVES
+        "mlm+nsp",
+        "masked tokens and next sentences; masked tokens alone, in full spans; or left to right, the next token",
+        choices=OBJECTIVES,
     )
     masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
 
@@ -210,6 +212,8 @@ class PretrainConfig(TrainConfig):
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
         if self.hours is not None and self.hours <= 0:
             raise UsageError(f"--hours is {self.hours:g}; expected more than 0")
+        if self.objective == "ltr" and self.masking != "token":
+            raise UsageError(f"--masking is {self.masking}, and --objective ltr masks nothing", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:
             raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
 
@@ -244,7 +248,6 @@ MODEL_SIZES = {
 _HONOURED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
     "add_cross_attention": (False, None),
     "pruned_heads": ({}, None),
     "embedding_size": (None,),
@@ -298,6 +301,7 @@ class BertConfig:
     classifier_dropout: float | None = None
     id2label: dict[int, str] | None = None
     problem_type: str | None = None
+    is_decoder: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -317,6 +321,8 @@ class BertConfig:
                 continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
                 raise ModelError(f"{name} is {value!r}; expected a number from 0 to {most:g}", where="config.json")
+        if not isinstance(self.is_decoder, bool):
+            raise ModelError(f"is_decoder is {self.is_decoder!r}; expected true or false", where="config.json")
         if self.pad_token_id >= self.vocab_size:
             what = f"pad_token_id is {self.pad_token_id}; expected a number below vocab_size {self.vocab_size}"
             raise ModelError(what, where="config.json")

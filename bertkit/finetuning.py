@@ -113,13 +113,15 @@ def finetune(
         last = scored.scores
         return scored.scores, scored.objective
 
+    architecture = recipe.architecture(model_config)
+
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
         save_model(
             folder,
             state_dict=vocabulary.widen(state_dict, config, step=step, total_steps=steps),
             config=recipe.with_scores(last).model_config(model_config),
             tokenizer=pretrained.tokenizer,
-            architecture=recipe.architecture,
+            architecture=architecture,
         )
 
     with run_folder(claimed, values, accelerator):
@@ -139,9 +141,9 @@ def finetune(
         values |= describe_end(state, time.perf_counter() - start)
         values["recipe"] = to_json(recipe.with_scores(state.best_scores), name=name)
         if accelerator.is_main_process:
-            (output_dir / "README.md").write_text(model_card(values, pretrained.name), encoding="utf-8")
+            (output_dir / "README.md").write_text(model_card(values, pretrained.name, architecture), encoding="utf-8")
             write_run_file(output_dir, values)
-            _show(recipe, state, model, output_dir)
+            _show(recipe, state, model, output_dir, architecture)
         accelerator.wait_for_everyone()
     return values
 
@@ -181,7 +183,7 @@ def _dry_run(
     return found
 
 
-def _show(recipe: Recipe, state: TrainState, model: str, output_dir: Path) -> None:
+def _show(recipe: Recipe, state: TrainState, model: str, output_dir: Path, architecture: str) -> None:
     published = published_scores(recipe, model)
     columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})"]
     rows = [[name, value, state.last_scores.get(name)] for name, value in state.best_scores.items()]
@@ -189,6 +191,6 @@ def _show(recipe: Recipe, state: TrainState, model: str, output_dir: Path) -> No
         columns.append("published")
         rows = [[*row, published.get(name)] for name, row in zip(state.best_scores, rows, strict=True)]
     progress.table(str(output_dir), columns, rows)
-    if recipe.architecture == "BertModel":
+    if architecture == "BertModel":
         progress.note("its head is bertkit's own: transformers opens the folder as an encoder only")
     progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")

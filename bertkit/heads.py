@@ -62,20 +62,31 @@ class Head(nn.Module, ABC):
 
 
 class _PooledHead(Head):
-    """A linear classifier of each sequence's pooled [CLS]."""
+    """A linear classifier of each sequence's pooled [CLS].
+
+    With is_decoder [CLS] reads nothing but itself: the last token is pooled, and the classifier is under `head`, as
+    transformers has no such class.
+    """
 
     def __init__(self, config: BertConfig, num_classes: int) -> None:
         super().__init__(config, add_pooling_layer=True)
-        self.classifier = nn.Linear(config.hidden_size, num_classes)
+        classifier = nn.Linear(config.hidden_size, num_classes)
+        if config.is_decoder:
+            self.head = nn.ModuleDict({"classifier": classifier})
+        else:
+            self.classifier = classifier
 
     def _classify_pooled(self, batch: Batch) -> Tensor:
         assert self.bert.pooler is not None
-        return _logits(self.classifier, self.dropout(self.bert.pooler(self.bert.encode(batch))))  # (B, C)
+        is_decoder = self.config.is_decoder
+        rows = batch.cu_seqlens[1:] - 1 if is_decoder else batch.cu_seqlens[:-1]
+        cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
+        batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)
+        classifier = self.head["classifier"] if is_decoder else self.classifier
+        return _logits(classifier, self.dropout(self.bert.pooler(self.bert.encode(batch))))  # (B, C)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         batch, _ = pack(input_ids, attention_mask, segments)
-        cu_rows = torch.arange(len(batch.cu_seqlens), device=input_ids.device)
-        batch = dataclasses.replace(batch, rows=batch.cu_seqlens[:-1], cu_rows=cu_rows, max_rows=1)
         return {"logits": self._classify_pooled(batch)}
 
 

@@ -1,4 +1,5 @@
-"""BERT's pre-training heads (Devlin et al., 2019, section 3.1): masked tokens, and whether one segment follows another.
+"""BERT's pre-training heads (Devlin et al., 2019, section 3.1): masked tokens, and whether one segment follows another; and the
+head of its left-to-right ablation (section 5.1): the next token.
 
 Letters as in model.py, and M masked rows, V vocab_size. Only masked rows reach the vocabulary, a chunk of them at a time, and
 the gradient of the cross-entropy is formed in the forward pass: there is never a float32 matrix of tokens times vocabulary.
@@ -61,12 +62,13 @@ class BertPreTrainingHeads(nn.Module):
 
 
 class _LanguageModel(Head):
-    """Masked tokens, and the next sentence where `next_sentence` says so.
+    """Tokens of the vocabulary, by the loss term `term`, and the next sentence where `next_sentence` says so.
 
-    Logits of padded input are "mlm" (B, T, V), 0 where none is attended, and "nsp" (B, 2).
+    Logits of padded input are `term` (B, T, V), 0 where none is attended, and "nsp" (B, 2).
     """
 
-    next_sentence: bool
+    term: str = "mlm"
+    next_sentence: bool = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=self.next_sentence)
@@ -76,7 +78,7 @@ class _LanguageModel(Head):
         batch, attended = pack(input_ids, attention_mask, segments)
         hidden = self.bert.encode(batch)  # (N, H)
         scores = self.cls.predictions(hidden)
-        logits = {"mlm": scores.new_zeros(*attended.shape, scores.shape[-1]).masked_scatter(attended[..., None], scores)}
+        logits = {self.term: scores.new_zeros(*attended.shape, scores.shape[-1]).masked_scatter(attended[..., None], scores)}
         if self.next_sentence:
             logits["nsp"] = self._next_sentence(hidden[batch.cu_seqlens[:-1]])
         return logits
@@ -87,9 +89,9 @@ class _LanguageModel(Head):
         return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        """Rows to read are [CLS], where there is a label "nsp", and then the masked ones, whose tokens are the labels "mlm".
+        """Rows to read are [CLS], where there is a label "nsp", and those whose tokens are asked for: the labels of `term`.
 
-        In evaluation the logits "mlm" are (M, 2): the log-probability of the right token, and whether it is the likeliest.
+        In evaluation the logits of `term` are (M, 2): the log-probability of the right token, and whether it is the likeliest.
         """
         hidden = self.bert.encode(batch)  # (R, H)
         losses: dict[str, Tensor] = {}
@@ -101,13 +103,13 @@ class _LanguageModel(Head):
                 losses["nsp"] = F.cross_entropy(logits["nsp"], batch.labels["nsp"], reduction="sum")
             masked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
             hidden = hidden[masked]  # (M, H)
-        if "mlm" in batch.labels:
-            targets = batch.labels["mlm"]
+        if self.term in batch.labels:
+            targets = batch.labels[self.term]
             if self.training:
-                losses["mlm"] = self.cls.predictions.loss(hidden, targets)
+                losses[self.term] = self.cls.predictions.loss(hidden, targets)
             else:
-                logits["mlm"] = self._scored(hidden, targets)
-                losses["mlm"] = -logits["mlm"][:, 0].sum()
+                logits[self.term] = self._scored(hidden, targets)
+                losses[self.term] = -logits[self.term][:, 0].sum()
         return Outputs(losses, logits)
 
     def likeliest(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
@@ -118,7 +120,7 @@ class _LanguageModel(Head):
         return torch.cat([top.values for top in found]), torch.cat([top.indices for top in found])
 
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """(M, 2) for each masked row the log-probability of its token, and 1 where no other is likelier."""
+        """(M, 2) for each row the log-probability of its token, and 1 where no other is likelier."""
         found = [hidden.new_zeros(0, 2, dtype=torch.float32)]
         size = _chunk_rows(self.config.vocab_size)
         for rows, wanted in zip(hidden.split(size), targets.split(size), strict=True):
@@ -137,7 +139,11 @@ class BertForPreTraining(_LanguageModel):
 class BertForMaskedLM(_LanguageModel):
     """Masked tokens alone: loss term "mlm". There is no pooler."""
 
-    next_sentence = False
+
+class BertLMHeadModel(_LanguageModel):
+    """At each token the next one, with is_decoder in the config: loss term "lm". There is no pooler."""
+
+    term = "lm"
 
 
 def _chunk_rows(vocab_size: int) -> int:

@@ -41,6 +41,8 @@ def is_language_model(name: str) -> bool:
 def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) -> list[dict[str, Any]]:
     """The lines of a file, each with a list for every [MASK] in it: the top_k likeliest tokens and their probabilities."""
     pretrained = open_pretrained(name)
+    if pretrained.config.is_decoder:
+        raise UsageError("a left-to-right model fills no masks", where=name, hint="its use: bertkit finetune, bertkit eval")
     longest = min(_MOST_TOKENS, pretrained.config.max_position_embeddings)
     config = _settings({}, {"max_length": longest, **typed})
     check_max_length(config.max_length, pretrained.config)

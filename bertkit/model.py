@@ -162,22 +162,34 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
+    """The layers. With is_decoder no token reads one to its right."""
+
     def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
         super().__init__()
+        self.is_decoder = config.is_decoder
         self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
         self.num_heads = config.num_attention_heads
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads."""
         groups = group(batch.cu_seqlens, self.num_heads)
-        keys = Grouped.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype, groups)
+        keys = queries = Grouped.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype, groups)
+        if self.is_decoder:
+            queries = keys.leftward(keys, _places(torch.arange(len(hidden), device=hidden.device), batch), hidden.dtype)
         for layer in self.layer[:-1]:
-            hidden = layer(hidden, hidden, keys, keys)
-        rows, queries = hidden, keys
+            hidden = layer(hidden, hidden, queries, keys)
+        rows = hidden
         if batch.rows is not None:
             rows = hidden.index_select(0, batch.rows)
             queries = Grouped.of(batch.cu_rows, batch.max_rows, len(rows), hidden.dtype, groups)
+            if self.is_decoder:
+                queries = queries.leftward(keys, _places(batch.rows, batch), hidden.dtype)
         return self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows
+
+
+def _places(rows: Tensor, batch: Batch) -> Tensor:
+    """(R,) where rows of the packed tokens stand in their sequences."""
+    return rows - batch.cu_seqlens[torch.searchsorted(batch.cu_seqlens, rows, right=True) - 1]
 
 
 class BertPooler(nn.Module):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertkit.tasks import FAMILIES
-
 _CARD = """---
 library_name: transformers
 pipeline_tag: {family}
@@ -51,21 +49,20 @@ path/to/this/folder FILE` uses the head too."""
 
 _PRETRAINED = """---
 library_name: transformers
-pipeline_tag: fill-mask
+pipeline_tag: {pipeline}
 tags:
 - bertkit
 ---
 
 # BERT, pre-trained on {corpus}
 
-{origin}, by bertkit {version}: {objective}, masking by {masking}, {steps} steps of {batch_size} sequences of {lengths}, peak
+{origin}, by bertkit {version}: {objective}, {steps} steps of {batch_size} sequences of {lengths}, peak
 learning rate {learning_rate}, seed {seed}. The weights here are those of step {best_step}.
 
 {scores}```python
 from transformers import pipeline
 
-fill = pipeline("fill-mask", model="path/to/this/folder")
-print(fill("a text with a [MASK] in it"))
+{use}
 ```
 
 or fine-tune it: `bertkit finetune RECIPE --model path/to/this/folder --output-dir runs/mine`.
@@ -77,6 +74,9 @@ All settings are in `run.json`; the course of the training is in `metrics.jsonl`
 def pretraining_card(run: dict[str, Any]) -> str:
     """Markdown with the hub's front matter, from the values of a pre-training run's run.json."""
     best, training, fresh = run["best"], run["training"], "config" in run["model"]
+    to_right = training["objective"] == "ltr"
+    generate = 'generate = pipeline("text-generation", model="path/to/this/folder")\nprint(generate("the beginning of a text"))'
+    fill = 'fill = pipeline("fill-mask", model="path/to/this/folder")\nprint(fill("a text with a [MASK] in it"))'
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     return _PRETRAINED.format(
         corpus=Path(run["data"]["corpus"]["source"]).name,
@@ -88,14 +88,17 @@ def pretraining_card(run: dict[str, Any]) -> str:
         lengths=f"at most {training['max_length']} tokens"
         if not training["phases"]
         else f"{' then '.join(training['phases'])} tokens",
-        **{name: training[name] for name in ("objective", "masking", "batch_size", "learning_rate", "seed")},
+        objective="left to right" if to_right else f"{training['objective']}, masking by {training['masking']}",
+        pipeline="text-generation" if to_right else "fill-mask",
+        use=generate if to_right else fill,
+        **{name: training[name] for name in ("batch_size", "learning_rate", "seed")},
     )
 
 
-def _usage(recipe: dict[str, Any]) -> str:
+def _usage(recipe: dict[str, Any], architecture: str) -> str:
     """How to use the model: transformers' pipeline of the task, or where it has none its class."""
     family = recipe["family"]
-    if recipe.get("head", "linear") != "linear":
+    if architecture == "BertModel":
         return _ENCODER_ONLY
     if family == "text-classification":
         example = '{"text": "one", "text_pair": "two"}' if recipe.get("text_pair") else '"a text"'
@@ -103,11 +106,11 @@ def _usage(recipe: dict[str, Any]) -> str:
     if family == "token-classification":
         more = ', aggregation_strategy="simple"' if recipe.get("scheme") else ""
         return _PIPELINE.format(family=family, more=more, example='"a text"')
-    return _OWN_CODE.format(architecture=FAMILIES[family].hf_class)
+    return _OWN_CODE.format(architecture=architecture)
 
 
-def model_card(run: dict[str, Any], model: str) -> str:
-    """Markdown with the hub's front matter, from the values of run.json."""
+def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
+    """Markdown with the hub's front matter, from the values of run.json; architecture: the class that opens the model."""
     best, last, recipe, training = run["best"], run["last"], run["recipe"], run["training"]
     data = next(iter(run["data"].values()))
 
@@ -128,5 +131,5 @@ def model_card(run: dict[str, Any], model: str) -> str:
         seed=training["seed"],
         objective=next(iter(best["scores"]), "the last step"),
         scores="\n".join(f"| {name} | {shown(v)} | {shown(last['scores'].get(name))} |" for name, v in best["scores"].items()),
-        usage=_usage(recipe),
+        usage=_usage(recipe, architecture),
     )

@@ -7,6 +7,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import UsageError
-from bertkit.language_model import BertForMaskedLM, BertForPreTraining
+from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
 from bertkit.model import Batch, initialize
 from bertkit.model_card import pretraining_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
@@ -37,7 +38,7 @@ from bertkit.training import TrainState, train
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-HEADS = {"mlm+nsp": BertForPreTraining, "mlm": BertForMaskedLM}
+HEADS = {"mlm+nsp": BertForPreTraining, "mlm": BertForMaskedLM, "ltr": BertLMHeadModel}
 HELD_OUT = 2048  # sequences of the validation split that are evaluated, at most
 EVALUATIONS = 10  # of a run, where eval_steps does not say
 REHEARSED = 50  # steps that say how many fit into --hours, if they take no more than
@@ -56,8 +57,8 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train on a corpus, from fresh weights of `architecture` or from `model`; returns what run.json says at the end.
 
-    The weights are those of the best held-out MLM loss, where the corpus holds documents out, else the last. Raises UsageError
-    for a corpus of another tokenizer than the model's.
+    The weights are those of the best held-out loss of tokens, where the corpus holds documents out, else the last. Raises
+    UsageError for a corpus of another tokenizer than the model's.
     """
     begun = time.perf_counter()
     accelerator = start_accelerator(config.device)
@@ -67,7 +68,7 @@ def pretrain(
     module, model_config, started_from = _build(config, meta, corpus, model, architecture)
     lengths = config.lengths()
     check_max_length(max(length for length, _ in lengths), model_config)
-    samplers = [_sampler(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
+    samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
     sequences = samplers[0].sequences_per_epoch
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
@@ -109,7 +110,7 @@ def pretrain(
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
         scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
-        return {f"validation/{name}": value for name, value in scores.items()}, -scores["mlm_loss"]
+        return {f"validation/{name}": value for name, value in scores.items()}, -scores[f"{module.term}_loss"]
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
         save_model(
@@ -170,19 +171,24 @@ def _build(
     config: PretrainConfig, meta: dict[str, Any], corpus: Path, model: str | None, architecture: BertConfig | None
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
     """The module with its weights, its configuration, and what run.json says of where it came from."""
-    head = HEADS[config.objective]
+    head, is_decoder = HEADS[config.objective], config.objective == "ltr"
     if model is None:
         assert architecture is not None
+        architecture = replace(architecture, is_decoder=is_decoder)
         module = head(architecture)
         initialize(module, architecture, seed=config.seed)
         return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
     pretrained = open_pretrained(model)
     check_tokenizer(pretrained.tokenizer, meta, corpus, model)
-    module = head(pretrained.config)
-    initialize(module, pretrained.config, seed=config.seed)
+    if pretrained.config.is_decoder and not is_decoder:
+        hint = "go on with --objective ltr, or begin from another model"
+        raise UsageError(f"{model} was trained left to right, and --objective is {config.objective}", hint=hint)
+    model_config = replace(pretrained.config, is_decoder=is_decoder)
+    module = head(model_config)
+    initialize(module, model_config, seed=config.seed)
     if fresh := load_weights(module, pretrained.folder):
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-    return module, pretrained.config, {"name": model, "sha256": weights_hash(pretrained.folder)}
+    return module, model_config, {"name": model, "sha256": weights_hash(pretrained.folder)}
 
 
 def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
@@ -233,9 +239,10 @@ def steps_in(config: PretrainConfig, seconds: float, of_a_step: Sequence[float],
     return int(seconds / step)
 
 
-def _sampler(
+def sampler_of(
     corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
 ) -> CorpusSampler:
+    """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError where there is no text."""
     shards = [Shard.load(corpus / shard["name"]) for shard in meta[split]["shards"]]
     if not shards:
         raise UsageError(f"the corpus holds no text for {split}", where=str(corpus))
@@ -246,15 +253,17 @@ def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer,
     """Sequences of the validation split, at most HELD_OUT, of the last phase's length; None where the corpus has none."""
     if not meta["validation"]["shards"]:
         return None
-    sampler = _sampler(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
+    sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
     return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
 
 
 def score_language_model(
     module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Loss, perplexity and accuracy of masked tokens, and loss and accuracy of next sentences, over all processes."""
-    names = ("mlm_loss", "mlm_accuracy", "masked", "nsp_loss", "nsp_accuracy", "pairs")
+    """Loss, perplexity and accuracy of tokens, and loss and accuracy of next sentences, over all processes."""
+    term = module.term
+    assert isinstance(term, str)
+    names = ("loss", "accuracy", "targets", "nsp_loss", "nsp_accuracy", "pairs")
     sums = dict.fromkeys(names, 0.0)
     rank, world_size = accelerator.process_index, accelerator.num_processes
     was_training = module.training
@@ -263,9 +272,9 @@ def score_language_model(
         for batch in evaluation_batches(features, micro_batch_tokens, rank=rank, world_size=world_size):
             here = batch.to(accelerator.device)
             losses, logits = module(here)
-            sums["mlm_loss"] += float(losses["mlm"])
-            sums["mlm_accuracy"] += float(logits["mlm"][:, 1].sum())
-            sums["masked"] += batch.weights["mlm"]
+            sums["loss"] += float(losses[term])
+            sums["accuracy"] += float(logits[term][:, 1].sum())
+            sums["targets"] += batch.weights[term]
             if "nsp" in losses:
                 sums["nsp_loss"] += float(losses["nsp"])
                 sums["nsp_accuracy"] += float((logits["nsp"].argmax(dim=-1) == here.labels["nsp"]).sum())
@@ -275,8 +284,8 @@ def score_language_model(
     if world_size > 1:
         totals = accelerator.reduce(totals, "sum")
     found = dict(zip(names, totals.tolist(), strict=True))
-    loss = found["mlm_loss"] / found["masked"]
-    scores = {"mlm_loss": loss, "perplexity": math.exp(min(loss, 700)), "mlm_accuracy": found["mlm_accuracy"] / found["masked"]}
+    loss, accuracy = (found[name] / found["targets"] for name in ("loss", "accuracy"))
+    scores = {f"{term}_loss": loss, "perplexity": math.exp(min(loss, 700)), f"{term}_accuracy": accuracy}
     if found["pairs"]:
         scores |= {name: found[name] / found["pairs"] for name in ("nsp_loss", "nsp_accuracy")}
     return scores

@@ -81,7 +81,6 @@ def test_unknown_keys_are_kept() -> None:
     ("key", "value"),
     [
         ("position_embedding_type", "relative_key"),
-        ("is_decoder", True),
         ("add_cross_attention", True),
         ("pruned_heads", {"0": [1]}),
         ("problem_type", "multi_label_classification"),

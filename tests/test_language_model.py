@@ -16,13 +16,14 @@ from bertkit.batching import collate
 from bertkit.config import BertConfig
 from bertkit.corpus.build import CorpusConfig, make_part
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.language_model import BertForMaskedLM, BertForPreTraining
+from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
 from bertkit.model import initialize
 from bertkit.model_directory import load_weights, save_model
 from bertkit.store import Features
 from bertkit.tokenizer import Tokenizer
 
-CLASSES = {"BertForPreTraining": BertForPreTraining, "BertForMaskedLM": BertForMaskedLM}
+CLASSES = {"BertForPreTraining": BertForPreTraining, "BertForMaskedLM": BertForMaskedLM, "BertLMHeadModel": BertLMHeadModel}
+OBJECTIVES = {"BertForPreTraining": "mlm+nsp", "BertForMaskedLM": "mlm", "BertLMHeadModel": "ltr"}
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
 
 
@@ -36,8 +37,7 @@ def features(tokenizer: Tokenizer) -> Callable[[str], Features]:
     rng = np.random.default_rng(0)
     documents = [[" ".join(rng.choice(WORDS, rng.integers(3, 12))) for _ in range(6)] for _ in range(40)]
     shard = make_part(documents, tokenizer, CorpusConfig(sentences="lines"))
-    objectives = {"BertForPreTraining": "mlm+nsp", "BertForMaskedLM": "mlm"}
-    return lambda name: CorpusSampler([shard], tokenizer, 12, 40, 3, objective=objectives[name]).features_at(0)
+    return lambda name: CorpusSampler([shard], tokenizer, 12, 40, 3, objective=OBJECTIVES[name]).features_at(0)
 
 
 def loaded(name: str, folder: Path) -> torch.nn.Module:
@@ -47,7 +47,10 @@ def loaded(name: str, folder: Path) -> torch.nn.Module:
 
 
 def padded(features: Features, pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """input_ids, attention_mask, token_type_ids, and labels with -100 at what is no target."""
+    """input_ids, attention_mask, token_type_ids, and labels with -100 at what is no target.
+
+    A label "lm" stands at the token before, whose next one it is; transformers looks for it at the next one.
+    """
     longest = int(features.input_ids.lengths.max())
     ids, mask, segments, labels = (torch.full((len(features), longest), value) for value in (pad, 0, 0, -100))
     for at in range(len(features)):
@@ -56,7 +59,8 @@ def padded(features: Features, pad: int) -> tuple[torch.Tensor, torch.Tensor, to
         mask[at, :count] = 1
         segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
         rows = features.rows[at][1:] if "nsp" in features.labels else features.rows[at]
-        labels[at, torch.from_numpy(rows)] = torch.from_numpy(features.labels["mlm"][at])
+        term, shift = ("lm", 1) if "lm" in features.labels else ("mlm", 0)
+        labels[at, torch.from_numpy(rows) + shift] = torch.from_numpy(features.labels[term][at])
     return ids, mask, segments, labels
 
 
@@ -64,21 +68,26 @@ def padded(features: Features, pad: int) -> tuple[torch.Tensor, torch.Tensor, to
 def test_logits_losses_and_gradients_are_those_of_transformers(
     name: str, make_model_dir, features: Callable[[str], Features], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make_model_dir(name, seed=3, initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    sizes = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    folder = make_model_dir(name, seed=3, is_decoder=name == "BertLMHeadModel", **sizes)
     ours = loaded(name, folder).double().train()
     theirs = getattr(transformers, name).from_pretrained(folder, attn_implementation="eager").double().train()
     drawn = features(name)
     ids, mask, segments, labels = padded(drawn, 0)
     extra = {"next_sentence_label": torch.from_numpy(drawn.labels["nsp"].values)} if name == "BertForPreTraining" else {}
     expected = theirs(ids, mask, segments, labels=labels, **extra)
-    expected.loss.backward()
+    loss_there = expected.loss
+    if name == "BertLMHeadModel":  # which computes its loss in float32
+        loss_there = F.cross_entropy(expected.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        assert float(loss_there.detach()) == pytest.approx(float(expected.loss.detach()), rel=1e-6)
+    loss_there.backward()
 
     monkeypatch.setattr(module, "CHUNK", 7 * ours.config.vocab_size)  # several chunks
     batch = collate(drawn, np.arange(len(drawn)))
     outputs = ours(batch)
     loss = torch.stack([total / batch.weights[term] for term, total in outputs.loss_sums.items()]).sum()
-    assert set(outputs.loss_sums) == ({"mlm", "nsp"} if extra else {"mlm"})
-    assert float(loss.detach()) == pytest.approx(float(expected.loss.detach()), rel=1e-12)
+    assert set(outputs.loss_sums) == ({ours.term, "nsp"} if extra else {ours.term})
+    assert float(loss.detach()) == pytest.approx(float(loss_there.detach()), rel=1e-12)
     loss.backward()
     gradients = dict(ours.named_parameters())
     named = dict(theirs.named_parameters())
@@ -93,16 +102,19 @@ def test_logits_losses_and_gradients_are_those_of_transformers(
     logits = ours(ids, mask, segments).logits
     attended = mask.bool()
     scores = expected.prediction_logits if extra else expected.logits
-    assert torch.allclose(logits["mlm"][attended], scores[attended], atol=1e-9)
+    assert torch.allclose(logits[ours.term][attended], scores[attended], atol=1e-9)
     if extra:
         assert torch.allclose(logits["nsp"], expected.seq_relationship_logits, atol=1e-9)
     # Of masked rows in evaluation: how likely the right token was, and whether it was the likeliest.
     scored = ours(batch)
+    if ours.term == "lm":
+        scores, labels = scores[:, :-1], labels[:, 1:]
     right = F.log_softmax(scores.float(), dim=-1)[labels >= 0].gather(1, labels[labels >= 0][:, None])[:, 0]
-    assert torch.allclose(scored.logits["mlm"][:, 0], right, atol=1e-5)
+    assert torch.allclose(scored.logits[ours.term][:, 0], right, atol=1e-5)
     hits = scores[labels >= 0].argmax(-1) == labels[labels >= 0]
-    assert torch.equal(scored.logits["mlm"][:, 1].bool(), hits)
-    assert float(scored.loss_sums["mlm"].detach()) == pytest.approx(float(outputs.loss_sums["mlm"].detach()), rel=1e-5)
+    assert torch.equal(scored.logits[ours.term][:, 1].bool(), hits)
+    total = float(outputs.loss_sums[ours.term].detach())
+    assert float(scored.loss_sums[ours.term].detach()) == pytest.approx(total, rel=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -132,7 +144,9 @@ def test_no_row_is_masked() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_folder_opens_in_transformers_with_equal_logits(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = BertConfig.of_size("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32, intermediate_size=64)
+    is_decoder = name == "BertLMHeadModel"
+    sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 32, "intermediate_size": 64}
+    config = BertConfig.of_size("tiny", is_decoder=is_decoder, **sizes)
     ours = CLASSES[name](config)
     initialize(ours, config, seed=1)
     save_model(tmp_path, state_dict=ours.state_dict(), config=config, tokenizer=tokenizer, architecture=name)
@@ -143,8 +157,10 @@ def test_a_folder_opens_in_transformers_with_equal_logits(name: str, tokenizer: 
     with torch.no_grad():
         expected, found = theirs.eval()(ids), ours.eval()(ids).logits
     scores = expected.prediction_logits if name == "BertForPreTraining" else expected.logits
-    assert torch.allclose(found["mlm"], scores, atol=1e-5)
+    assert torch.allclose(found[ours.term], scores, atol=1e-5)
     assert torch.equal(loaded(name, tmp_path).state_dict()["cls.predictions.bias"], ours.state_dict()["cls.predictions.bias"])
+    if is_decoder:
+        return
     filled = transformers.pipeline("fill-mask", model=str(tmp_path))("the [MASK] bank")
     assert len(filled) == 5
 

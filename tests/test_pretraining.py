@@ -204,6 +204,57 @@ def test_options_of_the_other_kind_are_refused(run_bertkit, tiny_model_dir: Path
     assert run_bertkit("eval", other, "--corpus", corpus, "--max-length", 32).code == 0  # padded embeddings, the same tokenizer
 
 
+def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    run, _ = pretrain("run", "--max-steps", 60, "--eval-steps", 30, "--objective", "ltr")
+    assert list(run["best"]["scores"]) == ["validation/lm_loss", "validation/perplexity", "validation/lm_accuracy"]
+    first = next(event["validation/lm_loss"] for event in log_of(tmp_path / "run") if "validation/lm_loss" in event)
+    assert run["best"]["scores"]["validation/lm_loss"] < first
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert (config["architectures"], config["is_decoder"]) == (["BertLMHeadModel"], True)
+    assert "left to right" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    theirs = transformers.BertLMHeadModel.from_pretrained(tmp_path / "run").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")
+    ids = tokenizer("the man read a book . the man", return_tensors="pt").input_ids
+    changed = torch.cat([ids[:, :-3], ids.flip(1)[:, -3:]], dim=1)
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids).logits[:, :-3], theirs(changed).logits[:, :-3], atol=1e-6), "what follows is not read"
+    said = run_bertkit("eval", "run", "--json")
+    assert json.loads(said.out)["validation/lm_loss"] == pytest.approx(run["best"]["scores"]["validation/lm_loss"], rel=1e-5)
+    (tmp_path / "lines.txt").write_text("the [MASK] .\n", encoding="utf-8")
+    assert "a left-to-right model fills no masks" in run_bertkit("predict", "run", "lines.txt").err
+    ran = run_bertkit("pretrain", corpus, "-o", "more", "--model", "run", "--max-steps", 1)
+    assert ran.code == 2
+    assert "run was trained left to right, and --objective is mlm+nsp" in ran.err
+    run, _ = pretrain("more", "--max-steps", 1, "--model", "run", "--objective", "ltr", size=())
+    assert run["model"]["name"] == "run"
+
+    rows = "".join(f"{'a b'.split()[number % 2]}\t{'good bad'.split()[number % 2]} the movie\n" for number in range(40))
+    (tmp_path / "rows.tsv").write_text(f"label\ttext\n{rows}", encoding="utf-8")
+    data = (
+        "--train",
+        "rows.tsv",
+        "--validation",
+        "rows.tsv",
+        "--max-length",
+        16,
+        "--batch-size",
+        8,
+        "--learning-rate",
+        3e-3,
+        "--num-epochs",
+        15,
+    )
+    tuned = run_bertkit("finetune", "text-classification", "--model", "run", "-o", "tuned", *data, "--device", "cpu")
+    assert tuned.code == 0, tuned.err
+    assert "transformers opens the folder as an encoder only" in tuned.err
+    # [CLS] reads nothing but itself: only the last token's state can tell the two apart.
+    scores = json.loads(run_bertkit("eval", "tuned", "--json").out)
+    assert scores["validation/accuracy"] == 1.0
+    config = json.loads((tmp_path / "tuned" / "config.json").read_text(encoding="utf-8"))
+    assert (config["architectures"], config["is_decoder"]) == (["BertModel"], True)
+    assert json.loads(run_bertkit("predict", "tuned", "lines.txt").out)["label"] in ("a", "b")
+
+
 # --- going on ------------------------------------------------------------------------------------------------------------
 
 
@@ -349,10 +400,11 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     for options, what in (
         (("--phases", "16:50%,32:50%"), "--phases are shares of --max-steps or --hours, and neither is given"),
         (("--hours", 1, "--max-steps", 5), "--hours and --max-steps both say how long to train"),
+        (("--objective", "ltr", "--masking", "whole-word"), "--objective ltr masks nothing"),
         (("--hours", 0), "--hours is 0; expected more than 0"),
     ):
         assert what in refused("--model-size", "tiny", *options)
     for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
         assert "with shares that make 100%" in refused("--model-size", "tiny", "--max-steps", 2, "--phases", phases)
-    assert "--objective is 'nsp'; expected mlm+nsp or mlm" in refused("--model-size", "tiny", "--objective", "nsp")
+    assert "--objective is 'nsp'; expected mlm+nsp or mlm or ltr" in refused("--model-size", "tiny", "--objective", "nsp")
     assert main(["pretrain", "--help"]) == 0

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from bertkit.cli.check import check
 from bertkit.cli.corpus import corpus
 from bertkit.cli.eval import evaluate
 from bertkit.cli.finetune import finetune
@@ -50,6 +51,7 @@ app.command("eval")(evaluate)
 app.command()(predict)
 app.command()(pretrain)
 app.command()(recipes)
+app.command()(check)
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
 

@@ -46,6 +46,14 @@ def build(
     ] = "auto",
     text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
     min_tokens: Annotated[int, typer.Option(help="Shorter documents are dropped.", min=1)] = 5,
+    words: Annotated[
+        str,
+        typer.Option(
+            help="What whole-word masking masks together. basic: BERT's words, of which a Chinese character is one; "
+            "jieba: Chinese words as jieba finds them.",
+            metavar="basic|jieba",
+        ),
+    ] = "basic",
     num_processes: Annotated[int | None, typer.Option(help="Processes; default: one a core.", min=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -59,17 +67,19 @@ def build(
     [bold]zcat dump.gz | bertkit corpus build - --tokenizer tokenizers/mine --output-dir corpora/dump[/]
     """
     from bertkit.corpus.build import CorpusConfig, build_corpus
+    from bertkit.corpus.words import WORDS
     from bertkit.model_directory import resolve
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.splitting import parse_fraction
 
-    for flag, value, known in (("--sentences", sentences, ("split", "lines")), ("--layout", layout, LAYOUTS)):
+    given = (("--sentences", sentences, ("split", "lines")), ("--layout", layout, LAYOUTS), ("--words", words, WORDS))
+    for flag, value, known in given:
         if value not in known:
             raise UsageError(f"{flag} is {value!r}; expected {' or '.join(known)}")
     held_out = parse_fraction(validation) if validation is not None else 0.0
     if held_out is None:
         raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
-    config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out)
+    config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
     _show(build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite), output_dir)
 

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.checkpoint import disk_errors, write_json
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
+from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Document, Documents, Source, find_sources
-from bertkit.store import offsets_of
+from bertkit.store import offsets_of, ranges
 from bertkit.tokenizer import Tokenizer
 
 META = "meta.json"
@@ -47,7 +47,7 @@ class CorpusConfig:
 
     sentences: "split" cuts lines into sentences by rule, "lines" takes each line for one. layout, text_column: as `Documents`
     has them. min_tokens: shorter documents are dropped. held_out: the share of documents in the validation split, which their
-    text alone decides.
+    text alone decides. words: what whole-word masking will take for one, "basic" or "jieba" (corpus/words.py).
     """
 
     sentences: str = "split"
@@ -55,6 +55,7 @@ class CorpusConfig:
     text_column: str = "text"
     min_tokens: int = 5
     held_out: float = 0.0
+    words: str = "basic"
 
 
 def build_corpus(
@@ -71,6 +72,8 @@ def build_corpus(
     An unfinished one goes on where it was. Raises UsageError for a folder that holds something else, DataError for bad text.
     """
     sources = find_sources(names)
+    if config.words == "jieba":
+        load_jieba()
     loaded = Tokenizer.load(tokenizer)
     plan = {
         "format": _FORMAT,
@@ -242,29 +245,23 @@ def make_part(documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: 
     cut = split_sentences if config.sentences == "split" else lambda line: [line]
     sentences = [[sentence for line in lines for sentence in cut(line)] for lines in documents]
     numbers = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
-    pieces = tokenizer.pieces([sentence for its in sentences for sentence in its])
+    pieces, begins_word = tokens_and_words([sentence for its in sentences for sentence in its], tokenizer, config.words)
     of_document = np.repeat(np.arange(len(documents)), numbers)
     tokens = np.bincount(of_document, pieces.lengths, minlength=len(documents))
     kept = tokens >= config.min_tokens
     rows = np.flatnonzero((pieces.lengths > 0) & kept[of_document])
+    begins_word = begins_word[ranges(pieces.offsets[rows], pieces.lengths[rows])]
     pieces = pieces.take(rows)
     numbers = np.bincount(of_document[rows], minlength=len(documents))[kept]
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
     hashes = [int.from_bytes(blake2b("\n".join(lines).encode(), digest_size=8).digest(), "little") for lines in documents]
     return Shard(
         input_ids=pieces.values.astype(dtype),
-        word_starts=np.packbits(_begins_word(tokenizer)[pieces.values]),
+        word_starts=np.packbits(begins_word),
         sentences=pieces.offsets,
         documents=offsets_of(numbers),
         hashes=np.array(hashes, dtype=np.uint64)[kept],
     )
-
-
-def _begins_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """(V,) whether a token begins a word: all but ##pieces."""
-    begins = np.ones(tokenizer.vocab_size, dtype=bool)
-    begins[[number for token, number in tokenizer.vocab.items() if token.startswith("##")]] = False
-    return begins
 
 
 class _Pool:
@@ -312,6 +309,8 @@ def _set_up_process(tokenizer: Path, config: CorpusConfig) -> None:
 
 
 def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
+    if config.words == "jieba":
+        load_jieba()
     _set.update(tokenizer=Tokenizer.load(tokenizer), config=config)
 
 

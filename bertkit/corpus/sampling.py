@@ -27,7 +27,10 @@ WINDOW = 16  # shards whose sequences are shuffled together
 
 @dataclass(frozen=True, eq=False)  # a sampler is itself: what it has drawn is kept by it
 class CorpusSampler:
-    """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP]; masked."""
+    """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP]; masked.
+
+    Of the objective ltr nothing is masked: each token but the last is asked for the next one.
+    """
 
     shards: Sequence[Shard]
     tokenizer: Tokenizer
@@ -51,7 +54,8 @@ class CorpusSampler:
         return self._ends[self.windows_per_epoch - 1]
 
     def features_at(self, step: int) -> Features:
-        """The sequences of `step` (from 0): the head reads [CLS], if there are pairs, and the targets; labels "mlm" and "nsp".
+        """The sequences of `step` (from 0): the head reads [CLS], if there are pairs, and the targets; labels "mlm" and "nsp",
+        or "lm".
 
         Raises DataError where the shards give no sequence.
         """
@@ -60,6 +64,16 @@ class CorpusSampler:
     def sequences(self, first: int, last: int) -> Features:
         """The sequences of the run from number `first` up to `last`, which is left out; masked as seed and `first` decide."""
         rng = np.random.default_rng((self.seed, first))
+        return self._features(*self._drawn(first, last), rng)
+
+    def words(self, first: int, last: int) -> Ragged:
+        """Of the tokens of the sequences that `sequences` gives whether they begin a word, as segments and special ones do."""
+        ids, special, begins_word = self._put_together(*self._drawn(first, last))
+        begins_word[1:] |= special[:-1]
+        return Ragged(begins_word, ids.offsets)
+
+    def _drawn(self, first: int, last: int) -> tuple[NDArray[np.int64], Segments]:
+        """What the sequences of the run from `first` up to `last` are made of: the shard of each, and its segments."""
         parts = []
         while first < last:
             window = self._window_of(first)
@@ -69,8 +83,7 @@ class CorpusSampler:
             parts.append((shard_of[rows], Segments(*(values[rows] for values in drawn))))
             first = min(last, self._ends[window])
         shard_of = np.concatenate([shards for shards, _ in parts])
-        drawn = Segments(*map(np.concatenate, zip(*(segments for _, segments in parts))))
-        return self._features(shard_of, drawn, rng)
+        return shard_of, Segments(*map(np.concatenate, zip(*(segments for _, segments in parts))))
 
     def _window_of(self, sequence: int) -> int:
         """The number of the window, over all epochs, that holds a sequence of the run."""
@@ -87,8 +100,10 @@ class CorpusSampler:
     def _draw(self, window: int) -> tuple[NDArray[np.int64], Segments]:
         return _draw_window(self, window)
 
-    def _features(self, shard_of: NDArray[np.int64], drawn: Segments, rng: np.random.Generator) -> Features:
-        """The sequences, put together and masked."""
+    def _put_together(
+        self, shard_of: NDArray[np.int64], drawn: Segments
+    ) -> tuple[Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
+        """The sequences unmasked, and of their tokens (N,) whether they are special, and whether they begin a word."""
         pairs = self.objective == "mlm+nsp"
         lengths = drawn.num_a + drawn.num_b + (3 if pairs else 2)
         offsets = offsets_of(lengths)
@@ -108,15 +123,24 @@ class CorpusSampler:
                 special[to] = False
                 if self.masking == "whole-word":
                     begins_word[to] = source.begins_word(of)
-        ids = Ragged(input_ids, offsets)
+        return Ragged(input_ids, offsets), special, begins_word
+
+    def _features(self, shard_of: NDArray[np.int64], drawn: Segments, rng: np.random.Generator) -> Features:
+        """The sequences with their targets and labels, masked."""
+        ids, special, begins_word = self._put_together(shard_of, drawn)
+        if self.objective == "ltr":
+            is_last = np.zeros(len(ids.values), dtype=bool)
+            is_last[ids.offsets[1:] - 1] = True
+            asked = np.flatnonzero(~is_last)
+            return self._labelled(ids, asked, ids.values[asked + 1].astype(np.int64), drawn)
         if self.masking == "whole-word":
-            targets = choose_words(special, begins_word, lengths, rng)
+            targets = choose_words(special, begins_word, ids.lengths, rng)
         else:
-            targets = choose_tokens(special, lengths, rng)
+            targets = choose_tokens(special, ids.lengths, rng)
         masked, labels = mask(
             ids, targets, mask_token_id=self.tokenizer.mask_token_id, candidates=self.tokenizer.ordinary_ids, rng=rng
         )
-        return self._labelled(masked, targets, labels, drawn, offsets)
+        return self._labelled(masked, targets, labels, drawn)
 
     def _labelled(
         self,
@@ -124,13 +148,12 @@ class CorpusSampler:
         targets: NDArray[np.int64],
         labels: NDArray[np.int64],
         drawn: Segments,
-        offsets: NDArray[np.int64],
     ) -> Features:
-        count = len(drawn)
+        count, offsets = len(drawn), input_ids.offsets
         segments = np.zeros(offsets[-1], dtype=np.uint8)
         bounds = np.searchsorted(targets, offsets)  # of each sequence's targets
         rows = targets - np.repeat(offsets[:-1], np.diff(bounds))
-        terms = {"mlm": Ragged(labels, bounds)}
+        terms = {"lm" if self.objective == "ltr" else "mlm": Ragged(labels, bounds)}
         if self.objective == "mlm+nsp":
             begins = offsets[:-1] + 2 + drawn.num_a
             segments[ranges(begins, offsets[1:] - begins)] = 1

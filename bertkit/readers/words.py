@@ -9,8 +9,8 @@ from itertools import pairwise
 
 Place = tuple[int, int]  # first character, the one after the last
 
-_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # each a word, as in BERT's tokenizer
-_CHUNK = re.compile(f"[{_CJK}]|[^\\s{_CJK}]+")
+CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # each a word, as in BERT's tokenizer
+_CHUNK = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
 _APOSTROPHE = "\u2019"
 # John's is two words in the Penn Treebank and CoNLL-2003
 _CLITIC = re.compile(f"(?<=[^\\W\\d_])['{_APOSTROPHE}]s$", re.IGNORECASE)

@@ -47,6 +47,7 @@ class MultipleChoice(Task):
     """
 
     family: ClassVar[str] = "multiple-choice"
+    pools: ClassVar[bool] = True
     hf_class: ClassVar[str] = "BertForMultipleChoice"
     inputs: ClassVar[tuple[str, ...]] = ("text", "question", "choices")
 

@@ -51,6 +51,7 @@ class Task(ABC):
     """
 
     family: ClassVar[str]
+    pools: ClassVar[bool] = False  # whether the head reads one token for the whole sequence
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
     file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
     inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
@@ -175,14 +176,14 @@ class Task(ABC):
 
     # --- what a family brings ---
 
-    @property
-    def architecture(self) -> str:
+    def architecture(self, config: BertConfig) -> str:
         """The class of transformers that opens this task's model with equal logits; "BertModel" for a head of our own."""
-        return self.hf_class
+        return "BertModel" if self.pools and config.is_decoder else self.hf_class
 
     def has_head(self, config: BertConfig) -> bool:
         """Whether a model has this task's kind of head, trained."""
-        return self.architecture in (config.extra.get("architectures") or [self.architecture])
+        own = self.architecture(config)
+        return own in (config.extra.get("architectures") or [own])
 
     @property
     def needed_head(self) -> str:

@@ -41,6 +41,7 @@ class TextClassification(Task):
     """A recipe of this family; see Task for where its data comes from."""
 
     family: ClassVar[str] = "text-classification"
+    pools: ClassVar[bool] = True
     hf_class: ClassVar[str] = "BertForSequenceClassification"
     inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair")
 

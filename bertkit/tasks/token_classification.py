@@ -72,8 +72,7 @@ class TokenClassification(Task):
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
     intents: tuple[str, ...] | None = None
 
-    @property
-    def architecture(self) -> str:
+    def architecture(self, config: BertConfig) -> str:
         return self.hf_class if self.head == "linear" else "BertModel"
 
     @property
@@ -270,6 +269,9 @@ class TokenClassification(Task):
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.heads import BertForTokenClassification
 
+        if config.is_decoder and self.intents:
+            hint = "leave out --intent, or take another model"
+            raise UsageError("--intent is read from [CLS], which in a left-to-right model reads nothing but itself", hint=hint)
         legal = None
         if self.head == "crf" and self.constrained:
             import torch

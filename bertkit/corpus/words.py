@@ -1,0 +1,69 @@
+"""Where words begin among tokens: what whole-word masking masks together."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import MachineError
+from bertkit.readers.words import CJK
+from bertkit.store import Ragged, offsets_of
+from bertkit.tokenizer import Tokenizer
+
+WORDS = ("basic", "jieba")
+_CHINESE = re.compile(f"[{CJK}]")
+
+
+def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> tuple[Ragged, NDArray[np.bool_]]:
+    """The tokens of each text, and of each token whether it begins a word.
+
+    Words are those of BERT's basic tokenizer, with their ##pieces; of these a Chinese character is one. With words = "jieba"
+    Chinese characters that jieba takes for one word are one. Raises MachineError where jieba is not installed.
+    """
+    basic = _in_vocabulary(tokenizer, lambda token: not token.startswith("##"))
+    if words == "basic":
+        pieces = tokenizer.pieces(texts)
+        return pieces, basic[pieces.values]
+    pieces, starts, _ = tokenizer.encode_with_offsets(texts)
+    begins = np.concatenate([_jieba_begins(text) for text in texts]) if texts else np.zeros(0, dtype=bool)
+    first = offsets_of(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))[:-1]  # character of each text
+    chinese = _in_vocabulary(tokenizer, lambda token: len(token) == 1 and _CHINESE.match(token) is not None)
+    # An unknown character is [UNK], which tells nothing of what it was: it stands where it stands.
+    chinese[tokenizer.vocab[tokenizer.special_tokens["unk_token"]]] = True
+    at_boundary = begins[np.repeat(first, pieces.lengths) + starts]
+    return pieces, basic[pieces.values] & (at_boundary | ~chinese[pieces.values])
+
+
+def load_jieba() -> None:
+    """Raise MachineError where jieba is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own, of other libraries and of its syntax
+            import jieba
+    except ImportError:
+        hint = 'python -m pip install "bertkit[chinese]", or jieba'
+        raise MachineError("--words jieba needs the package jieba, which is not installed", hint=hint) from None
+    jieba.setLogLevel(logging.WARNING)
+
+
+def _jieba_begins(text: str) -> NDArray[np.bool_]:
+    """Of each character whether a word begins there."""
+    if not _CHINESE.search(text):
+        return np.ones(len(text), dtype=bool)
+    import jieba
+
+    begins = np.zeros(len(text), dtype=bool)
+    begins[np.cumsum([0, *map(len, jieba.cut(text))])[:-1]] = True
+    return begins
+
+
+def _in_vocabulary(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """(V,) of which tokens something holds."""
+    found = np.zeros(tokenizer.vocab_size, dtype=bool)
+    found[[number for token, number in tokenizer.vocab.items() if holds(token)]] = True
+    return found

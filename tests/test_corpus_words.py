@@ -1,0 +1,117 @@
+"""Words of a corpus: BERT's own and jieba's, against jieba and transformers' tokenizer by a loop; masked whole."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit.corpus import build as module
+from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, read_meta
+from bertkit.corpus.sampling import CorpusSampler
+from bertkit.corpus.shard import Shard
+from bertkit.corpus.words import load_jieba, tokens_and_words
+from bertkit.readers.documents import Documents, find_sources
+from bertkit.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def chinese(tiny_chinese_dir: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_chinese_dir)
+
+
+def words_of(text: str, tokenizer: Tokenizer, words: str) -> list[str]:
+    """The tokens of a text, those of a word put together."""
+    pieces, begins = tokens_and_words([text], tokenizer, words)
+    names = {number: token for token, number in tokenizer.vocab.items()}
+    found: list[str] = []
+    for number, begin in zip(pieces.values.tolist(), begins.tolist(), strict=True):
+        if begin:
+            found.append("")
+        found[-1] += names[number].removeprefix("##")
+    return found
+
+
+def test_words_by_hand(chinese: Tokenizer) -> None:
+    load_jieba()
+    text = "我在银行工作。unbelievable!"
+    assert words_of(text, chinese, "basic") == ["我", "在", "银", "行", "工", "作", "。", "unbelievable", "!"]
+    assert words_of(text, chinese, "jieba") == ["我", "在", "银行", "工作", "。", "unbelievable", "!"]
+    assert words_of("no Chinese here", chinese, "jieba") == ["no", "chinese", "here"]
+    pieces, begins = tokens_and_words([], chinese, "jieba")
+    assert (len(pieces.values), len(begins)) == (0, 0)
+
+
+def test_jieba_is_an_extra_and_said_to_be(chinese: Tokenizer, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
+    (tmp_path / "a.txt").write_text("我在银行工作。\n", encoding="utf-8")
+    chinese.save(tmp_path / "vocabulary")
+    ran = run_bertkit("corpus", "build", "a.txt", "-t", "vocabulary", "-o", "corpus", "--words", "jieba")
+    assert ran.code != 0
+    assert "--words jieba needs the package jieba, which is not installed" in ran.err
+    assert not (tmp_path / "corpus").exists()
+    assert (
+        "expected basic or jieba" in run_bertkit("corpus", "build", "a.txt", "-t", "vocabulary", "-o", "c", "--words", "x").err
+    )
+
+
+def test_in_real_text_jiebas_words_are_masked_whole(
+    data_dir: Path, chinese: Tokenizer, tiny_chinese_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bertkit
+) -> None:
+    import jieba
+    from transformers import BertTokenizerFast
+
+    monkeypatch.setattr(module, "PART", 10**4)
+    (source,) = find_sources([str(data_dir / "text-zh" / "zh-docs.txt.xz")])
+    documents = [document.lines for _, document in zip(range(80), Documents(source))]
+    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
+    config = CorpusConfig(sentences="lines", words="jieba", min_tokens=1)
+    meta = build_corpus([str(tmp_path / "text.txt")], tiny_chinese_dir, tmp_path / "corpus", config)
+    assert read_meta(tmp_path / "corpus")["words"] == "jieba"
+
+    theirs = BertTokenizerFast.from_pretrained(tiny_chinese_dir)
+    whole = make_part(documents, chinese, config)
+    at = 0
+    for line in (line for lines in documents for line in lines):
+        places = {start: number for number, (_, start, end) in enumerate(jieba.tokenize(line)) for start in range(start, end)}
+        encoded = theirs(line, add_special_tokens=False, return_offsets_mapping=True)
+        owners = [places[start] for start, _ in encoded.offset_mapping]
+        tokens = theirs.convert_ids_to_tokens(encoded.input_ids)
+        # A token goes on with a word if it is a ##piece, or a Chinese character within a word of jieba's.
+        basic = [not token.startswith("##") for token in tokens]
+        inside = [
+            number > 0 and owner == owners[number - 1] and ("\u3400" <= line[start] <= "\u9fff" or token == "[UNK]")
+            for number, (owner, token, (start, _)) in enumerate(zip(owners, tokens, encoded.offset_mapping, strict=True))
+        ]
+        expected = [begins and not within for begins, within in zip(basic, inside, strict=True)]
+        assert whole.starts_of_words()[at : at + len(tokens)].tolist() == expected, line
+        at += len(tokens)
+    assert at == len(whole.input_ids)
+
+    shards = [Shard.load(tmp_path / "corpus" / shard["name"]) for shard in meta["train"]["shards"]]
+    sampler = CorpusSampler(shards, chinese, 64, 64, 1, masking="whole-word")
+    features, words = sampler.sequences(0, 64), sampler.words(0, 64)
+    together = 0
+    for number in range(64):
+        targets = np.isin(np.arange(len(words[number])), features.rows[number][1:])
+        for part in np.split(targets, np.flatnonzero(words[number]))[1:]:
+            assert part.all() or not part.any(), "whole words stay whole"
+            together += len(part) > 1 and bool(part.all())
+    assert together > 50
+
+    ran = run_bertkit(
+        "check", tmp_path / "corpus", "--masking", "whole-word", "--max-length", 64, "--seed", 1, "--examples", 64
+    )
+    assert ran.code == 0
+    names = {number: token for token, number in chinese.vocab.items()}
+    shown = ran.out.splitlines()[1:]
+    assert len(shown) == 64
+    for number, line in enumerate(shown):
+        stood = features.labels["mlm"][number].tolist()
+        ids = features.input_ids[number][features.rows[number][1:]].tolist()
+        for token, was in zip(ids, stood, strict=True):
+            assert f"{names[token]}({'kept' if token == was else names[was]})" in line
+    assert "[MASK](" in shown[0]
+    assert any(")[MASK](" in line for line in shown), "of a word of two characters nothing parts the masks"
