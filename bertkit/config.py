@@ -194,15 +194,13 @@ class PretrainConfig(TrainConfig):
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
     hours: float | None = option(
-        None, "train for about so long, whatever num_epochs says: a rehearsal of some steps fixes their number", unit="hours"
+        None, "train about so long, whatever num_epochs says: a few rehearsed fix the number of steps", unit="hours", minimum=1e-4
     )
     phases: tuple[str, ...] | None = option(
         None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"
     )
     objective: str = option(
-        "mlm+nsp",
-        "masked tokens and next sentences; masked tokens alone, in full spans; or left to right, the next token",
-        choices=OBJECTIVES,
+        "mlm+nsp", "masked tokens and next sentences; masked tokens alone; or left to right, the next token", choices=OBJECTIVES
     )
     masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
 
@@ -210,8 +208,6 @@ class PretrainConfig(TrainConfig):
         super().__post_init__()
         if self.hours is not None and self.max_steps is not None:
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
-        if self.hours is not None and self.hours <= 0:
-            raise UsageError(f"--hours is {self.hours:g}; expected more than 0")
         if self.objective == "ltr" and self.masking != "token":
             raise UsageError(f"--masking is {self.masking}, and --objective ltr masks nothing", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:

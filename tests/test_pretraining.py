@@ -401,7 +401,7 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
         (("--phases", "16:50%,32:50%"), "--phases are shares of --max-steps or --hours, and neither is given"),
         (("--hours", 1, "--max-steps", 5), "--hours and --max-steps both say how long to train"),
         (("--objective", "ltr", "--masking", "whole-word"), "--objective ltr masks nothing"),
-        (("--hours", 0), "--hours is 0; expected more than 0"),
+        (("--hours", 0), "--hours is 0; expected at least 0.0001"),
     ):
         assert what in refused("--model-size", "tiny", *options)
     for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
