@@ -194,7 +194,7 @@ class PretrainConfig(TrainConfig):
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
     hours: float | None = option(
-        None, "train about so long, whatever num_epochs says: a few rehearsed fix the number of steps", unit="hours", minimum=1e-4
+        None, "train about so long, whatever num_epochs says: some steps are rehearsed first", unit="hours", minimum=1e-4
     )
     phases: tuple[str, ...] | None = option(
         None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"

@@ -144,11 +144,17 @@ def pretrain(
     return values
 
 
-def fresh_architecture(meta: dict[str, Any], config: PretrainConfig, size: str | None, given: dict[str, int]) -> BertConfig:
-    """The architecture of fresh weights: that of a named size, of given numbers, or of both; with a corpus's vocabulary.
+def fresh_architecture(
+    meta: dict[str, Any], config: PretrainConfig, size: str | None, given: dict[str, int], file: Path | None = None
+) -> BertConfig:
+    """The architecture of fresh weights: of a config.json, a named size, given numbers, or both of these.
 
-    Heads are 64 wide and the intermediate layer four times the hidden size, as in the paper, where they are not given.
+    The vocabulary's size is the corpus's. Heads are 64 wide and the intermediate layer four times the hidden size, as in the
+    paper, where they are not given.
     """
+    if file is not None:
+        read = BertConfig.read(file / "config.json" if file.is_dir() else file)
+        return replace(read, vocab_size=meta["tokenizer"]["vocab_size"], id2label=None, problem_type=None, extra={})
     changes: dict[str, Any] = {
         "vocab_size": meta["tokenizer"]["vocab_size"],
         "max_position_embeddings": max(512, *(length for length, _ in config.lengths())),

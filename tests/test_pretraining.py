@@ -382,19 +382,34 @@ def test_going_on_from_a_model(pretrain, run_bertkit, make_model_dir, tiny_token
     pretrain("still-more", "--max-steps", 1, "--model", "more", size=())
 
 
+def test_the_architecture_of_a_config_file(pretrain, corpus: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 40}
+    named = transformers.BertConfig(**sizes, hidden_act="gelu_new", layer_norm_eps=1e-6, vocab_size=99, num_labels=7)
+    named.save_pretrained(tmp_path / "architecture")
+    for number, name in enumerate(("architecture", "architecture/config.json")):
+        pretrain(f"run-{number}", "--max-steps", 1, size=("--config-name", tmp_path / name))
+        config = transformers.AutoConfig.from_pretrained(tmp_path / f"run-{number}")
+        expected = sizes | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "num_labels": 2}
+        assert {key: getattr(config, key) for key in expected} == expected
+        assert config.vocab_size == read_meta(corpus)["tokenizer"]["vocab_size"]
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path) -> None:
-    def refused(*options: object, target: object = corpus) -> str:
+    def refused(*options: object, target: object = corpus, code: int = 2) -> str:
         ran = run_bertkit("pretrain", target, "-o", "run", *options)
-        assert ran.code == 2, ran.err
+        assert ran.code == code, ran.err
         assert not (tmp_path / "run").exists()
         return next(line for line in ran.err.splitlines() if line.startswith("error: "))
 
     assert "another tokenizer than that of" in refused("--model", minilm)
     assert refused() == "error: nothing says what to train"
     assert "which has its size" in refused("--model", minilm, "--hidden-size", 64)
+    for more in ("--model-size", "tiny"), ("--hidden-size", 64):
+        assert "--config-name says the whole architecture" in refused("--config-name", tmp_path, *more)
+    assert "the configuration cannot be read" in refused("--config-name", tmp_path / "no.json", code=4)
     assert "no model size 'smal'" in refused("--model-size", "smal")
     assert "holds no corpus" in refused("--model-size", "tiny", target=tmp_path)
     for options, what in (

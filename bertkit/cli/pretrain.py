@@ -24,6 +24,10 @@ def pretrain(
     model_size: Annotated[
         str | None, typer.Option(help=f"From fresh weights: {', '.join(MODEL_SIZES)}.", metavar="SIZE")
     ] = None,
+    config_name: Annotated[
+        Path | None,
+        typer.Option(help="From fresh weights of this architecture: a config.json, or a folder with one.", metavar="FILE"),
+    ] = None,
     num_hidden_layers: Annotated[int | None, typer.Option(help="Layers of fresh weights.", min=1)] = None,
     hidden_size: Annotated[int | None, typer.Option(help="Their width.", min=1)] = None,
     num_attention_heads: Annotated[
@@ -50,16 +54,18 @@ def pretrain(
     config = PretrainConfig(**{name: convert(declared[name], value) for name, value in (typed or {}).items()})
     shape = dict(zip(_SHAPE, (num_hidden_layers, hidden_size, num_attention_heads), strict=True))
     given = {name: value for name, value in shape.items() if value is not None}
-    if model is not None and (model_size or given):
+    if model is not None and (model_size or config_name or given):
         raise UsageError("--model goes on from a model, which has its size", hint="leave out one of the two")
-    if model is None and model_size is None and not {"num_hidden_layers", "hidden_size"} <= given.keys():
-        hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size"
+    if config_name is not None and (model_size or given):
+        raise UsageError("--config-name says the whole architecture", hint="leave out the other sizes, or change the file")
+    if not (model or model_size or config_name) and not {"num_hidden_layers", "hidden_size"} <= given.keys():
+        hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size, or --config-name FILE"
         raise UsageError("nothing says what to train", hint=hint)
     if model_size is not None and model_size not in MODEL_SIZES:
         raise UsageError(f"no model size {model_size!r}", hint=did_you_mean(model_size, MODEL_SIZES))
     architecture = None
     if model is None:
-        architecture = pretraining.fresh_architecture(read_meta(corpus), config, model_size, given)
+        architecture = pretraining.fresh_architecture(read_meta(corpus), config, model_size, given, config_name)
     pretraining.pretrain(
         corpus, config, output_dir=output_dir, model=model, architecture=architecture, resume=resume, overwrite=overwrite
     )
