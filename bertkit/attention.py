@@ -21,6 +21,7 @@ from bertkit.dropout import Dropout
 # Scores that a group may have. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626; 3191 with four times
 # as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
+MULTIPLE = 8  # of a padded length: shapes that come again, as in `rounded`
 
 
 @dataclass(frozen=True)
@@ -66,23 +67,27 @@ class Grouped:
     """Packed rows in groups of whole sequences: how many rows each group has, and how these lie.
 
     masks: per group (B, 1, Tq, Tk) float, -inf where a query may not read; None: it reads its whole sequence.
+    filler: rows behind those of the groups that belong to no sequence; they read nothing, and are not read.
     """
 
     sizes: list[int]
     layouts: list[Layout]
     masks: list[Tensor] | None = None
+    filler: int = 0
 
     @classmethod
-    def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int]) -> Grouped:
+    def of(
+        cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int], *, filler: int = 0
+    ) -> Grouped:
         """groups: the sequences at which groups begin, and B."""
         if len(groups) == 2:
-            return cls([num_rows], [Layout.of(cu_seqlens, max_seqlen, num_rows, dtype)])
+            return cls([num_rows], [Layout.of(cu_seqlens, _padded(max_seqlen), num_rows, dtype)], filler=filler)
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(part[-1]))
-            layouts.append(Layout.of(part, int(part.diff().max()), sizes[-1], dtype))
-        return cls(sizes, layouts)
+            layouts.append(Layout.of(part, _padded(int(part.diff().max())), sizes[-1], dtype))
+        return cls(sizes, layouts, filler=filler)
 
     def leftward(self, keys: Grouped, places: Tensor, dtype: torch.dtype) -> Grouped:
         """The same as queries that read nothing to their right; places: (R,) of each row in its sequence."""
@@ -92,6 +97,20 @@ class Grouped:
             right = torch.arange(its_keys.max_seqlen, device=places.device) > place  # (B, 1, Tq, Tk)
             masks.append(torch.zeros(right.shape, dtype=dtype, device=places.device).masked_fill_(right, -torch.inf))
         return replace(self, masks=masks)
+
+
+def _padded(max_seqlen: int) -> int:
+    return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
+
+
+def rounded(count: int) -> int:
+    """The next number of at most six binary digits that count: 1 to 64, 66, 68 ... 128, 132 ...
+
+    bfloat16's matrix products on a CPU compile a kernel for each shape that they meet, which takes longer than a small product
+    and keeps memory: with filler rows, three in a hundred at most, there are few shapes.
+    """
+    unit = 1 << max(0, count.bit_length() - 6)
+    return -(-count // unit) * unit
 
 
 def group(cu_seqlens: Tensor, num_heads: int) -> list[int]:
@@ -144,11 +163,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys:
     slow = query.requires_grad and query.dtype == torch.bfloat16 and query.device.type == "cpu"
     kernel = _attend_by_products if dropout.active or slow else _attend_fused
     masks = [layout.mask for layout in keys.layouts] if queries.masks is None else queries.masks
-    if len(keys.sizes) == 1:
+    if len(keys.sizes) == 1 and not queries.filler and not keys.filler:
         return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], masks[0], dropout)
-    packed = zip(query.split(queries.sizes), key.split(keys.sizes), value.split(keys.sizes), strict=True)
+    of_queries, of_keys = [*queries.sizes, queries.filler], [*keys.sizes, keys.filler]
+    packed = zip(query.split(of_queries), key.split(of_keys), value.split(of_keys), strict=True)
     layouts = zip(queries.layouts, keys.layouts, masks, strict=True)
-    return torch.cat([_attend_group(kernel, *part, *layout, dropout) for part, layout in zip(packed, layouts, strict=True)])
+    # of the packed rows the filler is left over
+    parts = [_attend_group(kernel, *part, *layout, dropout) for part, layout in zip(packed, layouts, strict=False)]
+    return torch.cat([*parts, query.new_zeros(queries.filler, query.shape[1] * query.shape[2])])
 
 
 def _attend_group(

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertkit.attention import rounded
 from bertkit.config import BertConfig
 from bertkit.heads import Head
 from bertkit.model import ACTIVATIONS, Batch, Outputs, pack
@@ -50,6 +51,7 @@ class BertLMPredictionHead(nn.Module):
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of the cross-entropies of (M, H) at targets (M,)."""
+        hidden = F.pad(hidden, (0, 0, 0, rounded(len(hidden)) - len(hidden)))
         return _LinearCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.decoder.bias, targets)
 
 
@@ -151,7 +153,10 @@ def _chunk_rows(vocab_size: int) -> int:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """sum of cross_entropy(hidden @ weight.T + bias, targets), whose gradients are there when the sum is."""
+    """sum of cross_entropy(hidden @ weight.T + bias, targets), whose gradients are there when the sum is.
+
+    Rows of `hidden` behind the last target are filler: their gradients are 0.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -160,20 +165,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
         to_hidden = torch.empty_like(hidden)
         to_weight = torch.zeros_like(weight)
         to_bias = torch.zeros_like(bias, dtype=exact)
-        count = max(1, -(-len(hidden) * len(weight) // BLOCK))  # blocks of equally many rows
-        blocks = (tensor.tensor_split(count) for tensor in (hidden, targets, to_hidden))
-        for number, (rows, wanted, to_rows) in enumerate(zip(*blocks, strict=True)):
+        blocks = max(1, -(-len(hidden) * len(weight) // BLOCK))  # of equally many rows
+        at = 0
+        for rows, to_rows in zip(hidden.tensor_split(blocks), to_hidden.tensor_split(blocks), strict=True):
+            wanted = targets[at : at + len(rows)]
             gradient = rows.new_empty(len(rows), len(weight))  # at the scores
+            gradient[len(wanted) :] = 0
             size = _chunk_rows(len(weight))
-            for chunk, right, into in zip(rows.split(size), wanted.split(size), gradient.split(size), strict=True):
-                scores = torch.addmm(bias, chunk, weight.T).log_softmax(dim=-1, dtype=exact)  # (m, V)
+            for chunk, right, into in zip(rows.split(size), wanted.split(size), gradient.split(size), strict=False):
+                scores = torch.addmm(bias, chunk[: len(right)], weight.T).log_softmax(dim=-1, dtype=exact)  # (m, V)
                 loss -= scores.gather(1, right[:, None]).sum()
                 scores.exp_().scatter_add_(1, right[:, None], scores.new_full((len(right), 1), -1.0))
                 to_bias += scores.sum(dim=0)
-                into.copy_(scores)
+                into[: len(right)] = scores
             torch.mm(gradient, weight, out=to_rows)
             of_block = gradient.T @ rows
-            to_weight = to_weight.to(exact) + of_block if number else of_block
+            to_weight = to_weight.to(exact) + of_block if at else of_block
+            at += len(rows)
         ctx.save_for_backward(to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype))
         return loss
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.attention import Grouped, attend, group
+from bertkit.attention import Grouped, attend, group, rounded
 from bertkit.config import BertConfig
 from bertkit.dropout import Dropout, DropoutStream
 
@@ -173,18 +173,28 @@ class BertEncoder(nn.Module):
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads."""
         groups = group(batch.cu_seqlens, self.num_heads)
-        keys = queries = Grouped.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype, groups)
+        count = len(hidden)
+        filler = rounded(count) - count
+        keys = queries = Grouped.of(batch.cu_seqlens, batch.max_seqlen, count, hidden.dtype, groups, filler=filler)
         if self.is_decoder:
-            queries = keys.leftward(keys, _places(torch.arange(len(hidden), device=hidden.device), batch), hidden.dtype)
+            queries = keys.leftward(keys, _places(torch.arange(count, device=hidden.device), batch), hidden.dtype)
+        hidden = _filled(hidden, filler)
         for layer in self.layer[:-1]:
             hidden = layer(hidden, hidden, queries, keys)
         rows = hidden
         if batch.rows is not None:
-            rows = hidden.index_select(0, batch.rows)
-            queries = Grouped.of(batch.cu_rows, batch.max_rows, len(rows), hidden.dtype, groups)
+            count = len(batch.rows)
+            filler = rounded(count) - count
+            queries = Grouped.of(batch.cu_rows, batch.max_rows, count, hidden.dtype, groups, filler=filler)
             if self.is_decoder:
                 queries = queries.leftward(keys, _places(batch.rows, batch), hidden.dtype)
-        return self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows
+            rows = _filled(hidden.index_select(0, batch.rows), filler)
+        return (self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows)[:count]
+
+
+def _filled(rows: Tensor, filler: int) -> Tensor:
+    """Rows with some of 0 behind them."""
+    return F.pad(rows, (0, 0, 0, filler)) if filler else rows
 
 
 def _places(rows: Tensor, batch: Batch) -> Tensor:

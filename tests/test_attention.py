@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertkit import attention
-from bertkit.attention import Grouped, attend, group
+from bertkit.attention import MULTIPLE, Grouped, Layout, attend, group, rounded
 from bertkit.dropout import Dropout, DropoutStream
 
 HEADS, SIZE = 3, 5
@@ -156,6 +156,29 @@ def test_large_scores_do_not_overflow(dropout: Dropout) -> None:
     torch.testing.assert_close(found[3], value[3].flatten())
 
 
+def test_filler_is_not_read_and_gets_zeros() -> None:
+    lengths, filler = [3, 20, 9, 1], 6
+    query, key, value = (random_heads(seed, 33) for seed in range(3))
+    expected = attend(query, key, value, queries=layout(lengths), keys=layout(lengths), dropout=no_dropout())
+    garbage = [torch.cat([x, torch.full((filler, HEADS, SIZE), 1e6, dtype=x.dtype)]) for x in (query, key, value)]
+    for groups in ([0, 4], [0, 1, 3, 4]):
+        rows = Grouped.of(bounds(lengths), 20, 33, torch.float64, groups, filler=filler)
+        inputs = [x.clone().requires_grad_() for x in garbage]
+        found = attend(*inputs, queries=rows, keys=rows, dropout=no_dropout())
+        torch.testing.assert_close(found[:33], expected)
+        assert found.shape == (39, HEADS * SIZE)
+        assert not found[33:].any()
+        found.sum().backward()
+        assert all(not x.grad[33:].any() for x in inputs)
+
+
+def test_few_counts_are_round_and_little_is_added() -> None:
+    counts = range(1, 20000)
+    assert all(count <= rounded(count) <= 1.04 * count for count in counts)
+    assert len({rounded(count) for count in counts if count >= 8192}) < 50
+    assert [rounded(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
+
+
 def test_dropout_takes_weights_and_scales_the_rest() -> None:
     """Against the mask that the same seed gives: it is drawn for the weights (B, A, Tq, Tk), after the softmax."""
     lengths, p = [4, 2, 3], 0.4
@@ -164,7 +187,7 @@ def test_dropout_takes_weights_and_scales_the_rest() -> None:
     dropout.stream.seed(7)
     found = attend(query, key, value, queries=layout(lengths), keys=layout(lengths), dropout=dropout)
     dropout.stream.seed(7)
-    mask = dropout.stream.keep_mask((3, HEADS, 4, 4), p, query)
+    mask = dropout.stream.keep_mask((3, HEADS, MULTIPLE, MULTIPLE), p, query)  # padded lengths are multiples
     wanted = []
     for at, (first, length) in enumerate(zip([0, 4, 6], lengths, strict=True)):
         q, k, v = (x[first : first + length].transpose(0, 1) for x in (query, key, value))  # (A, T, D)
@@ -199,8 +222,8 @@ def test_off_in_eval() -> None:
 @pytest.mark.parametrize("lengths", [[3, 1, 4], [4, 4], [1], [0, 2, 1]])
 def test_layout_pads_and_unpads(lengths: list[int]) -> None:
     rows = random_heads(0, sum(lengths)).requires_grad_()
-    (found,) = layout(lengths).layouts
     longest = max(lengths)
+    found = Layout.of(bounds(lengths), longest, len(rows), rows.dtype)
     grid = found.pad(rows)
     assert grid.shape == (len(lengths), HEADS, longest, SIZE)
     starts = bounds(lengths)
@@ -217,12 +240,12 @@ def test_layout_pads_and_unpads(lengths: list[int]) -> None:
 
 def test_equal_lengths_are_not_copied() -> None:
     """The packed rows are the grid then: no cells to find, no mask to add."""
-    rows = random_heads(0, 12)
-    (found,) = layout([4, 4, 4]).layouts
+    rows = random_heads(0, 24)
+    (found,) = layout([8, 8, 8]).layouts
     assert found.slots is None
     assert found.mask is None
     assert found.pad(rows).data_ptr() == rows.data_ptr()
-    assert layout([4, 3, 4]).layouts[0].slots is not None
+    assert layout([8, 7, 8]).layouts[0].slots is not None
 
 
 @pytest.mark.gpu
