@@ -403,7 +403,7 @@ class BertConfig:
         if self.id2label:
             values["id2label"] = {str(i): name for i, name in self.id2label.items()}
             values["label2id"] = {name: i for i, name in self.id2label.items()}
-        values = {key: value for key, value in values.items() if value is not None}
+        values = {key: value for key, value in values.items() if value is not None and value is not False}
         return {"model_type": "bert", **self.extra, **values}
 
 
