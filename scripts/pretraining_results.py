@@ -1,0 +1,197 @@
+"""The model that is pre-trained for the README: scores beside a unigram baseline, filled masks, and its course as a picture.
+
+`results.py` runs it: the commands below, one after the other. Each is skipped where what it makes is there, and goes on where
+it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from provenance import RESULTS, ROOT, provenance
+
+NAME = "pretraining"
+SEED = 42
+TEXT = "$BERTKIT_TEST_DATA/text-en"
+FOLDER = f"runs/results/{NAME}"
+MODEL, RANDOM = f"{FOLDER}/model", f"{FOLDER}/random"
+# what is there when a command has done its work -> the command
+COMMANDS = {
+    f"{FOLDER}/tokenizer/vocab.txt": f"bertkit tokenizer train {TEXT} --vocab-size 16384 --output-dir {FOLDER}/tokenizer",
+    f"{FOLDER}/corpus/meta.json": f"bertkit corpus build {TEXT} --tokenizer {FOLDER}/tokenizer --validation 1% "
+    f"--output-dir {FOLDER}/corpus",
+    f"{MODEL}/README.md": f"bertkit pretrain {FOLDER}/corpus --model-size mini --hours 1.6667 --batch-size 64 "
+    f"--learning-rate 1e-3 --warmup-ratio 0.1 --dropout 0 --output-dir {MODEL}",
+    # the same model with random weights: one step at a learning rate of 0
+    f"{RANDOM}/README.md": f"bertkit pretrain {FOLDER}/corpus --model-size mini --max-steps 1 --learning-rate 0 "
+    f"--output-dir {RANDOM}",
+}
+EVALUATE, PREDICT = f"bertkit eval {MODEL} --json", f"bertkit predict {MODEL} --top-k 3"
+LINES = (
+    "The [MASK] was written by a famous author.",
+    "This is the worst [MASK] I have ever seen.",
+    "He opened the [MASK] and went into the house.",
+    "She was born in [MASK], far away from home.",
+    "The actors are great, but the [MASK] is boring.",
+)
+POINTS = 150  # of the training loss in the picture
+
+
+def commands() -> list[str]:
+    """The command lines, as a user types them."""
+    shown = " ".join(f"'{line}'" for line in LINES)
+    return [*COMMANDS.values(), EVALUATE, f"printf '%s\\n' {shown} | {PREDICT}"]
+
+
+def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
+    """What results/pretraining.json keeps. execute: (command line, seed, stdin=text) -> standard output."""
+    origin = provenance()
+    for made, line in COMMANDS.items():
+        if force or not (ROOT / made).is_file():
+            execute(f"{line} --overwrite" if force and "tokenizer train" not in line else line, SEED)
+    scores = json.loads(execute(EVALUATE, SEED))
+    fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
+    run = json.loads((ROOT / MODEL / "run.json").read_text(encoding="utf-8"))
+    log = [json.loads(line) for line in (ROOT / MODEL / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    meta = json.loads((ROOT / FOLDER / "corpus" / "meta.json").read_text(encoding="utf-8"))
+    counts = ("documents", "sentences", "tokens")
+    return {
+        "name": NAME,
+        "command": commands(),
+        **origin,
+        "seeds": [SEED],
+        "model": {"name": "fresh weights, 4 layers of 256"},
+        "training": run["training"],
+        "corpus": {split: {name: meta[split][name] for name in counts} for split in ("train", "validation")},
+        "vocab_size": meta["tokenizer"]["vocab_size"],
+        "steps": {"best": run["best"]["step"], "last": run["last"]["step"]},
+        "seconds": {str(SEED): run["seconds"]},
+        "scores": scores,
+        "unigram": unigram_loss(ROOT / FOLDER / "corpus", run["training"]),
+        "fills": fills,
+        **course(log),
+    }
+
+
+def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
+    """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data.
+
+    Counts are raised by one, so that no token is impossible.
+    """
+    import numpy as np
+
+    from bertkit.config import PretrainConfig, options_of
+    from bertkit.corpus.build import read_meta
+    from bertkit.corpus.shard import Shard
+    from bertkit.pretraining import held_out_sequences
+    from bertkit.tokenizer import Tokenizer
+
+    meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
+    counts = np.ones(tokenizer.vocab_size)
+    for shard in meta["train"]["shards"]:
+        counts += np.bincount(Shard.load(corpus / shard["name"]).input_ids, minlength=len(counts))
+    config = PretrainConfig(**{name: value for name, value in training.items() if name in options_of(PretrainConfig)})
+    features = held_out_sequences(corpus, meta, tokenizer, config)
+    assert features is not None
+    return float(-np.log(counts / counts.sum())[features.labels["mlm"].values].mean())
+
+
+def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:
+    """The training loss, masked tokens and next sentences together, as means of stretches; and every held-out score."""
+    training = [(event["step"], event["loss"]) for event in log if "loss" in event]
+    held_out = [event for event in log if "validation/mlm_loss" in event]
+    stretch = max(1, math.ceil(len(training) / POINTS))
+    parts = [training[at : at + stretch] for at in range(0, len(training), stretch)]
+    return {
+        "training_loss": [[part[-1][0], round(sum(loss for _, loss in part) / len(part), 4)] for part in parts],
+        "held_out": [
+            [event["step"], round(event["validation/mlm_loss"], 4), round(event["validation/nsp_accuracy"], 4)]
+            for event in held_out
+        ],
+    }
+
+
+# --- for the README --------------------------------------------------------------------------------------------------------
+
+
+def render(values: Mapping[str, Any]) -> list[str]:
+    """Lines of markdown: the picture, the scores and the filled masks."""
+    scores, steps = values["scores"], values["steps"]
+    loss, corpus = scores["validation/mlm_loss"], values["corpus"]
+    rows = [
+        ("loss of masked tokens, nats", f"**{loss:.3f}**"),
+        ("that of a unigram model", f"{values['unigram']:.3f}"),
+        ("below it", f"{values['unigram'] - loss:.3f}"),
+        ("perplexity", f"{scores['validation/perplexity']:.1f}"),
+        ("masked tokens right, in percent", f"{100 * scores['validation/mlm_accuracy']:.1f}"),
+        ("next sentences right, in percent (half of them are)", f"{100 * scores['validation/nsp_accuracy']:.1f}"),
+    ]
+    return [
+        f"![Loss over the steps](results/{NAME}.svg)",
+        "",
+        f"{corpus['train']['tokens'] / 1e6:.1f} million tokens of film reviews and novels, a vocabulary of "
+        f"{values['vocab_size']} learnt from them, {steps['last']} steps; held out: {corpus['validation']['documents']} "
+        "documents. Segments that are not next come from another document of the same source file.",
+        "",
+        "| held out | |",
+        "| --- | ---: |",
+        *(f"| {name} | {value} |" for name, value in rows),
+        "",
+        "| text | its likeliest words |",
+        "| --- | --- |",
+        *(f"| {row['text']} | {_likeliest(row['fills'][0])} |" for row in values["fills"]),
+    ]
+
+
+def _likeliest(fills: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{fill['token']} {100 * fill['probability']:.0f}%" for fill in fills)
+
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 320, 50, 40, 16
+COLOURS = {"training, masked tokens and next sentences": "#9ab", "held out, masked tokens": "#c33"}
+
+
+def draw(values: Mapping[str, Any]) -> str:
+    """The course of the training as an SVG."""
+    held_out = [(step, loss) for step, loss, _ in values["held_out"]]
+    curves = dict(zip(COLOURS, (values["training_loss"], held_out), strict=True))
+    last = max(step for points in curves.values() for step, _ in points)
+    highest = math.ceil(max([values["unigram"], *(loss for points in curves.values() for _, loss in points)]))
+
+    def place(step: float, loss: float) -> tuple[float, float]:
+        across, up = (WIDTH - LEFT - 10) / last, (HEIGHT - TOP - BOTTOM) / highest
+        return round(LEFT + step * across, 1), round(HEIGHT - BOTTOM - loss * up, 1)
+
+    def line(points: Sequence[Sequence[float]], colour: str, more: str = "") -> str:
+        path = " ".join(f"{x},{y}" for x, y in (place(step, loss) for step, loss in points))
+        return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{more}/>'
+
+    def text(x: float, y: float, content: str, colour: str = "#555", anchor: str = "start") -> str:
+        return f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{anchor}">{escape(content)}</text>'
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+    ]
+    for loss in range(highest + 1):
+        y = place(0, loss)[1]
+        parts += [line([(0, loss), (last, loss)], "#eee"), text(LEFT - 6, y + 4, str(loss), anchor="end")]
+    for quarter in range(5):
+        step = last * quarter // 4
+        parts.append(text(place(step, 0)[0], HEIGHT - BOTTOM + 16, str(step), anchor="end" if quarter == 4 else "middle"))
+    parts.append(text(LEFT, HEIGHT - 6, "loss in nats, by optimizer step"))
+    parts.append(line([(0, values["unigram"]), (last, values["unigram"])], "#888", ' stroke-dasharray="4 4"'))
+    parts.append(text(WIDTH - 12, place(0, values["unigram"])[1] - 5, "unigram model", anchor="end"))
+    for number, (name, points) in enumerate(curves.items()):
+        parts += [line(points, COLOURS[name]), text(LEFT + 12, HEIGHT - BOTTOM - 26 + 16 * number, name, COLOURS[name])]
+    parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="#c33"/>' for x, y in (place(*point) for point in held_out)]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def write_picture(values: Mapping[str, Any]) -> None:
+    (RESULTS / f"{NAME}.svg").write_text(draw(values), encoding="utf-8")

@@ -1,0 +1,101 @@
+"""Pieces by words against the library's own, text by text; what is kept, and when it is forgotten."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertkit import piece_cache
+from bertkit.piece_cache import PieceCache
+from bertkit.readers.documents import Documents, find_sources
+from bertkit.store import Ragged
+from bertkit.tokenizer import Tokenizer
+
+ODD = [
+    "a\x1cb",
+    "a\x85b c",
+    "x\xa0y",
+    "e\u0301 \u0301a",
+    "[MASK] a[SEP]b",
+    "##ing ing",
+    "\u3000wide",
+    "tab\tand\nline",
+    "",
+    "  ",
+    "\u200b",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_dir: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer_dir)
+
+
+def of_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    return [tokenizer.backend.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+def rows(found: Ragged) -> list[list[int]]:
+    return [found[row].tolist() for row in range(len(found))]
+
+
+@given(st.lists(st.text(max_size=30) | st.sampled_from(ODD), max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_any_text_has_the_librarys_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
+    assert rows(tokenizer.pieces(texts)) == of_library(tokenizer, texts)
+
+
+def test_real_text_has_the_librarys_pieces(data_dir: Path, minilm: Path, tiny_chinese_dir: Path) -> None:
+    for name, folder in (
+        ("text-en/novels-67", minilm),
+        ("text-en/imdb-reviews-unsup", minilm),
+        ("text-zh/zh-docs", tiny_chinese_dir),
+    ):
+        tokenizer = Tokenizer.load(folder)
+        (source,) = find_sources([str(data_dir / f"{name}.txt.xz")])
+        lines = [line for _, document in zip(range(300), Documents(source)) for line in document.lines]
+        assert rows(tokenizer.pieces(lines)) == of_library(tokenizer, lines), name
+
+
+def test_cased_and_accents(data_dir: Path, tmp_path: Path) -> None:
+    vocabulary = data_dir.parent / "vocab" / "bert-base-cased" / "vocab.txt.gz"
+    (tmp_path / "vocab.txt").write_bytes(gzip.decompress(vocabulary.read_bytes()))
+    tokenizer = Tokenizer.load(tmp_path)
+    texts = ["Zoë's café  costs $5.", *ODD]
+    assert rows(tokenizer.pieces(texts)) == of_library(tokenizer, texts)
+
+
+def test_a_word_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def encode(words: list[str]) -> Ragged:
+        asked.append(sorted(words))
+        return Ragged.of([[len(word)] * len(word) for word in words])
+
+    cache = PieceCache(encode)
+    assert rows(cache.pieces(["a bb a", "", "ccc bb"])) == [[1, 2, 2, 1], [], [3, 3, 3, 2, 2]]
+    assert rows(cache.pieces(["bb dddd"])) == [[2, 2, 4, 4, 4, 4]]
+    assert asked == [["", "a", "bb", "ccc"], ["dddd"]]
+    monkeypatch.setattr(piece_cache, "MOST_CHARACTERS", 5)
+    assert rows(cache.pieces(["a"])) == [[1]]
+    assert asked[2:] == [["a"]], "all was forgotten, and only what is needed learnt again"
+    assert rows(cache.pieces([])) == []
+
+
+def test_a_token_that_reaches_over_a_space_goes_past_the_cache(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    other = Tokenizer.load(tmp_path)
+    other.backend.add_tokens(["the good"])
+    texts = ["see the good movie"]
+    assert rows(other.pieces(texts)) == of_library(other, texts) != rows(tokenizer.pieces(texts))
+
+
+def test_ragged_rows_are_joined() -> None:
+    joined = Ragged.joined([Ragged.of([]), Ragged.of([[1, 2], []]), Ragged.of([[3]])])
+    assert rows(joined) == [[1, 2], [], [3]]
+    assert joined.values.dtype == np.int32
