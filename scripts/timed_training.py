@@ -1,4 +1,4 @@
-"""One timed fine-tuning in a process of its own, by bertkit or by the Trainer of transformers; prints one line of JSON.
+"""One timed training in a process of its own, by bertkit or by the Trainer of transformers; prints one line of JSON.
 
 Both sides get the same rows, weights, batch size, number of steps and seed, and neither evaluates nor saves. A step's time goes
 from the end of the step before to its own end, so making the batch counts; the first `--warmup` steps do not count. `bench.py`
@@ -25,8 +25,17 @@ TRAINERS = {
     "default": "pad to max_length, fp32",
     "dynamic": "pad to the longest of the batch, fp32",
     "best": "that, batches grouped by length, bf16",
+    "bf16": "pad to max_length, bf16",
 }
 BERTKIT = {"bertkit": "auto", "bertkit-fp32": "fp32"}  # side -> --precision
+
+
+# Architectures that are pre-trained from fresh weights: MiniLM-L6's, and BERT-base.
+SIZES: dict[str, dict[str, Any]] = {
+    "minilm": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
+    "base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+}
+CORPUS = ".corpus"  # what the name of the data's corpus ends in
 
 
 class Step(NamedTuple):
@@ -44,8 +53,11 @@ class Timed(NamedTuple):
 
 
 def time_bertkit(options: argparse.Namespace) -> Timed:
-    """What `bertkit finetune FAMILY` does up to the first step, then its loop, with batches that take the time."""
-    from bertkit import finetuning
+    """What `bertkit finetune FAMILY` or `bertkit pretrain` does up to the first step, then its loop, with batches that take
+    the time."""
+    from bertkit import finetuning, pretraining
+    from bertkit.config import BertConfig, PretrainConfig
+    from bertkit.corpus.build import read_meta
     from bertkit.recipe import load_recipe, override
 
     loop = finetuning.train
@@ -65,8 +77,6 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         return state
 
     typed = {
-        "train": options.data,
-        "validation": options.data,  # read, and never evaluated
         "max_steps": options.steps,
         "batch_size": options.batch_size,
         "max_length": options.max_length,
@@ -74,6 +84,14 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         "seed": options.seed,
         "precision": BERTKIT[options.side],
     }
+    if options.family == "pretraining":
+        corpus = Path(options.data + CORPUS)
+        architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
+        pretraining.train = timed
+        with tempfile.TemporaryDirectory() as folder:
+            pretraining.pretrain(corpus, PretrainConfig(**typed), output_dir=Path(folder) / "run", architecture=architecture)
+        return since_warmup(stamps, steps, options.warmup)
+    typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
     recipe = override(load_recipe(options.family), typed)
@@ -125,7 +143,7 @@ def time_trainer(options: argparse.Namespace) -> Timed:
             learning_rate=options.learning_rate,
             max_steps=options.steps,
             seed=options.seed,
-            bf16=best,
+            bf16=options.side in ("best", "bf16"),
             use_cpu=not torch.cuda.is_available(),
             train_sampling_strategy="group_by_length" if best else "random",
             report_to=[],
@@ -221,10 +239,43 @@ def peer_answering(raw: Any, tokenizer: Any, options: argparse.Namespace) -> tup
     return model, rows, DataCollatorWithPadding(tokenizer)
 
 
+def peer_pretraining(raw: Any, tokenizer: Any, options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Pairs of segments filled up to max_length, half of them from anywhere; 15% of the tokens masked, all padded.
+
+    raw: documents, as lists of sentences. The collator is that of run_mlm.py, beside which transformers has none that knows
+    next sentences.
+    """
+    import random
+
+    from datasets import Dataset
+    from transformers import BertConfig, BertForPreTraining, DataCollatorForLanguageModeling
+
+    rng = random.Random(options.seed)
+    encoded = [tokenizer(lines, add_special_tokens=False)["input_ids"] for lines in raw["lines"]]
+    rows: list[dict[str, Any]] = []
+    while len(rows) < options.batch_size * (options.steps + 1):
+        document = rng.choice(encoded)
+        tokens = list(itertools.chain.from_iterable(document[rng.randrange(len(document)) :]))
+        first = rng.randint(1, options.max_length - 4)
+        wanted = options.max_length - 3 - first
+        follows = rng.random() < 0.5
+        other = tokens[first:] if follows else list(itertools.chain.from_iterable(rng.choice(encoded)))
+        if len(tokens) < first or not other:
+            continue
+        second = other[:wanted]
+        ids = [tokenizer.cls_token_id, *tokens[:first], tokenizer.sep_token_id, *second, tokenizer.sep_token_id]
+        segments = [0] * (first + 2) + [1] * (len(second) + 1)
+        rows.append({"input_ids": ids, "token_type_ids": segments, "next_sentence_label": int(not follows)})
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15, pad_to_multiple_of=options.max_length)
+    model = BertForPreTraining(BertConfig(vocab_size=len(tokenizer), attn_implementation="sdpa", **SIZES[options.size]))
+    return model, Dataset.from_list(rows), collator
+
+
 PEERS: dict[str, Callable[[Any, Any, argparse.Namespace], tuple[Any, Any, Any]]] = {
     "text-classification": peer_classification,
     "token-classification": peer_tagging,
     "question-answering": peer_answering,
+    "pretraining": peer_pretraining,
 }
 
 
@@ -271,13 +322,15 @@ def main() -> None:
     parser.add_argument(
         "--data",
         required=True,
-        help="JSON lines with text, maybe text_pair, and label (a number); tokens, tags; or id, question, context, answers",
+        help="JSON lines with text, maybe text_pair, and label (a number); tokens, tags; id, question, context, answers; or lines "
+        f"and, in a folder of that name with {CORPUS} behind it, a corpus of the same text",
     )
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--warmup", type=int, required=True, help="steps that do not count")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--size", choices=SIZES, default="minilm", help="of pre-training, which begins with fresh weights")
     parser.add_argument("--doc-stride", type=int, default=128, help="of question answering")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     options = parser.parse_args()

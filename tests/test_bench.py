@@ -19,6 +19,8 @@ import bench
 import timed_training
 from timed_training import Step, Timed, since_warmup, summary
 
+from bertkit.errors import UsageError
+
 
 def test_the_warm_up_is_left_out_and_every_later_step_is_whole() -> None:
     steps = [Step(32, 100), Step(32, 200), Step(32, 300), Step(4, 20)]
@@ -41,12 +43,13 @@ def test_sides_take_turns_with_the_seed_of_the_round() -> None:
         return dict.fromkeys(bench.MEASURES, float(len(calls)))
 
     found = bench.measure_task(run, 3, lambda line: None)
-    assert sorted(calls) == sorted((side, seed) for side in bench.NAMES for seed in (1, 2, 3))
+    assert sorted(calls) == sorted((side, seed) for side in bench.ORDER for seed in (1, 2, 3))
     order = [side for side, _ in calls]
     assert order[:5] == list(bench.ORDER) == order[10:]
     assert order[5:10] == list(bench.ORDER)[::-1]
     ours = [side.startswith("bertkit") for side in bench.ORDER]
     assert ours == [False, True, False, True, False]
+    assert set(found) == set(bench.ORDER)
     for side, measured in found.items():
         assert measured["examples_per_s"] == [at + 1.0 for at, name in enumerate(order) if name == side]
 
@@ -115,6 +118,7 @@ def test_both_sides_are_called_alike(monkeypatch: pytest.MonkeyPatch) -> None:
             "--seed": "5",
             "--batch-size": str(workload.batch_size),
             "--max-length": str(workload.max_length),
+            **({"--size": workload.size} if workload.size else {}),
         }
 
 
@@ -224,14 +228,51 @@ def test_the_peer_finds_answers_in_windows(make_model_dir: Callable[..., Path]) 
     assert context[29:39] == "poor movie"
 
 
+def test_a_peer_is_pre_trained_on_full_pairs(tiny_tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(timed_training.SIZES, "tiny", {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2})
+    rows = [{"lines": ["the good movie plays ."] * 8}, {"lines": ["one two three"] * 12}]
+    settings = {"size": "tiny", "seed": 1, "batch_size": 8, "steps": 4, "max_length": 24}
+    model, found, collator = peer("pretraining", rows, tiny_tokenizer_dir, **settings)
+    assert type(model).__name__ == "BertForPreTraining"
+    assert len(found) == 40
+    assert set(found["next_sentence_label"]) == {0, 1}
+    batch = collator([found[at] for at in range(8)])
+    assert batch["input_ids"].shape == batch["labels"].shape == (8, 24)
+    assert batch["attention_mask"].sum().item() == sum(len(found[at]["input_ids"]) for at in range(8))
+    assert batch["next_sentence_label"].tolist() == found["next_sentence_label"][:8]
+    assert (batch["labels"] >= 0).sum() > 8
+
+
+def test_pre_training_is_timed_on_both_sides(make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch) -> None:
+    model = make_model_dir(max_position_embeddings=512)
+    folder = tmp_path / "text-en"
+    folder.mkdir()
+    (folder / "a.txt").write_text("the good movie plays .\none two three .\n\n" * 90, encoding="utf-8")
+    workload = dataclasses.replace(bench.TASKS["pretrain_128"], folder="text-en/a.txt", batch_size=4, max_length=16, rows=80)
+    monkeypatch.setitem(bench.TASKS, "pretrain_128", workload)
+    monkeypatch.setattr("bertkit.model_directory.resolve", lambda name: model)
+    data = tmp_path / "rows.jsonl"
+    assert bench.write_rows("pretrain_128", str(tmp_path), data) == 80
+    for side in ("bertkit", "default"):
+        found = bench.run_side(side, "pretrain_128", model=model, data=data, steps=3, warmup=1, seed=1)
+        assert found["timed_steps"] == 2
+        assert 5 <= found["real_tokens_per_s"] / found["examples_per_s"] <= 16
+    with pytest.raises(UsageError, match="not on the hub"):
+        bench.write_rows("pretrain_128", None, data)
+
+
 def test_the_peers_settings() -> None:
-    assert set(timed_training.TRAINERS) == {"default", "dynamic", "best"}
+    assert set(timed_training.TRAINERS) == {"default", "dynamic", "best", "bf16"}
     assert bench.MODEL == "minilm"
     assert {task: (its.batch_size, its.max_length) for task, its in bench.TASKS.items()} == {
         "mrpc": (32, 128),
         "sst2": (32, 128),
         "conll2003": (32, 128),
         "squad": (16, 384),
+        "pretrain_128": (32, 128),
+        "pretrain_512": (8, 512),
+        "pretrain_base": (8, 128),
     }
-    assert set(bench.NAMES) == {*timed_training.TRAINERS, *timed_training.BERTKIT} == set(bench.ORDER)
+    sides = {side for workload in bench.TASKS.values() for side in workload.order}
+    assert set(bench.NAMES) == {*timed_training.TRAINERS, *timed_training.BERTKIT} == sides
     assert timed_training.BERTKIT == {"bertkit": "auto", "bertkit-fp32": "fp32"}
