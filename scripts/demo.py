@@ -1,4 +1,5 @@
-"""The demo: real weights, fine-tuned on the embedded help desk for each kind of task, evaluated, and asked for a prediction.
+"""The demo: a small model pre-trained on the embedded help desk's text; then real weights, fine-tuned on it for each kind of
+task, evaluated, and asked for a prediction.
 
 It runs bertkit's own commands, each as a user would type it. Run it by `make demo`.
 """
@@ -32,6 +33,11 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
+TEXT = "recipes/data/helpdesk/text"
+PRETRAINED = "pretrained"  # the folder of the model that is pre-trained here
+PRETRAINING = ("--model-size", "tiny", "--max-length", "64", "--batch-size", "32", "--learning-rate", "2e-3")
+MASKED = "We are sorry for the [MASK] and are asking the carrier."
+
 
 def bertkit(*arguments: str, stdin: str | None = None, capture: bool = False) -> str:
     """Run a command of bertkit, shown as it would be typed; returns its standard output if `capture`.
@@ -54,8 +60,21 @@ def clear(run: Path) -> None:
         left = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    if left["recipe"]["name"] in QUESTIONS:
+    if left["recipe"]["name"] in (*QUESTIONS, "pretrain"):
         shutil.rmtree(run)
+
+
+def pretrain(folder: str, steps: tuple[str, ...]) -> list[tuple[int, float]]:
+    """From text to a model; returns the held-out losses of its masked tokens, by step."""
+    tokenizer, corpus, run = (f"{folder}/{name}" for name in ("tokenizer", "corpus", PRETRAINED))
+    clear(ROOT / run)
+    bertkit("tokenizer", "train", TEXT, "--vocab-size", "2000", "--output-dir", tokenizer, "--overwrite")
+    made = ("--tokenizer", tokenizer, "--validation", "10%", "--output-dir", corpus, "--overwrite")
+    bertkit("corpus", "build", TEXT, *made)
+    bertkit("pretrain", corpus, *PRETRAINING, *(steps or ("--max-steps", "600")), "--output-dir", run)
+    bertkit("predict", run, "--format", "text", stdin=MASKED + "\n")
+    events = [json.loads(line) for line in (ROOT / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [(event["step"], event["validation/mlm_loss"]) for event in events if "validation/mlm_loss" in event]
 
 
 def program() -> str:
@@ -73,6 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     start = time.perf_counter()
     steps = ("--max-steps", options.max_steps) if options.max_steps else ()
+    losses = pretrain(options.output_dir, steps)
     scores = {}
     for recipe in QUESTIONS:
         run = f"{options.output_dir}/{recipe}"
@@ -87,6 +107,7 @@ def main() -> None:
     measured = {"fine-tuned MiniLM-L6": team, **baseline_scores(load_recipe("helpdesk"), "test")}
     names = [name for name in team if not name.endswith("loss")]
     print(flush=True)
+    progress.table("pre-training, held-out loss of masked tokens", ["step", "nats"], losses)
     progress.table("helpdesk, test split", ["", *names], [[who, *(s[n] for n in names)] for who, s in measured.items()])
     rows = [[recipe, *next(iter(found.items()))] for recipe, found in scores.items()]
     progress.table("all four, test splits", ["recipe", "score", "value"], rows)
@@ -99,6 +120,7 @@ Done in {time.perf_counter() - start:.0f} s. What to try next:
 
   {program()} recipes                          what can be trained
   echo "Where is my parcel?" | {program()} predict {run}/helpdesk
+  {program()} check {run}/corpus               what pre-training sees of a text
   {program()} finetune text-classification --train my.csv --validation 10% --model minilm --output-dir runs/mine
   {program()} finetune --help""")
 

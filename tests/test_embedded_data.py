@@ -73,9 +73,10 @@ def sentences(splits, templates) -> dict[str, set[str]]:
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_the_generator_writes_the_same_bytes_without_any_package(tmp_path, hash_seed):
     copy = tmp_path / "helpdesk"
-    shutil.copytree(HELPDESK, copy, ignore=shutil.ignore_patterns(*DATA_SETS, "__pycache__"))
+    shutil.copytree(HELPDESK, copy, ignore=shutil.ignore_patterns(*DATA_SETS, "text", "__pycache__"))
     # -S hides site-packages.
     subprocess.run([sys.executable, "-S", copy / "generate.py"], check=True, cwd=tmp_path, env={"PYTHONHASHSEED": hash_seed})
+    assert (copy / "text" / "shop.txt").read_bytes() == (HELPDESK / "text" / "shop.txt").read_bytes()
     for name, ending in DATA_SETS.items():
         assert {path.name for path in (copy / name).iterdir()} == {f"{split}{ending}" for split in SIZES}
         for path in (copy / name).iterdir():
@@ -83,6 +84,18 @@ def test_the_generator_writes_the_same_bytes_without_any_package(tmp_path, hash_
             assert path.read_bytes() == shipped
             assert b"\r" not in shipped
             assert shipped.isascii()
+
+
+def test_the_running_text_is_the_training_data(splits):
+    documents = [
+        text.split("\n") for text in (HELPDESK / "text" / "shop.txt").read_text(encoding="utf-8").strip().split("\n\n")
+    ]
+    with (HELPDESK / "pairs" / "train.csv").open(encoding="utf-8", newline="") as file:
+        fitting = [[row["text"], row["text_pair"]] for row in csv.DictReader(file) if row["label"] == "fits"]
+    pages = json.loads((HELPDESK / "pages" / "train.json").read_text(encoding="utf-8"))["data"]
+    assert documents == fitting + [[part["context"] for part in page["paragraphs"]] for page in pages]
+    held_out = {text for split in ("validation", "test") for text, _ in splits[split]}
+    assert not held_out & {line for document in documents for line in document}
 
 
 def test_the_tickets_are_those_of_the_published_results():

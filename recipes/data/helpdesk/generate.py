@@ -33,7 +33,20 @@ def to_json(pages: dict[str, Any]) -> str:
     return f'{{"version": {json.dumps(pages["version"])}, "data": [\n{lines}\n]}}\n'
 
 
+def to_text(documents: Iterable[Sequence[str]]) -> str:
+    """A line a paragraph, a blank line between documents."""
+    return "\n\n".join("\n".join(document) for document in documents) + "\n"
+
+
+def write_documents() -> list[list[str]]:
+    """What the shop has in writing, from the training data alone: tickets with their replies, and its pages."""
+    pages = [[part["context"] for part in page["paragraphs"]] for page in write_pages("train")["data"]]
+    return [[text, reply] for text, reply, label in write_pairs("train") if label == "fits"] + pages
+
+
 def main() -> None:
+    (HERE / "text").mkdir(exist_ok=True)
+    (HERE / "text" / "shop.txt").write_text(to_text(write_documents()), encoding="utf-8", newline="\n")
     for split in ("train", "validation", "test"):
         files = {
             f"tickets/{split}.csv": to_csv(("text", "team"), write_tickets(split)),
