@@ -243,6 +243,11 @@ def _bench_note(values: Mapping[str, Any]) -> str:
         note = f"{line[0].upper()}{line[1:]}."
     else:
         note = " ".join(f"{', '.join(tasks)}: {line}." for line, tasks in settings.items())
+    for row in values.get("corpus", {}).get("medians", ()):
+        note += (
+            f" Building a corpus and reading {row['epochs']} epochs of it, one core: {row['tokens_per_s'] / 1e6:.2f} million "
+            f"tokens/s, {row['ratio']:.1f} times what google-research's script gave on another machine."
+        )
     if startup := values.get("startup"):
         note += (
             f" `bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "

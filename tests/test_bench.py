@@ -261,6 +261,26 @@ def test_pre_training_is_timed_on_both_sides(make_model_dir: Callable[..., Path]
         bench.write_rows("pretrain_128", None, data)
 
 
+def test_a_corpus_is_built_and_read_on_one_core(make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch) -> None:
+    model = make_model_dir()
+    monkeypatch.setattr("bertkit.model_directory.resolve", lambda name: model)
+    (tmp_path / "text-en").mkdir()
+    lines = "\n".join(f"the good movie plays {number} ." for number in range(6))
+    text = "\n\n".join(f"{lines}\none two {number} three ." for number in range(50))
+    (tmp_path / "text-en" / "a.txt").write_text(text, encoding="utf-8")
+    found = bench.measure_corpus(str(tmp_path), 1)
+    (run,) = found["runs"]
+    assert run["tokens_of_text"] == pytest.approx(50 * (6 * 6 + 5), rel=0.5)
+    assert [row["epochs"] for row in found["medians"]] == [2, 5]
+    for row in found["medians"]:
+        assert row["tokens_per_s"] == run[f"tokens_per_s_{row['epochs']}"]
+        assert row["ratio"] == round(row["tokens_per_s"] / bench.GOOGLES[row["epochs"]], 2)
+        # An epoch is read at least; so the rate is that of more tokens than the text has
+        assert row["tokens_per_s"] * run["build_s"] < 6 * run["tokens_of_text"]
+    with pytest.raises(UsageError, match="not on the hub"):
+        bench.measure_corpus(None, 1)
+
+
 def test_the_peers_settings() -> None:
     assert set(timed_training.TRAINERS) == {"default", "dynamic", "best", "bf16"}
     assert bench.MODEL == "minilm"
