@@ -22,8 +22,8 @@ from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.preview import show_examples
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import Claim, claim, describe_end, describe_run, run_folder, write_run_file
-from bertkit.training import TrainState, read_progress, train
+from bertkit.run_directory import Claim, claim, describe_end, describe_run, run_folder, show_end, write_run_file
+from bertkit.training import read_progress, train
 from bertkit.vocabulary import UsedVocabulary
 
 if TYPE_CHECKING:
@@ -143,7 +143,10 @@ def finetune(
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(model_card(values, pretrained.name, architecture), encoding="utf-8")
             write_run_file(output_dir, values)
-            _show(recipe, state, model, output_dir, architecture)
+            show_end(state, output_dir, published_scores(recipe, model))
+            if architecture == "BertModel":
+                progress.note("its head is bertkit's own: transformers opens the folder as an encoder only")
+            progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
         accelerator.wait_for_everyone()
     return values
 
@@ -181,16 +184,3 @@ def _dry_run(
     progress.table("dry run: nothing was written", list(found), [list(found.values())])
     accelerator.wait_for_everyone()
     return found
-
-
-def _show(recipe: Recipe, state: TrainState, model: str, output_dir: Path, architecture: str) -> None:
-    published = published_scores(recipe, model)
-    columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})"]
-    rows = [[name, value, state.last_scores.get(name)] for name, value in state.best_scores.items()]
-    if published:
-        columns.append("published")
-        rows = [[*row, published.get(name)] for name, row in zip(state.best_scores, rows, strict=True)]
-    progress.table(str(output_dir), columns, rows)
-    if architecture == "BertModel":
-        progress.note("its head is bertkit's own: transformers opens the folder as an encoder only")
-    progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")

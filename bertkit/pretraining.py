@@ -30,10 +30,10 @@ from bertkit.model import Batch, initialize
 from bertkit.model_card import pretraining_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, open_pretrained
-from bertkit.run_directory import PRETRAINING, claim, describe_end, describe_run, run_folder, write_run_file
+from bertkit.run_directory import PRETRAINING, claim, describe_end, describe_run, run_folder, show_end, write_run_file
 from bertkit.store import Features
 from bertkit.tokenizer import Tokenizer
-from bertkit.training import TrainState, train
+from bertkit.training import train
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -139,7 +139,8 @@ def pretrain(
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
             write_run_file(output_dir, values)
-            _show(state, output_dir)
+            show_end(state, output_dir)
+            progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
         accelerator.wait_for_everyone()
     return values
 
@@ -295,11 +296,3 @@ def score_language_model(
     if found["pairs"]:
         scores |= {name: found[name] / found["pairs"] for name in ("nsp_loss", "nsp_accuracy")}
     return scores
-
-
-def _show(state: TrainState, output_dir: Path) -> None:
-    if state.best_scores:
-        columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})"]
-        rows = [[name, value, state.last_scores.get(name)] for name, value in state.best_scores.items()]
-        progress.table(str(output_dir), columns, rows)
-    progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")

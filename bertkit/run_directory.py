@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +216,18 @@ def describe_end(state: TrainState, seconds: float) -> dict[str, Any]:
         "best": {"step": state.best_step, "scores": state.best_scores},
         "last": {"step": state.step, "scores": state.last_scores},
     }
+
+
+def show_end(state: TrainState, output_dir: Path, published: Mapping[str, float] | None = None) -> None:
+    """A table of the best and the last scores, and of published ones where there are any."""
+    if not state.best_scores:
+        return
+    columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})", *(["published"] if published else [])]
+    rows = [
+        [name, value, state.last_scores.get(name), *([published.get(name)] if published else [])]
+        for name, value in state.best_scores.items()
+    ]
+    progress.table(str(output_dir), columns, rows)
 
 
 def write_run_file(folder: Path, values: dict[str, Any]) -> None:
