@@ -38,8 +38,11 @@ def is_language_model(name: str) -> bool:
     return bool(set(read_config(folder).extra.get("architectures") or ()) & set(_CLASSES))
 
 
-def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) -> list[dict[str, Any]]:
-    """The lines of a file, each with a list for every [MASK] in it: the top_k likeliest tokens and their probabilities."""
+def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
+    """The lines of a file, each with a list for every [MASK] in it: the top_k likeliest tokens and their probabilities.
+
+    Also how the model's tokenizer writes [MASK].
+    """
     pretrained = open_pretrained(name)
     if pretrained.config.is_decoder:
         raise UsageError("a left-to-right model fills no masks", where=name, hint="its use: bertkit finetune, bertkit eval")
@@ -55,6 +58,8 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
         progress.note(f"{encoded.truncated.sum()} of {len(lines)} lines longer than {config.max_length} tokens truncated")
     if not counts.any():
         what = f"no line has a {tokenizer.special_tokens['mask_token']} to fill"
+        if encoded.truncated.any():
+            what += f" in its first {config.max_length} tokens"
         raise UsageError(what, where=source_name(file), hint='such as: echo "The [MASK] is closed." | bertkit predict MODEL')
     with_masks = np.flatnonzero(counts)
     ids = encoded.input_ids.take(with_masks)
@@ -76,10 +81,11 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
             for at, feature in enumerate(batch.features.tolist()):
                 found[int(with_masks[feature])] = fills[begins[at] : begins[at + 1]]
             bar.advance(len(batch.features))
-    return [{"text": line, "fills": fills} for line, fills in zip(lines, found, strict=True)]
+    filled = [{"text": line, "fills": fills} for line, fills in zip(lines, found, strict=True)]
+    return filled, tokenizer.special_tokens["mask_token"]
 
 
-def show_filled(row: Mapping[str, Any], mask_token: str = "[MASK]") -> Text:
+def show_filled(row: Mapping[str, Any], mask_token: str) -> Text:
     """A line with the likeliest tokens in its masks, and below it those of each mask."""
     parts = row["text"].split(mask_token)
     line = plain(parts[0])
@@ -115,10 +121,20 @@ def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) ->
     return {f"validation/{name}": value for name, value in scores.items()}
 
 
+def refuse_others(typed: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of tasks, which a pre-trained model has no use for."""
+    for name in typed:
+        if name not in options_of(PretrainConfig):
+            hint = "fine-tune it first, or say what task it is used for by --recipe"
+            raise UsageError(f"--{name.replace('_', '-')} is of no use to a pre-trained model", hint=hint)
+
+
 def _settings(training: Mapping[str, Any], typed: Mapping[str, Any]) -> PretrainConfig:
     declared = options_of(PretrainConfig)
     given = {name: value for name, value in training.items() if name in declared}
     given |= {name: convert(declared[name], value) for name, value in typed.items() if name in declared}
+    if "max_length" in typed:
+        given["phases"] = None
     return PretrainConfig(**given)
 
 

@@ -22,9 +22,9 @@ from bertkit.batching import deal, evaluation_batches
 from bertkit.config import BertConfig, PretrainConfig
 from bertkit.corpus.build import read_meta
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.corpus.shard import Shard
+from bertkit.corpus.shard import Shards
 from bertkit.devices import start_accelerator, working_dtype
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
 from bertkit.model import Batch, initialize
 from bertkit.model_card import pretraining_card
@@ -65,10 +65,14 @@ def pretrain(
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
+    if architecture is not None:
+        architecture = replace(architecture, pad_token_id=tokenizer.pad_token_id)
     module, model_config, started_from = _build(config, meta, corpus, model, architecture)
     lengths = config.lengths()
     check_max_length(max(length for length, _ in lengths), model_config)
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
+    if config.objective == "mlm+nsp" and meta["train"]["documents"] == 1:
+        progress.warn("the corpus is one document, and every B is next: --layout may part it, or train with --objective mlm")
     sequences = samplers[0].sequences_per_epoch
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
@@ -86,7 +90,8 @@ def pretrain(
     else:
         progress.note(f"rehearsing, to see how many steps fit into {config.hours:g} hours")
         seconds = [rehearse(module, partial(batches_of, sampler), config, accelerator) for sampler in samplers]
-        steps = steps_in(config, begun + 3600 * config.hours - time.perf_counter(), seconds, len(validation or ()))
+        left = _of_main_process(begun + 3600 * config.hours - time.perf_counter(), accelerator)
+        steps = steps_in(config, left, seconds, len(validation or ()))
     begins = phase_begins([share for _, share in lengths], steps)
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
@@ -97,7 +102,7 @@ def pretrain(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
         model=started_from,
-        data={"corpus": {"source": str(corpus.resolve()), **{key: meta[key] for key in ("tokenizer", "documents")}}},
+        data={"corpus": {"source": str(corpus.resolve()), **{key: meta[key] for key in ("tokenizer", "documents", "hashes")}}},
         dtype=dtype,
         num_processes=accelerator.num_processes,
         total_steps=steps,
@@ -132,7 +137,7 @@ def pretrain(
             run_dir=output_dir,
             save_model=save,
             evaluate=evaluate if validation is not None else None,
-            eval_every=config.eval_steps or max(1, steps // EVALUATIONS),
+            eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
             resume_from=claimed.resume_from,
         )
         values |= describe_end(state, time.perf_counter() - start)
@@ -163,13 +168,18 @@ def fresh_architecture(
     }
     if (hidden := given.get("hidden_size")) is not None:
         changes = {"num_attention_heads": max(1, hidden // 64), "intermediate_size": 4 * hidden, **changes}
+        if hidden % (heads := changes["num_attention_heads"]):
+            hint = "give --num-attention-heads that divide it, or a multiple of 64"
+            raise UsageError(f"--hidden-size is {hidden}, which {heads} attention heads do not divide", hint=hint)
     return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
 
 
 def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, model: str) -> None:
     """Raise UsageError for a corpus of another tokenizer than the model's."""
-    if tokenizer.vocab_hash != meta["tokenizer"]["vocab_hash"]:
+    if tokenizer.fingerprint != meta["tokenizer"]["fingerprint"]:
         what = f"the corpus was made with another tokenizer than that of {model}"
+        if tokenizer.vocab_hash == meta["tokenizer"]["vocab_hash"]:
+            what += ", with the same vocabulary: it takes capitals, accents or Chinese characters in another way"
         hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
         raise UsageError(what, where=str(corpus), hint=hint)
 
@@ -182,6 +192,7 @@ def _build(
     if model is None:
         assert architecture is not None
         architecture = replace(architecture, is_decoder=is_decoder)
+        _check_segments(architecture, config)
         module = head(architecture)
         initialize(module, architecture, seed=config.seed)
         return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
@@ -191,11 +202,19 @@ def _build(
         hint = "go on with --objective ltr, or begin from another model"
         raise UsageError(f"{model} was trained left to right, and --objective is {config.objective}", hint=hint)
     model_config = replace(pretrained.config, is_decoder=is_decoder)
+    _check_segments(model_config, config)
     module = head(model_config)
     initialize(module, model_config, seed=config.seed)
     if fresh := load_weights(module, pretrained.folder):
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
     return module, model_config, {"name": model, "sha256": weights_hash(pretrained.folder)}
+
+
+def _check_segments(architecture: BertConfig, config: PretrainConfig) -> None:
+    """Raise UsageError for a model that cannot tell the two segments of a pair apart."""
+    if config.objective == "mlm+nsp" and architecture.type_vocab_size < 2:
+        what = f"type_vocab_size is {architecture.type_vocab_size}, and pairs have two segments"
+        raise UsageError(what, hint="raise it, or train with --objective mlm")
 
 
 def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
@@ -207,8 +226,6 @@ def rehearse(
     module: nn.Module, batches: Callable[[int], list[Batch]], config: PretrainConfig, accelerator: Accelerator
 ) -> float:
     """The seconds of a step, by the main process's clock: steps of a copy, which leave the module as it is."""
-    from accelerate.utils import broadcast
-
     assert config.hours is not None
     begins: list[float] = []
 
@@ -221,12 +238,19 @@ def rehearse(
         begins.clear()
         with TemporaryDirectory() as folder:
             train(copy.deepcopy(module), timed, config, accelerator, total_steps=steps, run_dir=Path(folder))
-        measured = torch.tensor(np.diff(begins).mean(), dtype=torch.float64, device=accelerator.device)
-        if accelerator.num_processes > 1:  # else each would have a run of its own length
-            measured = cast(torch.Tensor, broadcast(measured))
-        more, seconds = int(REHEARSAL * 3600 * config.hours / measured.item()), measured.item()
+            accelerator.free_memory()  # which knows every copy that was wrapped
+        seconds = _of_main_process(np.diff(begins).mean(), accelerator)
+        more = int(REHEARSAL * 3600 * config.hours / seconds)
         steps = min(REHEARSED, more) if steps == 5 and more > 5 else 0
     return seconds
+
+
+def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
+    """A time by the main process's clock: by their own, the processes would make runs of different length."""
+    from accelerate.utils import broadcast
+
+    measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
+    return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
 
 
 def steps_in(config: PretrainConfig, seconds: float, of_a_step: Sequence[float], held_out: int) -> int:
@@ -250,7 +274,7 @@ def sampler_of(
     corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
 ) -> CorpusSampler:
     """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError where there is no text."""
-    shards = [Shard.load(corpus / shard["name"]) for shard in meta[split]["shards"]]
+    shards = Shards(corpus, meta[split]["shards"])
     if not shards:
         raise UsageError(f"the corpus holds no text for {split}", where=str(corpus))
     return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, config.objective, config.masking)
@@ -261,7 +285,10 @@ def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer,
     if not meta["validation"]["shards"]:
         return None
     sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
-    return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
+    try:
+        return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
+    except DataError as error:
+        raise DataError(error.what, where=f"what {corpus} holds out", hint=error.hint) from None
 
 
 def score_language_model(

@@ -135,6 +135,13 @@ class Tokenizer:
         return sha256("".join(f"{token}\n" for token in sorted(self.vocab, key=self.vocab.__getitem__)).encode()).hexdigest()
 
     @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the tokens, and of what is done to a text before they are looked for in it."""
+        whole = json.loads(self.backend.to_str())
+        before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], sort_keys=True)
+        return sha256(f"{self.vocab_hash}{before}".encode()).hexdigest()
+
+    @cached_property
     def ordinary_ids(self) -> NDArray[np.int64]:
         """The numbers of all tokens but the special ones and those that a vocabulary keeps unused."""
         kept = (number for token, number in self.vocab.items() if not re.fullmatch(r"\[unused\d+\]", token))

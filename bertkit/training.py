@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,12 +124,13 @@ def train(
     wrapped = accelerator.prepare_model(module) if accelerator.num_processes > 1 else module
     wrapped.train()
     window = _Window(accelerator)
+    terms: list[str] = []
 
     def report() -> dict[str, float]:
         event = {
             "step": state.step,
             "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
-            **window.read(state.step),
+            **window.read(state.step, terms),
         }
         if main:
             log.append(event)
@@ -138,6 +139,7 @@ def train(
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
         while state.step < total_steps:
             micro_batches = batches(state.step)
+            terms = sorted(micro_batches[0].weights)
             weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
             if stopping:
                 if window.losses:
@@ -149,12 +151,13 @@ def train(
                 last = micro_step == len(micro_batches) - 1
                 with nullcontext() if last else accelerator.no_sync(wrapped):
                     outputs = wrapped(batch.to(accelerator.device))
-                    loss = step_loss(outputs.loss_sums, batch.weights, weights)
+                    losses = step_losses(outputs.loss_sums, batch.weights, weights)
+                    loss = losses.sum()
                     # DDP takes the mean over processes of what is already a share of the whole
                     accelerator.backward(loss * accelerator.num_processes)
                 if not last and wrapped is module:  # what wraps a module reduces the sum of all micro-batches where they are
                     optimizer.collect()
-                window.add(loss.detach(), len(batch.input_ids), first=micro_step == 0)
+                window.add(losses.detach(), len(batch.input_ids), first=micro_step == 0)
             window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
             state.step += 1
             evaluating = state.step % eval_every == 0 or state.step == total_steps
@@ -176,12 +179,13 @@ def train(
     return state
 
 
-def step_loss(loss_sums: dict[str, Tensor], weights: dict[str, float], denominators: dict[str, float]) -> Tensor:
-    """This micro-batch's share of the step's loss: the sum over terms of (sum over targets) / (weight of the whole step).
+def step_losses(loss_sums: dict[str, Tensor], weights: dict[str, float], denominators: dict[str, float]) -> Tensor:
+    """This micro-batch's share of the step's losses, by term in the order of their names: (sum over targets) / (weight of the
+    whole step). Their sum is the loss.
 
     A micro-batch of weight 0 still runs backward, or the processes would wait for each other; it adds exactly 0.
     """
-    return torch.stack([s * (1 / denominators[term] if weights[term] else 0.0) for term, s in loss_sums.items()]).sum()
+    return torch.stack([loss_sums[term] * (1 / denominators[term] if weights[term] else 0.0) for term in sorted(loss_sums)])
 
 
 def _denominators(batches: list[Batch], stop: bool, accelerator: Accelerator) -> tuple[dict[str, float], bool]:
@@ -207,19 +211,26 @@ class _Window:
         self.tokens = 0
         self.start = time.perf_counter()
 
-    def add(self, loss: Tensor, tokens: int, *, first: bool) -> None:
+    def add(self, losses: Tensor, tokens: int, *, first: bool) -> None:
+        """losses: (terms,) of a micro-batch."""
         if first:
-            self.losses.append(loss)
+            self.losses.append(losses)
         else:
-            self.losses[-1] = self.losses[-1] + loss
+            self.losses[-1] = self.losses[-1] + losses
         self.tokens += tokens
 
-    def read(self, step: int) -> dict[str, float]:
-        """Mean loss, last gradient norm and tokens/s over all processes. Raises UsageError for a loss that is not finite."""
-        losses = torch.stack([*self.losses, self.losses[0].new_tensor(self.tokens)])
+    def read(self, step: int, terms: Sequence[str]) -> dict[str, float]:
+        """Mean loss, of each term too where there are several, last gradient norm and tokens/s, over all processes.
+
+        Raises UsageError for a loss that is not finite.
+        """
+        count = torch.full((1, len(terms)), float(self.tokens), dtype=self.losses[0].dtype, device=self.losses[0].device)
+        losses = torch.cat([torch.stack(self.losses), count])  # (steps + 1, terms)
         if self.accelerator.num_processes > 1:
             losses = self.accelerator.reduce(losses, "sum")
-        *values, tokens = losses.tolist()
+        tokens = float(losses[-1, 0])
+        by_step = losses[:-1].tolist()
+        values = [sum(each) for each in by_step]
         norm = float(self.grad_norm)
         for at, value in enumerate([*values, norm]):
             if not math.isfinite(value):
@@ -229,7 +240,9 @@ class _Window:
                 raise UsageError(what, hint="lower --learning-rate, raise --warmup-ratio, or try --precision fp32")
         seconds = time.perf_counter() - self.start
         self._begin()
-        return {"loss": math.fsum(values) / len(values), "grad_norm": norm, "tokens_per_second": tokens / seconds}
+        of_terms = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(terms, zip(*by_step), strict=True)}
+        loss = {"loss": math.fsum(values) / len(values), **(of_terms if len(terms) > 1 else {})}
+        return {**loss, "grad_norm": norm, "tokens_per_second": tokens / seconds}
 
 
 def _write(

@@ -194,6 +194,8 @@ def measure_task(
             values = run(side, number)
             for measure in MEASURES:
                 found[side][measure].append(round(values[measure], 2))
+            if "waiting_share" in values:  # of ours: how much of a step its batches took
+                found[side].setdefault("waiting_share", []).append(round(values["waiting_share"], 4))
             said(f"round {number}/{rounds}  {values['examples_per_s']:7.1f} examples/s  {NAMES[side]}")
     return found
 

@@ -51,9 +51,16 @@ def commands() -> list[str]:
 def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
     """What results/pretraining.json keeps. execute: (command line, seed, stdin=text) -> standard output."""
     origin = provenance()
+    kept = ROOT / FOLDER / "made_by.json"  # the commit that each was made by, and its command
+    made_by = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
     for made, line in COMMANDS.items():
-        if force or not (ROOT / made).is_file():
-            execute(f"{line} --overwrite" if force and "tokenizer train" not in line else line, SEED)
+        unfinished = made_by.get(made, {}).get("command") == line and not force
+        if unfinished and (ROOT / made).is_file():
+            continue
+        made_by[made] = made_by[made] if unfinished else {"command": line, "commit": origin["commit"]}
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
+        execute(line if unfinished else f"{line} --overwrite", SEED)
     scores = json.loads(execute(EVALUATE, SEED))
     fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
     run = json.loads((ROOT / MODEL / "run.json").read_text(encoding="utf-8"))
@@ -64,6 +71,7 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
         "name": NAME,
         "command": commands(),
         **origin,
+        "commit": made_by[f"{MODEL}/README.md"]["commit"],
         "seeds": [SEED],
         "model": {"name": "fresh weights, 4 layers of 256"},
         "training": run["training"],

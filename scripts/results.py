@@ -243,6 +243,9 @@ def _bench_note(values: Mapping[str, Any]) -> str:
         note = f"{line[0].upper()}{line[1:]}."
     else:
         note = " ".join(f"{', '.join(tasks)}: {line}." for line, tasks in settings.items())
+    waited = [share for found in values["tasks"].values() for share in found["sides"]["bertkit"].get("waiting_share", ())]
+    if waited:
+        note += f" Waiting for its batches took at most {100 * max(waited):.1f}% of bertkit's time."
     for row in values.get("corpus", {}).get("medians", ()):
         note += (
             f" Building a corpus and reading {row['epochs']} epochs of it, one core: {row['tokens_per_s'] / 1e6:.2f} million "

@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,10 +46,11 @@ class Step(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Per optimizer step its seconds and its work, the warm-up left out."""
+    """Per optimizer step its seconds and its work, and the seconds that its batches took; the warm-up left out."""
 
     seconds: list[float]
     steps: list[Step]
+    waited: list[float]
 
 
 def time_bertkit(options: argparse.Namespace) -> Timed:
@@ -63,11 +64,13 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     loop = finetuning.train
     stamps: list[float] = []
     steps: list[Step] = []
+    waited: list[float] = []
 
     def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **_: Any) -> Any:
         def stamped(step: int) -> list:
             stamps.append(time.perf_counter())
             micro_batches = batches(step)
+            waited.append(time.perf_counter() - stamps[-1])
             examples = sum(len(batch.features) for batch in micro_batches)
             steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
             return micro_batches
@@ -90,7 +93,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         pretraining.train = timed
         with tempfile.TemporaryDirectory() as folder:
             pretraining.pretrain(corpus, PretrainConfig(**typed), output_dir=Path(folder) / "run", architecture=architecture)
-        return since_warmup(stamps, steps, options.warmup)
+        return since_warmup(stamps, steps, options.warmup, waited)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
@@ -98,7 +101,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     finetuning.train = timed
     with tempfile.TemporaryDirectory() as folder:
         finetuning.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
-    return since_warmup(stamps, steps, options.warmup)
+    return since_warmup(stamps, steps, options.warmup, waited)
 
 
 def time_trainer(options: argparse.Namespace) -> Timed:
@@ -282,12 +285,12 @@ PEERS: dict[str, Callable[[Any, Any, argparse.Namespace], tuple[Any, Any, Any]]]
 # --- the clock ---------------------------------------------------------------------------------------------------------------
 
 
-def since_warmup(stamps: list[float], steps: list[Step], warmup: int) -> Timed:
+def since_warmup(stamps: list[float], steps: list[Step], warmup: int, waited: Sequence[float] = ()) -> Timed:
     """stamps: the begin of the first step and the end of every step."""
     if len(stamps) != len(steps) + 1 or len(steps) <= warmup:
         raise SystemExit(f"error: {len(stamps)} stamps for {len(steps)} steps, {warmup} of them warm-up; expected more steps")
     seconds = [end - start for start, end in itertools.pairwise(stamps)]
-    return Timed(seconds[warmup:], steps[warmup:])
+    return Timed(seconds[warmup:], steps[warmup:], list(waited)[warmup:])
 
 
 def peak_rss_mib() -> float:
@@ -307,6 +310,7 @@ def summary(timed: Timed) -> dict[str, float]:
     """Rates over the timed steps together, and the median step."""
     total = sum(timed.seconds)
     return {
+        **({"waiting_share": sum(timed.waited) / total} if timed.waited else {}),
         "timed_steps": len(timed.steps),
         "examples_per_s": sum(step.examples for step in timed.steps) / total,
         "real_tokens_per_s": sum(step.tokens for step in timed.steps) / total,

@@ -25,8 +25,11 @@ from bertkit.errors import UsageError
 def test_the_warm_up_is_left_out_and_every_later_step_is_whole() -> None:
     steps = [Step(32, 100), Step(32, 200), Step(32, 300), Step(4, 20)]
     timed = since_warmup([0.0, 10.0, 15.0, 18.0, 19.0], steps, 2)
-    assert timed == Timed([3.0, 1.0], steps[2:])
-    assert summary(timed) == {"timed_steps": 2, "examples_per_s": 9.0, "real_tokens_per_s": 80.0, "step_s": 2.0}
+    assert timed == Timed([3.0, 1.0], steps[2:], [])
+    expected = {"timed_steps": 2, "examples_per_s": 9.0, "real_tokens_per_s": 80.0, "step_s": 2.0}
+    assert summary(timed) == expected
+    waiting = since_warmup([0.0, 10.0, 15.0, 18.0, 19.0], steps, 2, [5.0, 5.0, 0.3, 0.1])
+    assert summary(waiting) == {"waiting_share": pytest.approx(0.1), **expected}
 
 
 @pytest.mark.parametrize(("stamps", "warmup"), [([0.0, 1.0], 0), ([0.0, 1.0, 2.0], 2)])

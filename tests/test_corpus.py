@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import pytest
 
 from bertkit.corpus import build as module
 from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora, read_meta
-from bertkit.corpus.shard import Shard
+from bertkit.corpus.sampling import CorpusSampler
+from bertkit.corpus.shard import Shard, Shards
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Documents, find_sources
 from bertkit.tokenizer import Tokenizer
@@ -142,7 +146,7 @@ def test_neither_processes_nor_a_kill_change_a_byte(
 
     def stopping(documents: Any, folder: Path) -> None:
         if len(made) == 4 and folder.name not in made:
-            (folder.with_name(f"{folder.name}.unfinished")).mkdir()  # as a kill leaves it
+            (folder.with_name(f"{folder.name}.1.unfinished")).mkdir()  # as a kill leaves it
             made.append("stopped")
             raise KeyboardInterrupt
         made.append(folder.name)
@@ -156,6 +160,123 @@ def test_neither_processes_nor_a_kill_change_a_byte(
     build_corpus(*arguments, tmp_path / "again", config)
     assert content(tmp_path / "again") == content(tmp_path / "one")
     assert len(made) == len(set(made)) > 8, "no part was made twice"
+
+
+def test_killed_in_the_midst_its_workers_end_and_it_goes_on(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    """A real kill of a build in two processes, whose parts are small."""
+    path = write(tmp_path / "a.txt", made_documents(3000, 5))
+    program = (
+        "import sys; from pathlib import Path; from bertkit.corpus import build; build.PART = 2000;"
+        "build.build_corpus([sys.argv[1]], Path(sys.argv[2]), Path(sys.argv[3]), build.CorpusConfig(), num_processes=2)"
+    )
+    guarded = tmp_path / "build.py"
+    guarded.write_text(f"if __name__ == '__main__':\n    {program}\n", encoding="utf-8")
+    command = [sys.executable, str(guarded), str(path), str(tiny_tokenizer_dir), str(tmp_path / "killed")]
+    running = subprocess.Popen(command, start_new_session=True)
+    building = tmp_path / "killed" / "building"
+    while running.poll() is None and not (building / "00000-00001").is_dir():
+        time.sleep(0.01)
+    running.kill()
+    running.wait()
+    assert (building / "plan.json").is_file(), "killed before its end"
+    assert subprocess.run(command, check=False, timeout=120).returncode == 0
+    assert subprocess.run([*command[:-1], str(tmp_path / "whole")], check=False, timeout=120).returncode == 0
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (left := _processes_of(running.pid)):
+        time.sleep(0.1)
+    assert not left, "workers of a killed build do not stay"
+
+
+def _processes_of(session: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def test_what_is_read_is_not_overwritten(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    assert run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "one").code == 0
+    before = content(tmp_path / "one")
+    write(tmp_path / "one" / "b.txt", made_documents(20, 2))
+    for command in (
+        ("merge", "one", "one"),
+        ("build", "a.txt", "-t", "one"),
+        ("build", "one/b.txt", "-t", tiny_tokenizer_dir),
+    ):
+        ran = run_bertkit("corpus", *command, "-o", "one", "--overwrite")
+        assert (ran.code, "the output folder holds what is to be read" in ran.err) == (2, True), command
+    (tmp_path / "one" / "b.txt").unlink()
+    assert content(tmp_path / "one") == before
+
+
+def test_a_corpus_without_documents_is_no_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    ran = run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c")
+    assert ran.code == 3
+    assert "all 2 documents have fewer than 5 tokens" in ran.err
+
+
+def test_a_damaged_shard_is_named(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    assert run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c").code == 0
+    ids = tmp_path / "c" / "train-00000" / "input_ids.npy"
+    ids.write_bytes(ids.read_bytes()[:-10])
+    for damage in (lambda: None, ids.unlink):
+        damage()
+        ran = run_bertkit("check", "c")
+        assert ran.code == 3
+        assert "error: the shard cannot be read" in ran.err
+        assert "c/train-00000" in ran.err
+
+
+def test_half_a_character_is_replaced(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    rows = [{"text": "the good \ud800movie plays one two"}, {"text": "the bad movie plays one two"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert run_bertkit("corpus", "build", "a.jsonl", "-t", tiny_tokenizer_dir, "-o", "c").code == 0
+    tokens = {number: token for token, number in Tokenizer.load(tmp_path / "c").vocab.items()}
+    first, _ = documents_in(tmp_path / "c", "train")
+    assert " ".join(tokens[number] for number in first[0]) == "the good movie play ##s one two"
+
+
+def test_files_of_one_document_are_read_together(tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch) -> None:
+    """Alone each would have no other document for a segment that is not next; and each holds five files open."""
+    documents = made_documents(40, 3)
+    for number, lines in enumerate(documents):
+        write(tmp_path / f"{number:02d}.txt", [[*lines, "the end ."]])
+    meta = build_corpus([str(tmp_path)], tiny_tokenizer_dir, tmp_path / "c", CorpusConfig(layout="blank-lines"))
+    assert [shard["documents"] for shard in meta["train"]["shards"]] == [1] * 40
+    shards = Shards(tmp_path / "c", meta["train"]["shards"])
+    assert len(shards) == 1
+    whole = make_part([[*lines, "the end ."] for lines in documents], Tokenizer.load(tmp_path / "c"), CorpusConfig())
+    for name, array in vars(whole).items():
+        assert np.array_equal(getattr(shards[0], name), array), name
+    sampler = CorpusSampler(shards, Tokenizer.load(tmp_path / "c"), 200, 32, 1)
+    assert 0.3 < sampler.features_at(0).labels["nsp"].values.mean() < 0.7
+
+    def grouped(*counts: int, tokens: int = 10) -> list[int]:
+        listed = [{"name": str(at), "documents": count, "tokens": tokens} for at, count in enumerate(counts)]
+        return [len(group) for group in Shards(tmp_path, listed).groups]
+
+    assert grouped(5, 5, 5) == [1, 1, 1]
+    assert grouped(5, 1, 1, 1, 5, 5) == [1, 3, 1, 1]
+    assert grouped(1, 5, 5) == [2, 1]
+    assert grouped(5, 5, 1) == [1, 2]
+    assert grouped(1) == [1]
+    assert grouped(1, 1, 1, 1, tokens=2**21) == [2, 2]
+    monkeypatch.setattr("bertkit.corpus.shard.OPEN", 2)
+    opened: list[str] = []
+    monkeypatch.setattr(Shard, "load", classmethod(lambda cls, folder: opened.append(folder.name) or whole))
+    lazy = Shards(tmp_path, [{"name": str(at), "documents": 5, "tokens": 10} for at in range(4)])
+    assert opened == []
+    assert [lazy[at] is whole for at in (0, 1, 1, 2, 0)] == [True] * 5
+    assert opened == ["0", "1", "2", "0"], "two at a time are open"
 
 
 def test_corpora_of_single_files_merge_to_that_of_all(small_parts: None, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:

@@ -102,7 +102,18 @@ def test_in_real_text_jiebas_words_are_masked_whole(
     assert together > 50
 
     ran = run_bertkit(
-        "check", tmp_path / "corpus", "--masking", "whole-word", "--max-length", 64, "--seed", 1, "--examples", 64
+        "check",
+        tmp_path / "corpus",
+        "--masking",
+        "whole-word",
+        "--max-length",
+        64,
+        "--seed",
+        1,
+        "--examples",
+        64,
+        "--batch-size",
+        64,
     )
     assert ran.code == 0
     names = {number: token for token, number in chinese.vocab.items()}

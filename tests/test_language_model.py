@@ -118,14 +118,17 @@ def test_logits_losses_and_gradients_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_the_cross_entropy_is_torchs(dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("chunk", "block"), [(1, 1000), (4, 1000), (100, 1000), (3, 4), (2, 1)])
+def test_the_cross_entropy_is_torchs(dtype: torch.dtype, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 17 targets in 20 rows, of which the last are filler; chunk and block in rows."""
     monkeypatch.setattr(module, "CHUNK", 50 * chunk)
+    monkeypatch.setattr(module, "BLOCK", 50 * block)
     torch.manual_seed(0)
     hidden, weight, bias = torch.randn(17, 8), torch.randn(50, 8), torch.randn(50)
     targets = torch.randint(0, 50, (17,))
     inputs = [value.to(dtype).requires_grad_() for value in (hidden, weight, bias)]
-    (module._LinearCrossEntropy.apply(*inputs, targets) * 0.3).backward()
+    filled = F.pad(inputs[0], (0, 0, 0, 3))
+    (module._LinearCrossEntropy.apply(filled, *inputs[1:], targets) * 0.3).backward()
     exact = [value.detach().double().requires_grad_() for value in inputs]
     (F.cross_entropy(F.linear(*exact), targets, reduction="sum") * 0.3).backward()
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]

@@ -322,6 +322,24 @@ def test_hours_are_rehearsed_once_and_then_are_a_number_of_steps(
     assert run["total_steps"] == before
 
 
+def test_two_processes_agree_on_how_many_steps_fit_into_the_time(corpus: Path, tmp_path: Path) -> None:
+    """By clocks of their own they would make runs of different length, and one would wait for the other."""
+    more = ("--hours", 0.002, "--micro-batch-tokens", 150)
+    command = ["pretrain", str(corpus), "-o", str(tmp_path / "two"), *map(str, (*SETTINGS, *SIZE, *more))]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bertkit"]
+    ran = subprocess.run(
+        [sys.executable, *launcher, *command],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    run = json.loads((tmp_path / "two" / "run.json").read_text(encoding="utf-8"))
+    assert run["last"]["step"] == run["total_steps"] > 5
+
+
 def test_the_steps_that_fit_into_the_time() -> None:
     config = PretrainConfig(hours=1, batch_size=10, phases=("16:75%", "32:25%"))
     # a step of either phase takes 2 and 6 seconds, 3 on average; ten evaluations of 3 batches take 6 seconds each
@@ -352,7 +370,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
     assert seconds > 0.01
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     asked.clear()
-    pretraining.rehearse(module, batches, dataclasses.replace(config, hours=1e-6), start_accelerator("cpu"))
+    pretraining.rehearse(module, batches, dataclasses.replace(config, hours=1e-4), start_accelerator("cpu"))
     assert asked == [*range(5)]  # 2% of so little is spent already
 
 
@@ -394,6 +412,65 @@ def test_the_architecture_of_a_config_file(pretrain, corpus: Path, tmp_path: Pat
         assert config.vocab_size == read_meta(corpus)["tokenizer"]["vocab_size"]
 
 
+def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(
+    run_bertkit, corpus: Path, make_model_dir, tmp_path: Path
+) -> None:
+    folder = make_model_dir("BertModel")
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False}), encoding="utf-8")
+    ran = run_bertkit("pretrain", corpus, "-o", "run", "--model", folder, "--max-steps", 1)
+    assert ran.code == 2
+    assert "with the same vocabulary: it takes capitals" in ran.err
+
+
+def test_another_text_in_the_corpus_is_no_way_to_go_on(
+    run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(word: str) -> None:
+        text = "\n\n".join(f"the {word} movie plays .\nthe man {'two ' * (n % 9)}." for n in range(60))
+        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+        build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / "c", CorpusConfig(), overwrite=True)
+
+    def stopping(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    command = ("pretrain", "c", "-o", "run", *SETTINGS, *SIZE, "--max-steps", 3)
+    build("good")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        assert run_bertkit(*command).code == 130
+    build("poor")  # as long, and as many documents
+    ran = run_bertkit(*command)
+    assert ran.code == 2
+    assert "an unfinished run with other settings: corpus.hashes" in ran.err
+    build("good")
+    assert run_bertkit(*command).code == 0
+
+
+def test_pairs_need_two_segments_and_two_documents(
+    run_bertkit, corpus: Path, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    ran = run_bertkit("pretrain", corpus, "-o", "run", "--model", make_model_dir("BertModel", type_vocab_size=1))
+    assert (ran.code, "pairs have two segments" in ran.err) == (2, True)
+    (tmp_path / "a.txt").write_text("\n".join(["the good movie .", "the bad movie ."] * 30), encoding="utf-8")
+    config = CorpusConfig(layout="blank-lines")
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / "one", config)
+    ran = run_bertkit("pretrain", "one", "-o", "run", *SETTINGS, *SIZE, "--max-steps", 1)
+    assert ran.code == 0
+    assert "warning: the corpus is one document, and every B is next" in ran.err
+
+
+def test_options_of_tasks_are_refused_of_a_pre_trained_model(pretrain, run_bertkit, tmp_path: Path) -> None:
+    pretrain("run", "--phases", "16:50%,32:50%", "--max-steps", 2)
+    for options in (("--split", "train"), ("--validation", "x.csv"), ("--output", "out")):
+        ran = run_bertkit("eval", "run", *options)
+        assert (ran.code, f"{options[0]} is of no use to a pre-trained model" in ran.err) == (2, True)
+    (tmp_path / "lines.txt").write_text("the [MASK]\n", encoding="utf-8")
+    assert run_bertkit("predict", "run", "lines.txt", "--question", "who").code == 2
+    whole, short = (json.loads(run_bertkit("eval", "run", "--json", *more).out) for more in ((), ("--max-length", 12)))
+    assert whole != short, "what is typed holds, whatever the phases were"
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------------
 
 
@@ -410,6 +487,9 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     for more in ("--model-size", "tiny"), ("--hidden-size", 64):
         assert "--config-name says the whole architecture" in refused("--config-name", tmp_path, *more)
     assert "the configuration cannot be read" in refused("--config-name", tmp_path / "no.json", code=4)
+    assert "--hidden-size is 200, which 3 attention heads do not divide" in refused(
+        "--num-hidden-layers", 1, "--hidden-size", 200
+    )
     assert "no model size 'smal'" in refused("--model-size", "smal")
     assert "holds no corpus" in refused("--model-size", "tiny", target=tmp_path)
     for options, what in (

@@ -63,7 +63,7 @@ def test_shares_of_pairs() -> None:
     # Other documents are drawn alike: of 20 groups of them each has its twentieth.
     other = document_of(shard, pairs.b[pairs.label == NOT_NEXT])
     assert (abs(np.bincount(other // 1500) / len(other) - 0.05) < 0.003).all()
-    # Whether a pair is short says nothing of its label.
+    # Most pairs of either label are full: a B of elsewhere more often meets the end of its document, as in BERT's own data.
     full = pairs.num_a + pairs.num_b == 125
     shares = [full[pairs.label == label].mean() for label in (IS_NEXT, NOT_NEXT)]
     assert min(shares) > 0.5

@@ -55,3 +55,11 @@ def test_sentences_of_a_sentence_are_itself(data_dir):
     assert sum(split_sentences(sentence) == [sentence] for sentence in sentences) > 0.999 * len(sentences)
     words = sum(len(sentence.split()) for sentence in sentences) / len(sentences)
     assert 10 < words < 30
+
+
+@pytest.mark.parametrize("mark", [".", "!", "?", "\u2026", "\u3002"])
+def test_long_runs_of_marks_take_no_time(mark: str) -> None:
+    """A second each, where every mark of a run was once tried against all that follow."""
+    assert "".join(split_sentences(mark * 50000)).count(mark) == 50000
+    if mark in ".!?":
+        assert split_sentences(f"So\u2026. Then {mark * 3}x") == ["So\u2026.", f"Then {mark * 3}x"]

@@ -21,7 +21,7 @@ from bertkit.dropout import set_dropout
 from bertkit.errors import ModelError, UsageError
 from bertkit.model import Batch, Outputs
 from bertkit.store import Ragged
-from bertkit.training import Interrupted, TrainState, step_loss, train
+from bertkit.training import Interrupted, TrainState, step_losses, train
 
 SENTENCE = SHAPES["sentence"]
 
@@ -82,7 +82,7 @@ def test_loss_of_a_step_is_not_a_mean_of_means() -> None:
     sums = [{"mlm": torch.tensor(6.0), "nsp": torch.tensor(1.0)}, {"mlm": torch.tensor(1.0), "nsp": torch.tensor(2.0)}]
     weights = [{"mlm": 3.0, "nsp": 1.0}, {"mlm": 1.0, "nsp": 0.0}]
     whole = {"mlm": 4.0, "nsp": 1.0}
-    shares = [float(step_loss(s, w, whole)) for s, w in zip(sums, weights, strict=True)]
+    shares = [float(step_losses(s, w, whole).sum()) for s, w in zip(sums, weights, strict=True)]
     assert shares == [6 / 4 + 1 / 1, 1 / 4]  # what has no weight adds nothing, though its sum is not 0
 
 

@@ -10,7 +10,7 @@ import typer
 from bertkit.cli.options import with_options
 from bertkit.config import PretrainConfig, convert, options_of
 
-_OPTIONS = ("objective", "masking", "max_length", "seed")
+_OPTIONS = ("objective", "masking", "batch_size", "max_length", "seed")
 
 
 @with_options(known={name: ("Sequences", options_of(PretrainConfig)[name]) for name in _OPTIONS})
@@ -38,7 +38,7 @@ def check(
     tokenizer = Tokenizer.load(corpus)
     sampler = pretraining.sampler_of(corpus, meta, "train", tokenizer, config, config.max_length)
     count = sampler.sequences_per_epoch
-    progress.show([LEGEND, *draw_sequences(sampler, min(examples, count))])
+    progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(0, min(1000, count))
     found: dict[str, Any] = {"sequences an epoch": count, "tokens a sequence, mean": float(features.num_tokens.mean())}
     if "mlm" in features.labels:

@@ -57,8 +57,9 @@ def predict(
     form = output.suffix[1:] if output else form or ("text" if sys.stdout.isatty() else "jsonl")
     if recipe is None and masked_inference.is_language_model(target):
         _check_form(form, tuple(FORMATS), "a filled mask")
-        rows = masked_inference.fill_masks(target, file, typed or {}, top_k=top_k or 5)
-        _give(rows, FORMATS.get(f".{form}"), masked_inference.show_filled, output)
+        masked_inference.refuse_others(typed or {})
+        rows, mask_token = masked_inference.fill_masks(target, file, typed or {}, top_k=top_k or 5)
+        _give(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.show_filled(row, mask_token), output)
         return
     if top_k is not None:
         raise UsageError("--top-k is for masks, which a pre-trained model fills")

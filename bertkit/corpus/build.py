@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from bertkit.checkpoint import disk_errors, write_json
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import load_jieba, tokens_and_words
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.readers.documents import Document, Documents, Source, find_sources
 from bertkit.store import offsets_of, ranges
 from bertkit.tokenizer import Tokenizer
@@ -36,7 +39,7 @@ META = "meta.json"
 SPLITS = ("train", "validation")
 PART = 2**24  # characters of text in a part, but for its last document
 _BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
-_PARTS = "?????-?????"  # the number of the source, and that of the part in it
+_PART_NAME = re.compile(r"(\d{5,})-(\d{5,})")  # the number of the source, and that of the part in it
 _FORMAT = 1
 _MILLION = 10**6
 
@@ -71,16 +74,19 @@ def build_corpus(
 
     An unfinished one goes on where it was. Raises UsageError for a folder that holds something else, DataError for bad text.
     """
-    sources = find_sources(names)
+    here = output_dir.resolve()  # which may lie in a folder of text
+    walked = any(here.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir())
+    sources = [its for its in find_sources(names) if not walked or here not in Path(its.name).resolve().parents]
     if config.words == "jieba":
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
     plan = {
         "format": _FORMAT,
-        "tokenizer": {"vocab_hash": loaded.vocab_hash, "vocab_size": loaded.vocab_size},
+        "tokenizer": {name: getattr(loaded, name) for name in ("fingerprint", "vocab_hash", "vocab_size")},
         **asdict(config),
         "sources": [{"name": source.name, "bytes": source.size, **_modified(source)} for source in sources],
     }
+    _check_apart(output_dir, [tokenizer, *(Path(source.name) for source in sources if source.size)])
     building = _claim(output_dir, plan, overwrite)
     start = time.perf_counter()
     with _Pool(tokenizer, config, num_processes) as pool, progress.bar("text, MB on disk", _megabytes(sources)) as bar:
@@ -94,15 +100,13 @@ def build_corpus(
                 bar.advance(done - shown, speed=f"{speed:.1f} MB/s")
                 shown = done
             before += source.size
-    parts = sorted(building.glob(_PARTS))
+    parts = _parts_in(building)
     if not parts:
         raise DataError("there is no text", where=", ".join(names))
     counted = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
     documents = {name: sum(counts[name] for counts in counted) for name in ("read", "short")} | {"duplicates": 0}
-    meta = _finish([(int(path.name[:5]), path) for path in parts], _without_times(plan), documents, output_dir)
-    loaded.save(output_dir)
-    shutil.rmtree(building)
-    return meta
+    shards = [(int(path.name.partition("-")[0]), path) for path in parts]
+    return _finish(shards, _without_times(plan), documents, loaded, output_dir)
 
 
 def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -117,9 +121,10 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
             if meta[key] != first[key]:
                 what = f"the corpora differ in {key}: {first[key]!r} in {folders[0]}, {meta[key]!r} in {folder}"
                 raise UsageError(what, hint="build them with the same tokenizer and options")
-    plan = {key: value for key, value in first.items() if key not in (*SPLITS, "documents", "sources")}
+    plan = {key: value for key, value in first.items() if key not in (*SPLITS, "documents", "hashes", "sources")}
     plan["sources"] = [source for meta in metas for source in meta["sources"]]
-    building = _claim(output_dir, {**plan, "merged": [str(folder.resolve()) for folder in folders]}, overwrite)
+    _check_apart(output_dir, folders)
+    _claim(output_dir, {**plan, "merged": [str(folder.resolve()) for folder in folders]}, overwrite)
     documents = {name: sum(meta["documents"][name] for meta in metas) for name in first["documents"]}
     sources = offsets_of(np.array([len(meta["sources"]) for meta in metas])).tolist()
     shards = [
@@ -128,10 +133,7 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
         for split in SPLITS
         for shard in meta[split]["shards"]
     ]
-    meta = _finish(shards, plan, documents, output_dir)
-    Tokenizer.load(folders[0]).save(output_dir)
-    shutil.rmtree(building)
-    return meta
+    return _finish(shards, plan, documents, Tokenizer.load(folders[0]), output_dir)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -175,7 +177,7 @@ def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
                 raise UsageError(what, where=str(folder), hint=anew)
             if any(source["name"] == "-" for source in plan["sources"]):
                 raise UsageError("what came from the standard input cannot go on", where=str(folder), hint=anew)
-            progress.note(f"going on: {len(list(building.glob(_PARTS)))} parts are done")
+            progress.note(f"going on: {len(_parts_in(building))} parts are done")
             return building
         building.mkdir(parents=True)
         write_json(building / _PLAN, plan)
@@ -183,11 +185,21 @@ def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
 
 
 def _finish(
-    shards: Sequence[tuple[int, Path]], plan: dict[str, Any], documents: dict[str, int], output_dir: Path
+    shards: Sequence[tuple[int, Path]],
+    plan: dict[str, Any],
+    documents: dict[str, int],
+    tokenizer: Tokenizer,
+    output_dir: Path,
 ) -> dict[str, Any]:
-    """Write the shards, given with the number of their source, without duplicates, and meta.json."""
-    by_shard = [np.load(folder / "hashes.npy") for _, folder in shards]
-    hashes = np.concatenate(by_shard)
+    """Write the shards, given with the number of their source, without duplicates; then the tokenizer, and meta.json last.
+
+    Raises DataError where no document is left.
+    """
+    by_shard = [np.asarray(Shard.load(folder).hashes) for _, folder in shards]
+    hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *by_shard])
+    if not len(hashes):
+        what = f"all {documents['read']} documents have fewer than {plan['min_tokens']} tokens"
+        raise DataError(what, where=str(output_dir), hint="lower --min-tokens, or see what --layout makes a document")
     bounds = offsets_of(np.array([len(its) for its in by_shard])).tolist()
     first = np.zeros(len(hashes), dtype=bool)
     first[np.unique(hashes, return_index=True)[1]] = True
@@ -203,11 +215,29 @@ def _finish(
                     taken.save(output_dir / name)
                     written[split].append({"name": name, "source": source, **taken.counts()})
         meta = {**plan, "documents": {**documents, "duplicates": documents["duplicates"] + int((~first).sum())}}
+        meta["hashes"] = f"{np.bitwise_xor.reduce(hashes[first]):016x}"  # by which another text is known
         for split in SPLITS:
             totals = {name: sum(shard[name] for shard in written[split]) for name in ("documents", "sentences", "tokens")}
             meta[split] = {**totals, "shards": written[split]}
+        tokenizer.save(output_dir)
         write_json(output_dir / META, meta)
+        done = (output_dir / _BUILDING).rename(output_dir / f"{_BUILDING}.done")  # a kill from here on leaves a whole corpus
+        shutil.rmtree(done)
     return meta
+
+
+def _check_apart(output_dir: Path, inputs: Iterable[Path]) -> None:
+    """Raise UsageError where the output folder holds what is read, or lies in it."""
+    here = output_dir.resolve()
+    for path in (path.resolve() for path in inputs):
+        if path == here or here in path.parents:
+            raise UsageError("the output folder holds what is to be read", where=str(path), hint="give another --output-dir")
+
+
+def _parts_in(building: Path) -> list[Path]:
+    """The finished parts, in the order of their sources."""
+    named = [(match, path) for path in building.iterdir() if (match := _PART_NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(named, key=lambda pair: (int(pair[0][1]), int(pair[0][2])))]
 
 
 def _modified(source: Source) -> dict[str, int]:
@@ -270,7 +300,7 @@ class _Pool:
     def __init__(self, tokenizer: Path, config: CorpusConfig, num_processes: int) -> None:
         self.arguments = (tokenizer, config)
         self.running: deque[Future[None]] = deque()
-        self.most = 2 * num_processes  # parts in memory
+        self.most = num_processes + 2  # parts in memory
         self.executor: ProcessPoolExecutor | None = None
         if num_processes > 1:
             context = get_context("spawn")
@@ -286,7 +316,7 @@ class _Pool:
             return
         self.running.append(self.executor.submit(_write_part, documents, folder))
         while len(self.running) >= self.most:
-            self.running.popleft().result()
+            self._take()
 
     def __enter__(self) -> _Pool:
         return self
@@ -294,10 +324,18 @@ class _Pool:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             while kind is None and self.running:
-                self.running.popleft().result()
+                self._take()
         finally:
             if self.executor is not None:
                 self.executor.shutdown(cancel_futures=True)
+
+    def _take(self) -> None:
+        """Wait for the oldest part."""
+        try:
+            self.running.popleft().result()
+        except BrokenProcessPool:
+            hint = "repeat the command, which goes on, with fewer --num-processes"
+            raise MachineError("a process was killed, perhaps for want of memory", hint=hint) from None
 
 
 _set: dict[str, Any] = {}  # of a worker process
@@ -305,7 +343,16 @@ _set: dict[str, Any] = {}  # of a worker process
 
 def _set_up_process(tokenizer: Path, config: CorpusConfig) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process a core already
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _set_up(tokenizer, config)
+
+
+def _end_with_parent() -> None:
+    """A killed parent leaves its workers waiting, and what they still write would meet the next build's."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
@@ -316,10 +363,12 @@ def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
 
 def _write_part(documents: list[list[str]], folder: Path) -> None:
     shard = make_part(documents, _set["tokenizer"], _set["config"])
-    aside = folder.with_name(f"{folder.name}.unfinished")
+    aside = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
     with disk_errors(folder):
-        shutil.rmtree(aside, ignore_errors=True)
         shard.save(aside)
         counts = {"read": len(documents), "short": len(documents) - shard.num_documents}
         (aside / _COUNTS).write_text(json.dumps(counts), encoding="utf-8")
-        os.replace(aside, folder)
+        if folder.is_dir():  # a worker of a build that was killed has made the same
+            shutil.rmtree(aside)
+        else:
+            os.replace(aside, folder)

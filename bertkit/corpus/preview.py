@@ -30,10 +30,11 @@ LEGEND = Text.assemble(
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
-    """The first sequences of a run: the tokens of a word stand together, and each says what becomes of it."""
-    features, words = sampler.sequences(0, count), sampler.words(0, count)
+    """The first sequences of a run, of its first step at most: the tokens of a word stand together, and each says what
+    becomes of it."""
+    features, words = sampler.features_at(0), sampler.words(0, sampler.batch_size)
     names = {number: token for token, number in sampler.tokenizer.vocab.items()}
-    for at in range(count):
+    for at in range(min(count, sampler.batch_size)):
         yield _draw(features, at, words[at], names, sampler.tokenizer)
 
 

@@ -93,7 +93,11 @@ class CorpusSampler:
             self._ends.append((self._ends[-1] if self._ends else 0) + count)
             if window + 1 == self.windows_per_epoch and self._ends[-1] == 0:
                 what = "no document of the corpus has two sentences" if self.objective == "mlm+nsp" else "the corpus is empty"
-                hint = "build it with other sentences, or train with --objective mlm" if self.objective == "mlm+nsp" else None
+                hint = (
+                    "build it with another --layout or --sentences, or train with --objective mlm"
+                    if self.objective == "mlm+nsp"
+                    else None
+                )
                 raise DataError(what, hint=hint)
         return bisect_right(self._ends, sequence)
 

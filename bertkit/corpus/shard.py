@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.errors import DataError
 from bertkit.store import offsets_of, ranges
+
+TOGETHER = 2**20  # tokens of joined shards, about
+OPEN = 32  # shards open at once: two windows of the sampler; each has five files
 
 
 @dataclass(frozen=True)
@@ -63,5 +70,56 @@ class Shard:
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
-        """The shard that `save` wrote, memory-mapped."""
-        return cls(**{field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)})
+        """The shard that `save` wrote, memory-mapped. Raises DataError for one that is not whole."""
+        try:
+            return cls(**{field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)})
+        except (OSError, ValueError, EOFError) as error:
+            hint = "the corpus is damaged: copy it again, or build it again"
+            raise DataError(f"the shard cannot be read: {error}", where=str(folder), hint=hint) from None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Shard]) -> Shard:
+        """The documents of several shards, in memory."""
+        sentences = np.concatenate([np.diff(part.sentences) for part in parts])
+        return cls(
+            input_ids=np.concatenate([part.input_ids for part in parts]),
+            word_starts=np.packbits(np.concatenate([part.starts_of_words() for part in parts])),
+            sentences=offsets_of(sentences),
+            documents=offsets_of(np.concatenate([np.diff(part.documents) for part in parts])),
+            hashes=np.concatenate([part.hashes for part in parts]),
+        )
+
+
+class Shards(Sequence[Shard]):
+    """The shards of a split as a training reads them: opened when they are asked for, a few at a time.
+
+    A shard of one document, which has no other to draw a segment from that is not next, is joined with the shard behind it;
+    of several, up to TOGETHER tokens. listed: their names and counts, as meta.json has them.
+    """
+
+    def __init__(self, corpus: Path, listed: Sequence[Mapping[str, Any]]) -> None:
+        self.corpus = corpus
+        self.groups: list[list[str]] = []
+        documents = tokens = 0  # of the last group
+        singles = False  # whether it has shards of one document alone
+        for shard in listed:
+            single = shard["documents"] == 1
+            if documents != 1 and not (singles and single and tokens < TOGETHER):
+                self.groups.append([])
+                documents, tokens, singles = 0, 0, True
+            self.groups[-1].append(shard["name"])
+            documents, tokens, singles = documents + shard["documents"], tokens + shard["tokens"], singles and single
+        if documents == 1 and len(self.groups) > 1:
+            last = self.groups.pop()
+            self.groups[-1] += last
+        self._opened = lru_cache(maxsize=OPEN)(self._open)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._opened(range(len(self))[number])
+
+    def _open(self, number: int) -> Shard:
+        parts = [Shard.load(self.corpus / name) for name in self.groups[number]]
+        return parts[0] if len(parts) == 1 else Shard.joined(parts)

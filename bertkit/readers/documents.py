@@ -9,6 +9,7 @@ import glob
 import gzip
 import json
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ LAYOUTS = ("auto", "blank-lines", "lines")
 _PLAIN = (".txt", ".text", "")
 _JSONL = (".jsonl", ".json", ".jsonlines", ".ndjson")
 _PARQUET = (".parquet",)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _GLOB = frozenset("*?[")
 
 
@@ -133,7 +135,9 @@ class Documents:
                 raise DataError(f"there is no column {self.text_column!r}", where=where, hint=hint)
             if text is not None and not isinstance(text, str):
                 raise DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where)
-            if lines := [line for each in split_lines(text or "") if (line := each.strip())]:
+            # half a character, which JSON can hold and UTF-8 cannot
+            text = _SURROGATE.sub("\ufffd", text or "")
+            if lines := [line for each in split_lines(text) if (line := each.strip())]:
                 yield Document(lines, where)
 
     def _json_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -180,7 +184,7 @@ class Documents:
                 while data := b"".join(unpacked.readlines(BLOCK)):
                     lines = split_lines(decode(data, source_name(name), first_line=number))
                     number += len(lines)
-                    self.position = raw.tell() if self.source.size else 0
+                    self.position = raw.tell() if self.source.size else self.position + len(data)
                     yield lines
         except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
             hint = "the file is cut off or damaged: copy or download it again"
