@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +124,6 @@ def finetune(
         )
 
     with run_folder(claimed, values, accelerator):
-        start = time.perf_counter()
         state = train(
             module,
             batches,
@@ -138,7 +136,7 @@ def finetune(
             eval_every=config.eval_steps or sampler.steps_per_epoch,
             resume_from=claimed.resume_from,
         )
-        values |= describe_end(state, time.perf_counter() - start)
+        values |= describe_end(state)
         values["recipe"] = to_json(recipe.with_scores(state.best_scores), name=name)
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(model_card(values, pretrained.name, architecture), encoding="utf-8")

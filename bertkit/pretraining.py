@@ -127,7 +127,6 @@ def pretrain(
         )
 
     with run_folder(claimed, values, accelerator):
-        start = time.perf_counter()
         state = train(
             module,
             batches,
@@ -140,7 +139,7 @@ def pretrain(
             eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
             resume_from=claimed.resume_from,
         )
-        values |= describe_end(state, time.perf_counter() - start)
+        values |= describe_end(state)
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
             write_run_file(output_dir, values)

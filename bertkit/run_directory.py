@@ -208,11 +208,11 @@ def describe_run(
     return json.loads(json.dumps(values, default=str))
 
 
-def describe_end(state: TrainState, seconds: float) -> dict[str, Any]:
+def describe_end(state: TrainState) -> dict[str, Any]:
     """What run.json says besides of a run that is over."""
     return {
         "status": "finished",
-        "seconds": round(seconds, 1),
+        "seconds": round(state.seconds, 1),
         "best": {"step": state.best_step, "scores": state.best_scores},
         "last": {"step": state.step, "scores": state.last_scores},
     }

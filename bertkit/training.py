@@ -38,9 +38,11 @@ TRAINING = "training"  # the folder of a checkpoint that a restart needs and a u
 
 @dataclass
 class TrainState:
-    """How far a run has come: steps done, and the best evaluation so far (ties: the earlier)."""
+    """How far a run has come: steps done and the time that they took, also before a stop, and the best evaluation so far
+    (ties: the earlier)."""
 
     step: int = 0
+    seconds: float = 0.0
     best_step: int | None = None
     best_objective: float | None = None
     best_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
@@ -93,13 +95,16 @@ def train(
     log = progress.MetricsLog(run_dir / "metrics.jsonl")
     state = TrainState()
     saved_step: int | None = None
+    clock = time.perf_counter()
 
     def model_state() -> dict[str, Tensor]:
         masters = {id(p): optimizer.masters[name] for name, p in optimizer.parameters.items()}  # a tied one has several names
         return {name: masters.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
 
     def save() -> None:
-        nonlocal saved_step
+        nonlocal saved_step, clock
+        now = time.perf_counter()
+        state.seconds, clock = state.seconds + now - clock, now
         if main and save_model is not None and state.step != saved_step:  # to write one again would leave none for a moment
             checkpoint = run_dir / f"checkpoint-{state.step}"
             write_checkpoint(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))

@@ -275,8 +275,11 @@ def test_stopped_and_resumed_it_is_the_same_run(
     with monkeypatch.context() as patch:
         patch.setattr(training, "seed_dropout", stopping)
         assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, *more).code == 130
-    _, said = pretrain("again", *more)
+    progress = tmp_path / "again" / "checkpoint-5" / "training" / "progress.json"
+    before = json.loads(progress.read_text(encoding="utf-8"))["seconds"]
+    run, said = pretrain("again", *more)
     assert "going on from again/checkpoint-5" in said
+    assert run["seconds"] > before > 0, "the time before the stop counts"
     for file in ("model.safetensors", "config.json", "checkpoint-9/model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
 
