@@ -109,7 +109,7 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     if path.stem != pretraining_results.NAME:
         assert values["model"]["name"] == (ENTRIES[path.stem].model if path.stem in ENTRIES else "minilm")
         assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
-    assert all(line.startswith(("bertkit ", "python scripts/")) for line in values["command"])
+    assert all(line.startswith(("bertkit ", "python scripts/", "printf ")) for line in values["command"])
     assert not re.search(r'[ "]/', path.read_text(encoding="utf-8")), "a path of a machine"
 
 
@@ -162,6 +162,26 @@ def test_start_up_is_as_short_as_was_asked_for() -> None:
     startup = read(ROOT / "results" / "bench.json")["startup"]
     medians = {who: statistics.median(each) for who, each in startup["seconds"].items()}
     assert startup["ratio"] == round(medians["bertkit"] / medians["transformers"], 3) <= 0.2
+
+
+def test_the_pre_trained_model_has_learnt() -> None:
+    values = read(ROOT / "results" / "pretraining.json")
+    assert values["command"] == pretraining_results.commands()
+    assert values["unigram"] - values["scores"]["validation/mlm_loss"] >= 1.5
+    assert values["scores"]["validation/nsp_accuracy"] > 0.5
+    assert len(values["fills"]) == len(pretraining_results.LINES)
+    assert (ROOT / "results" / "pretraining.svg").read_text(encoding="utf-8") == pretraining_results.draw(values)
+
+
+@pytest.mark.parametrize("task", ["sst2_5k", "conll2003"])
+def test_pre_training_helps_on_every_seed(task: str) -> None:
+    pretrained, random = (read(ROOT / "results" / f"{task}_{origin}.json") for origin in ("pretrained", "random"))
+    assert pretrained["seeds"] == random["seeds"] == [1, 2, 3]
+    assert pretrained["training"] == random["training"]
+    assert pretrained["model"]["sha256"] != random["model"]["sha256"]
+    main = next(iter(pretrained["mean"]))
+    for seed in ("1", "2", "3"):
+        assert pretrained["scores"][seed][main] > random["scores"][seed][main]
 
 
 # --- how results are made ------------------------------------------------------------------------------------------------
