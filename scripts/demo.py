@@ -107,7 +107,7 @@ def main() -> None:
     measured = {"fine-tuned MiniLM-L6": team, **baseline_scores(load_recipe("helpdesk"), "test")}
     names = [name for name in team if not name.endswith("loss")]
     print(flush=True)
-    progress.table("pre-training, held-out loss of masked tokens", ["step", "nats"], losses)
+    progress.table("pre-training", ["step", "held-out loss of masked tokens, nats"], losses)
     progress.table("helpdesk, test split", ["", *names], [[who, *(s[n] for n in names)] for who, s in measured.items()])
     rows = [[recipe, *next(iter(found.items()))] for recipe, found in scores.items()]
     progress.table("all four, test splits", ["recipe", "score", "value"], rows)
