@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 # public name -> the module that defines it; none may equal a submodule's name
 _MODULE_OF: dict[str, str] = {
-    "BertConfig": "bertkit.config",
+    "BertConfig": "bertkit.bert_config",
     "BertForMultipleChoice": "bertkit.heads",
     "BertForQuestionAnswering": "bertkit.heads",
     "BertForSequenceClassification": "bertkit.heads",

@@ -81,12 +81,12 @@ class Grouped:
     ) -> Grouped:
         """groups: the sequences at which groups begin, and B."""
         if len(groups) == 2:
-            return cls([num_rows], [Layout.of(cu_seqlens, _padded(max_seqlen), num_rows, dtype)], filler=filler)
+            return cls([num_rows], [Layout.of(cu_seqlens, _padded_length(max_seqlen), num_rows, dtype)], filler=filler)
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(part[-1]))
-            layouts.append(Layout.of(part, _padded(int(part.diff().max())), sizes[-1], dtype))
+            layouts.append(Layout.of(part, _padded_length(int(part.diff().max())), sizes[-1], dtype))
         return cls(sizes, layouts, filler=filler)
 
     def leftward(self, keys: Grouped, places: Tensor, dtype: torch.dtype) -> Grouped:
@@ -99,7 +99,7 @@ class Grouped:
         return replace(self, masks=masks)
 
 
-def _padded(max_seqlen: int) -> int:
+def _padded_length(max_seqlen: int) -> int:
     return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
 

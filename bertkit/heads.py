@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.attention import Layout
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.crf import Chain, LinearChain
 from bertkit.dropout import Dropout
 from bertkit.model import Batch, BertModel, Outputs, pack, refuse

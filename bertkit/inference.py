@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bertkit import progress
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import Scored, Split, predict_split, read_split, score_splits

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.attention import rounded
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.heads import Head
 from bertkit.model import ACTIVATIONS, Batch, Outputs, pack
 

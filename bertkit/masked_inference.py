@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bertkit import progress
 from bertkit.batching import evaluation_batches
-from bertkit.config import PretrainConfig, convert, options_of
+from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.build import read_meta
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import ModelError, UsageError
@@ -130,12 +130,7 @@ def refuse_others(typed: Mapping[str, Any]) -> None:
 
 
 def _settings(training: Mapping[str, Any], typed: Mapping[str, Any]) -> PretrainConfig:
-    declared = options_of(PretrainConfig)
-    given = {name: value for name, value in training.items() if name in declared}
-    given |= {name: convert(declared[name], value) for name, value in typed.items() if name in declared}
-    if "max_length" in typed:
-        given["phases"] = None
-    return PretrainConfig(**given)
+    return PretrainConfig.of({**training, **({"phases": None} if "max_length" in typed else {}), **typed})
 
 
 def _head_of(pretrained: Pretrained) -> Any:

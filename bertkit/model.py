@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.attention import Grouped, attend, group, rounded
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.dropout import Dropout, DropoutStream
 
 

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertkit.bert_config import BertConfig
 from bertkit.checkpoint import disk_errors, flush, sha256_of
-from bertkit.config import BertConfig
 from bertkit.errors import MachineError, ModelError
 from bertkit.tokenizer import Tokenizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.errors import UsageError
 from bertkit.model_directory import check_vocabulary, read_config, resolve
 from bertkit.tokenizer import Tokenizer

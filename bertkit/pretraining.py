@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.batching import deal, evaluation_batches
-from bertkit.config import BertConfig, PretrainConfig
+from bertkit.bert_config import BertConfig
+from bertkit.config import PretrainConfig
 from bertkit.corpus.build import read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
@@ -65,9 +66,7 @@ def pretrain(
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
-    if architecture is not None:
-        architecture = replace(architecture, pad_token_id=tokenizer.pad_token_id)
-    module, model_config, started_from = _build(config, meta, corpus, model, architecture)
+    module, model_config, started_from = _build(config, meta, corpus, tokenizer, model, architecture)
     lengths = config.lengths()
     check_max_length(max(length for length, _ in lengths), model_config)
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
@@ -184,13 +183,18 @@ def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, mo
 
 
 def _build(
-    config: PretrainConfig, meta: dict[str, Any], corpus: Path, model: str | None, architecture: BertConfig | None
+    config: PretrainConfig,
+    meta: dict[str, Any],
+    corpus: Path,
+    tokenizer: Tokenizer,
+    model: str | None,
+    architecture: BertConfig | None,
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
     """The module with its weights, its configuration, and what run.json says of where it came from."""
     head, is_decoder = HEADS[config.objective], config.objective == "ltr"
     if model is None:
         assert architecture is not None
-        architecture = replace(architecture, is_decoder=is_decoder)
+        architecture = replace(architecture, is_decoder=is_decoder, pad_token_id=tokenizer.pad_token_id)
         _check_segments(architecture, config)
         module = head(architecture)
         initialize(module, architecture, seed=config.seed)

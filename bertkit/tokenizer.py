@@ -177,7 +177,7 @@ class Tokenizer:
 
     def pieces(self, texts: Sequence[str]) -> Ragged:
         """The ids of each text, without special tokens."""
-        encode = self._by_words.pieces if self._is_berts else self._encoded
+        encode = self._by_words.pieces if self._splits_at_spaces else self._encoded
         return Ragged.joined([Ragged.of([]), *(encode(texts[at : at + CHUNK]) for at in range(0, len(texts), CHUNK))])
 
     def _encoded(self, texts: Sequence[str]) -> Ragged:
@@ -188,7 +188,7 @@ class Tokenizer:
         return PieceCache(self._encoded)
 
     @cached_property
-    def _is_berts(self) -> bool:
+    def _splits_at_spaces(self) -> bool:
         """Whether the text is split as BERT does it, so that nothing reaches over a space."""
         parts = isinstance(self.backend.normalizer, normalizers.BertNormalizer)
         parts = parts and isinstance(self.backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)

@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,13 +129,12 @@ def train(
     wrapped = accelerator.prepare_model(module) if accelerator.num_processes > 1 else module
     wrapped.train()
     window = _Window(accelerator)
-    terms: list[str] = []
 
     def report() -> dict[str, float]:
         event = {
             "step": state.step,
             "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
-            **window.read(state.step, terms),
+            **window.read(state.step),
         }
         if main:
             log.append(event)
@@ -144,7 +143,6 @@ def train(
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
         while state.step < total_steps:
             micro_batches = batches(state.step)
-            terms = sorted(micro_batches[0].weights)
             weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
             if stopping:
                 if window.losses:
@@ -163,6 +161,7 @@ def train(
                 if not last and wrapped is module:  # what wraps a module reduces the sum of all micro-batches where they are
                     optimizer.collect()
                 window.add(losses.detach(), len(batch.input_ids), first=micro_step == 0)
+            window.terms = sorted(weights)
             window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
             state.step += 1
             evaluating = state.step % eval_every == 0 or state.step == total_steps
@@ -209,6 +208,7 @@ class _Window:
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self.grad_norm = torch.tensor(0.0)
+        self.terms: list[str] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -224,12 +224,12 @@ class _Window:
             self.losses[-1] = self.losses[-1] + losses
         self.tokens += tokens
 
-    def read(self, step: int, terms: Sequence[str]) -> dict[str, float]:
+    def read(self, step: int) -> dict[str, float]:
         """Mean loss, of each term too where there are several, last gradient norm and tokens/s, over all processes.
 
         Raises UsageError for a loss that is not finite.
         """
-        count = torch.full((1, len(terms)), float(self.tokens), dtype=self.losses[0].dtype, device=self.losses[0].device)
+        count = torch.full((1, len(self.terms)), float(self.tokens), dtype=self.losses[0].dtype, device=self.losses[0].device)
         losses = torch.cat([torch.stack(self.losses), count])  # (steps + 1, terms)
         if self.accelerator.num_processes > 1:
             losses = self.accelerator.reduce(losses, "sum")
@@ -245,8 +245,8 @@ class _Window:
                 raise UsageError(what, hint="lower --learning-rate, raise --warmup-ratio, or try --precision fp32")
         seconds = time.perf_counter() - self.start
         self._begin()
-        of_terms = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(terms, zip(*by_step), strict=True)}
-        loss = {"loss": math.fsum(values) / len(values), **(of_terms if len(terms) > 1 else {})}
+        of_terms = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(self.terms, zip(*by_step), strict=True)}
+        loss = {"loss": math.fsum(values) / len(values), **(of_terms if len(self.terms) > 1 else {})}
         return {**loss, "grad_norm": norm, "tokens_per_second": tokens / seconds}
 
 

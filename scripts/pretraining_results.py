@@ -93,7 +93,7 @@ def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     """
     import numpy as np
 
-    from bertkit.config import PretrainConfig, options_of
+    from bertkit.config import PretrainConfig
     from bertkit.corpus.build import read_meta
     from bertkit.corpus.shard import Shard
     from bertkit.pretraining import held_out_sequences
@@ -103,8 +103,7 @@ def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     counts = np.ones(tokenizer.vocab_size)
     for shard in meta["train"]["shards"]:
         counts += np.bincount(Shard.load(corpus / shard["name"]).input_ids, minlength=len(counts))
-    config = PretrainConfig(**{name: value for name, value in training.items() if name in options_of(PretrainConfig)})
-    features = held_out_sequences(corpus, meta, tokenizer, config)
+    features = held_out_sequences(corpus, meta, tokenizer, PretrainConfig.of(dict(training)))
     assert features is not None
     return float(-np.log(counts / counts.sum())[features.labels["mlm"].values].mean())
 

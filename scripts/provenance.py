@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,9 @@ def versions() -> dict[str, str]:
 def machine() -> str:
     """Processor and usable cores, such as "AMD EPYC 9R14, 2 cores"."""
     name = platform.processor() or platform.machine()
-    try:
+    with suppress(OSError):  # where there is no /proc, platform's name is the one
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    except OSError:
-        pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{name}, {cores} cores"
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,8 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     """What `bertkit finetune FAMILY` or `bertkit pretrain` does up to the first step, then its loop, with batches that take
     the time."""
     from bertkit import finetuning, pretraining
-    from bertkit.config import BertConfig, PretrainConfig
+    from bertkit.bert_config import BertConfig
+    from bertkit.config import PretrainConfig
     from bertkit.corpus.build import read_meta
     from bertkit.recipe import load_recipe, override
 
@@ -295,12 +297,10 @@ def since_warmup(stamps: list[float], steps: list[Step], warmup: int, waited: Se
 
 def peak_rss_mib() -> float:
     """The most resident memory that this process has had."""
-    try:
+    with suppress(OSError):  # where there is no /proc, getrusage tells it
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 2**10
-    except OSError:
-        pass
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)

@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batching import Sampler, evaluation_batches, training_batches
-from bertkit.config import BertConfig, TrainConfig
+from bertkit.bert_config import BertConfig
+from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator
 from bertkit.evaluation import Predictions, predict
 from bertkit.model import Batch, BertModel, Outputs, initialize

@@ -10,7 +10,8 @@ import pytest
 import torch
 import transformers
 
-from bertkit.config import ACTIVATIONS, MODEL_SIZES, BertConfig, TrainConfig, convert, options_of
+from bertkit.bert_config import ACTIVATIONS, MODEL_SIZES, BertConfig
+from bertkit.config import TrainConfig, convert, options_of
 from bertkit.errors import ModelError, UsageError
 
 TINY = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

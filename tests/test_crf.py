@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batching import collate
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.crf import LinearChain
 from bertkit.heads import BertForTokenClassification
 from bertkit.model import initialize

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.dropout import Dropout, DropoutStream, seed_dropout, set_dropout
 from bertkit.heads import BertForSequenceClassification
 from bertkit.model import Batch, BertModel, initialize

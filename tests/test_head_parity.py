@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from bertkit import heads
 from bertkit.batching import Sampler, collate, training_batches
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.devices import start_accelerator
 from bertkit.model import Batch
 from bertkit.model_directory import load_weights, read_config

@@ -13,7 +13,7 @@ import transformers
 
 from bertkit import language_model as module
 from bertkit.batching import collate
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.corpus.build import CorpusConfig, make_part
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 import bertkit
-from bertkit import config as bertkit_config
-from bertkit.config import MODEL_SIZES, BertConfig
+from bertkit import bert_config
+from bertkit.bert_config import MODEL_SIZES, BertConfig
 from bertkit.heads import BertForSequenceClassification
 from bertkit.model import ACTIVATIONS, Batch, BertModel, initialize, pack, refuse
 
@@ -89,7 +89,7 @@ import importlib, sys
 for name in {modules!r}:
     importlib.import_module(name)
 import torch
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.heads import BertForSequenceClassification
 config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
 assert BertForSequenceClassification(config)(torch.tensor([[1, 2]])).logits["logits"].shape == (1, 2)
@@ -101,7 +101,7 @@ print(*[name for name in sys.modules if name.startswith("transformers.") and ".m
 
 
 def test_activations_are_those_that_the_config_permits() -> None:
-    assert set(ACTIVATIONS) == set(bertkit_config.ACTIVATIONS)
+    assert set(ACTIVATIONS) == set(bert_config.ACTIVATIONS)
     x = torch.linspace(-6, 6, 1001, dtype=torch.float64)
     for name, activation in ACTIVATIONS.items():
         torch.testing.assert_close(activation(x), ACT2FN[name](x), rtol=1e-12, atol=1e-14)

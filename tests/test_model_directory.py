@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bertkit import model_directory
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.errors import MachineError, ModelError, UserError
 from bertkit.model_directory import (
     MINILM_COMMAND,

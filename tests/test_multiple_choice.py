@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from bertkit.batching import collate, evaluation_batches, split_by_feature
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.errors import DataError, UserError
 from bertkit.metrics import accuracy
 from bertkit.model import initialize

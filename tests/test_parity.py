@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from bertkit import config as bertkit_config
 from bertkit.batching import Sampler, collate, training_batches
-from bertkit.config import BertConfig
+from bertkit.bert_config import ACTIVATIONS, BertConfig
+from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator
 from bertkit.dropout import DropoutStream
 from bertkit.heads import BertForSequenceClassification
@@ -158,7 +158,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "num_hidden_layers": draw(st.integers(0, 4)),
         "num_attention_heads": heads,
         "intermediate_size": draw(st.integers(16, 70)),
-        "hidden_act": draw(st.sampled_from(bertkit_config.ACTIVATIONS)),
+        "hidden_act": draw(st.sampled_from(ACTIVATIONS)),
         "max_position_embeddings": draw(st.integers(LONGEST, 40)),
         "type_vocab_size": draw(st.integers(1, 3)),
         "pad_token_id": draw(st.integers(0, vocab_size - 1)),
@@ -427,9 +427,7 @@ def norm(tensors: Iterable[Tensor]) -> float:
     return torch.stack([tensor.norm() for tensor in tensors]).norm().item()
 
 
-def reference_curve(
-    model: nn.Module, batches: Iterator[dict[str, Tensor]], config: bertkit_config.TrainConfig
-) -> list[dict[str, float]]:
+def reference_curve(model: nn.Module, batches: Iterator[dict[str, Tensor]], config: TrainConfig) -> list[dict[str, float]]:
     """A plain loop of torch: nothing of ours but the values of the settings."""
     decayed, plain = [], []
     for module in model.modules():

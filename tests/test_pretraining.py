@@ -19,8 +19,9 @@ import torch
 import transformers
 
 from bertkit import pretraining, training
+from bertkit.bert_config import BertConfig
 from bertkit.cli import main
-from bertkit.config import BertConfig, PretrainConfig
+from bertkit.config import PretrainConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard

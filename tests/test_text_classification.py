@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.recipe import load_recipe, override, published_scores

@@ -26,8 +26,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from bertkit import training
 from bertkit.batching import evaluation_batches
+from bertkit.bert_config import BertConfig
 from bertkit.cli import main
-from bertkit.config import BertConfig
 from bertkit.devices import start_accelerator
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.evaluation import predict

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bertkit.cli.options import with_options
-from bertkit.config import PretrainConfig, convert, options_of
+from bertkit.config import PretrainConfig, options_of
 
 _OPTIONS = ("objective", "masking", "batch_size", "max_length", "seed")
 
@@ -32,8 +32,7 @@ def check(
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences
     from bertkit.tokenizer import Tokenizer
 
-    declared = options_of(PretrainConfig)
-    config = PretrainConfig(**{name: convert(declared[name], value) for name, value in (typed or {}).items()})
+    config = PretrainConfig.of(typed or {})
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     sampler = pretraining.sampler_of(corpus, meta, "train", tokenizer, config, config.max_length)

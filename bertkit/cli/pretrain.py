@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bertkit.bert_config import MODEL_SIZES
 from bertkit.cli.options import with_options
-from bertkit.config import MODEL_SIZES, PretrainConfig, convert, options_of
+from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
@@ -50,8 +51,7 @@ def pretrain(
     from bertkit import pretraining
     from bertkit.corpus.build import read_meta
 
-    declared = options_of(PretrainConfig)
-    config = PretrainConfig(**{name: convert(declared[name], value) for name, value in (typed or {}).items()})
+    config = PretrainConfig.of(typed or {})
     shape = dict(zip(_SHAPE, (num_hidden_layers, hidden_size, num_attention_heads), strict=True))
     given = {name: value for name, value in shape.items() if value is not None}
     if model is not None and (model_size or config_name or given):

@@ -12,6 +12,7 @@ import lzma
 import re
 import sys
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from bertkit.errors import DataError
@@ -134,11 +135,9 @@ def _guess_encoding(data: bytes) -> str:
     """What text is in that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin-1 in single ones."""
     runs = re.findall(rb"[\x80-\xff]+", data)
     if sum(map(len, runs)) > 1.5 * len(runs):
-        try:
+        with suppress(UnicodeDecodeError):  # then one of the Latin encodings
             data.decode("gb18030")
             return "GB18030"
-        except UnicodeDecodeError:
-            pass
     return "WINDOWS-1252" if re.search(rb"[\x80-\x9f]", data) else "Latin-1"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.config import BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.errors import DataError, ModelError, did_you_mean
 from bertkit.readers import Examples
 

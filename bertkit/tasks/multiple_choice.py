@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.config import BertConfig, option
+from bertkit.bert_config import BertConfig
+from bertkit.config import option
 from bertkit.errors import DataError
 from bertkit.metrics import accuracy
 from bertkit.progress import plain

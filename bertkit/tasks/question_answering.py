@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.answer_metrics import best_threshold, score_characters, score_words
-from bertkit.config import BertConfig, TrainConfig, option
+from bertkit.bert_config import BertConfig
+from bertkit.config import TrainConfig, option
 from bertkit.errors import DataError, UsageError
 from bertkit.progress import plain
 from bertkit.readers import Examples

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
-from bertkit.config import OWN_KEYS, BertConfig, TrainConfig, option
+from bertkit.bert_config import OWN_KEYS, BertConfig
+from bertkit.config import TrainConfig, option
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.metrics import LOWER_IS_BETTER, Metric
 from bertkit.progress import plain

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.config import BertConfig, option
+from bertkit.bert_config import BertConfig
+from bertkit.config import option
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.metrics import accuracy, pearson, spearmanr
 from bertkit.progress import plain

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.config import BertConfig, option
+from bertkit.bert_config import BertConfig
+from bertkit.config import option
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
