@@ -196,7 +196,9 @@ def _attend_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
     scores = (query * (1 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)  # (B, A, Tq, Tk)
     if mask is not None:
-        scores = scores + mask
-    softmax_dtype = torch.promote_types(scores.dtype, torch.float32)  # softmax in bf16 is slower than in float32
-    probabilities = scores.softmax(-1, dtype=softmax_dtype).to(scores.dtype)
+        scores = scores.add_(mask)
+    # torch computes it in float32 either way; on a CPU its kernel for bfloat16 is the slower one unless rows fill its vectors.
+    direct = scores.device.type != "cpu" or scores.shape[-1] % 32 == 0
+    dtype = scores.dtype if direct else torch.promote_types(scores.dtype, torch.float32)
+    probabilities = scores.softmax(-1, dtype=dtype).to(scores.dtype)
     return dropout(probabilities) @ value

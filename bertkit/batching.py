@@ -86,7 +86,7 @@ def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = Fal
         features=torch.from_numpy(np.asarray(indices)),
         cu_features=torch.from_numpy(offsets_of(counts)),
         labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
-        weights={term: 0.0 if empty else _weight(targets) for term, targets in labels.items()},
+        weights={term: 0.0 if empty else _weight(its, features.class_weights.get(term)) for term, its in labels.items()},
     )
 
 
@@ -94,10 +94,11 @@ def _targets(values: NDArray) -> NDArray:
     return values.astype(np.int64) if np.issubdtype(values.dtype, np.integer) else values  # what torch takes for a class
 
 
-def _weight(targets: NDArray) -> float:
-    return float(
-        (targets != IGNORED).sum() if np.issubdtype(targets.dtype, np.integer) else targets.size
-    )  # a score may be -100
+def _weight(targets: NDArray, of_class: NDArray | None) -> float:
+    if not np.issubdtype(targets.dtype, np.integer):
+        return float(targets.size)  # a score may be -100
+    counted = targets[targets != IGNORED]
+    return float(counted.size if of_class is None else of_class[counted].sum())
 
 
 def training_batches(

@@ -34,7 +34,12 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
 }
 
 # Keys of config.json by which a head of ours is known again; a head of another task drops them.
-OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold")
+POOLING_KEY = "classifier_pooling"
+OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY)
+
+# What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, or [CLS] of the
+# last four layers.
+POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4")
 
 # The least whole number, and the most of what is 0 or more, that makes sense.
 _LEAST = {

@@ -142,11 +142,26 @@ class TrainConfig:
     warmup_ratio: float = option(
         0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
-    schedule: str = option("linear", "how the learning rate falls after the warm-up", choices=("linear", "constant"))
+    schedule: str = option("linear", "how the learning rate falls after the warm-up", choices=("linear", "cosine", "constant"))
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
     adam_beta1: float = option(0.9, "AdamW's decay of the first moment", minimum=0, maximum=0.9999)
     adam_beta2: float = option(0.999, "AdamW's decay of the second moment", minimum=0, maximum=0.99999)
     adam_epsilon: float = option(1e-6, "AdamW's epsilon", minimum=0)
+    adam_bias_correction: bool = option(
+        True, "correct the moments' bias towards 0 in the first steps, which BERT's own code did not"
+    )
+    layerwise_lr_decay: float = option(
+        1.0,
+        "learning rate of a layer as a share of that of the layer above it; the head has learning_rate",
+        minimum=0,
+        maximum=1,
+    )
+    freeze: str | None = option(
+        None, "what keeps its weights: embeddings, encoder, or the embeddings and this many lowest layers"
+    )
+    reinit_layers: int = option(
+        0, "give this many of the top layers, and the pooler, fresh weights first", unit="layers", minimum=0
+    )
     max_grad_norm: float = option(1.0, "gradients are scaled down to this norm; 0 turns clipping off", minimum=0)
     dropout: float | None = option(
         None, "dropout of hidden states, attention and classifier; default: as the model's config says", minimum=0, maximum=1
@@ -165,6 +180,9 @@ class TrainConfig:
         minimum=1,
     )
     eval_steps: int | None = option(None, "evaluate and save every so many steps; default: each epoch", unit="steps", minimum=1)
+    early_stopping_patience: int | None = option(
+        None, "stop after this many evaluations in a row without a better first score", unit="evaluations", minimum=1
+    )
     logging_steps: int = option(
         10, "write loss and learning rate to metrics.jsonl every so many steps", unit="steps", minimum=1
     )

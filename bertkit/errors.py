@@ -57,4 +57,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The known names nearest to `name` as a hint, or all of them where none is near."""
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
+    near = [each for each, ratio in zip(near, ratios, strict=True) if ratio > ratios[0] - 0.2]
     return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

@@ -125,6 +125,8 @@ def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], acc
         predictions[split] = task.decode(found.outputs, data.features, data.examples)
         for name, value in task.score(predictions[split], data.examples).items():
             scores[f"{split}/{name}"] = value
+        if len(predictions[split]) > 1 == len(task.outcomes(predictions[split])):
+            scores[f"{split}/constant_predictions"] = 1.0  # it says the same of every row
         for term, loss in found.losses.items():
             if not math.isfinite(loss):
                 hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"

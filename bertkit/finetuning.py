@@ -15,6 +15,7 @@ from bertkit.batching import Sampler, training_batches
 from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.evaluation import read_split, score_splits
+from bertkit.layerwise import freeze, reinitialize
 from bertkit.model import initialize
 from bertkit.model_card import model_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
@@ -71,11 +72,13 @@ def finetune(
     initialize(module, model_config, seed=config.seed)
     if fresh := load_weights(module, pretrained.folder, fresh_head=fresh_head):
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+    reinitialize(module, model_config, config)
 
     data = {split: rows.describe() for split, rows in splits.items()}
     num_parameters = sum(p.numel() for p in module.parameters())  # of all rows, before some are put aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
+    freeze(module, config)
     training = splits.pop(recipe.train_split)
     sampler = Sampler(len(training.features), config.batch_size, config.seed)
     steps = total_steps(config, sampler)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.attention import Layout
-from bertkit.bert_config import BertConfig
+from bertkit.bert_config import POOLING_KEY, BertConfig
 from bertkit.crf import Chain, LinearChain
 from bertkit.dropout import Dropout
 from bertkit.model import Batch, BertModel, Outputs, pack, refuse
@@ -62,28 +62,40 @@ class Head(nn.Module, ABC):
 
 
 class _PooledHead(Head):
-    """A linear classifier of each sequence's pooled [CLS].
+    """A linear classifier of one vector a sequence, pooled as `classifier_pooling` of the config says, one of POOLINGS.
 
-    With is_decoder [CLS] reads nothing but itself: the last token is pooled, and the classifier is under `head`, as
-    transformers has no such class.
+    With is_decoder [CLS] reads nothing but itself: the last token takes its place. But for the pooled [CLS] the classifier is
+    under `head`, as transformers has no such class.
     """
 
     def __init__(self, config: BertConfig, num_classes: int) -> None:
-        super().__init__(config, add_pooling_layer=True)
-        classifier = nn.Linear(config.hidden_size, num_classes)
-        if config.is_decoder:
-            self.head = nn.ModuleDict({"classifier": classifier})
-        else:
+        self.pooling: str = config.extra.get(POOLING_KEY, "pooled")
+        super().__init__(config, add_pooling_layer=self.pooling == "pooled")
+        classifier = nn.Linear(config.hidden_size * (4 if self.pooling == "cls-last4" else 1), num_classes)
+        if self.pooling == "pooled" and not config.is_decoder:
             self.classifier = classifier
+        else:
+            self.head = nn.ModuleDict({"classifier": classifier})
 
     def _classify_pooled(self, batch: Batch) -> Tensor:
-        assert self.bert.pooler is not None
-        is_decoder = self.config.is_decoder
-        rows = batch.cu_seqlens[1:] - 1 if is_decoder else batch.cu_seqlens[:-1]
+        classifier = self.head["classifier"] if hasattr(self, "head") else self.classifier
+        return _logits(classifier, self.dropout(self._pool(batch)))  # (B, C)
+
+    def _pool(self, batch: Batch) -> Tensor:
+        """(B, H), of cls-last4 (B, 4 H)."""
+        if self.pooling in ("mean", "max"):  # of special tokens too, as Sentence-Transformers does it
+            hidden = self.bert.encode(
+                dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, max_rows=batch.max_seqlen)
+            )
+            hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would lose much
+            return torch.segment_reduce(hidden, self.pooling, offsets=batch.cu_seqlens)
+        rows = batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]
         cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
         batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)
-        classifier = self.head["classifier"] if is_decoder else self.classifier
-        return _logits(classifier, self.dropout(self.bert.pooler(self.bert.encode(batch))))  # (B, C)
+        if self.pooling == "cls-last4":
+            return torch.cat(self.bert.encode_layers(batch)[-4:], dim=-1)
+        hidden = self.bert.encode(batch)
+        return hidden if self.bert.pooler is None else self.bert.pooler(hidden)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         batch, _ = pack(input_ids, attention_mask, segments)
@@ -91,13 +103,17 @@ class _PooledHead(Head):
 
 
 class BertForSequenceClassification(_PooledHead):
-    """A class, or a score, of each sequence from its pooled [CLS], which are the rows to read; loss term "labels".
+    """A class, or a score, of each sequence as a whole; loss term "labels".
 
     Logits are (B, C). The loss is the cross-entropy, or with problem_type "regression" (or one label) the squared error.
+    class_weights, label_smoothing: as torch's cross_entropy has them.
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(
+        self, config: BertConfig, *, class_weights: tuple[float, ...] | None = None, label_smoothing: float = 0.0
+    ) -> None:
         super().__init__(config, config.num_labels)
+        self.class_weights, self.label_smoothing = class_weights, label_smoothing
 
     def _of_batch(self, batch: Batch) -> Outputs:
         logits = self._classify_pooled(batch)  # (B, C)
@@ -107,7 +123,9 @@ class BertForSequenceClassification(_PooledHead):
         if self.config.problem_type == "regression" or self.config.num_labels == 1:
             loss = (logits.view(-1) - labels.to(logits.dtype)).square().sum()
         else:
-            loss = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+            weight = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+            smoothing = self.label_smoothing if self.training else 0.0
+            loss = F.cross_entropy(logits, labels, weight, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
         return Outputs({"labels": loss}, {"logits": logits})
 
 

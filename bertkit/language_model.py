@@ -163,7 +163,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(hidden.dtype, torch.float32)
         loss = hidden.new_zeros((), dtype=exact)
         to_hidden = torch.empty_like(hidden)
-        to_weight = torch.zeros_like(weight)
+        to_weight: Tensor | None = None
         to_bias = torch.zeros_like(bias, dtype=exact)
         blocks = max(1, -(-len(hidden) * len(weight) // BLOCK))  # of equally many rows
         at = 0
@@ -180,18 +180,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 into[: len(right)] = scores
             torch.mm(gradient, weight, out=to_rows)
             of_block = gradient.T @ rows
-            to_weight = to_weight.to(exact) + of_block if at else of_block
+            to_weight = of_block if to_weight is None else to_weight.to(exact).add_(of_block)
             at += len(rows)
-        ctx.save_for_backward(to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype))
+        assert to_weight is not None
+        ctx.gradients = to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (by,) = grad
-        to_hidden, to_weight, to_bias = ctx.saved_tensors
-        return (
-            (to_hidden * by).to(to_hidden.dtype),
-            (to_weight * by).to(to_weight.dtype),
-            (to_bias * by).to(to_bias.dtype),
-            None,
-        )
+        scale = by.item() if by.device.type == "cpu" else by  # a tensor of another dtype takes three times as long there
+        gradients, ctx.gradients = ctx.gradients, None  # scaled where they are, so there is no second time
+        return (*(gradient.mul_(scale) for gradient in gradients), None)

@@ -170,8 +170,11 @@ class BertEncoder(nn.Module):
         self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
         self.num_heads = config.num_attention_heads
 
-    def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """(N, H) -> (R, H): the last layer computes only the rows that the head reads."""
+    def forward(self, hidden: Tensor, batch: Batch, states: list[Tensor] | None = None) -> Tensor:
+        """(N, H) -> (R, H): the last layer computes only the rows that the head reads.
+
+        states: takes up (R, H) of what went into each layer.
+        """
         groups = group(batch.cu_seqlens, self.num_heads)
         count = len(hidden)
         filler = rounded(count) - count
@@ -180,6 +183,8 @@ class BertEncoder(nn.Module):
             queries = keys.leftward(keys, _places(torch.arange(count, device=hidden.device), batch), hidden.dtype)
         hidden = _filled(hidden, filler)
         for layer in self.layer[:-1]:
+            if states is not None:
+                states.append(hidden[:count] if batch.rows is None else hidden.index_select(0, batch.rows))
             hidden = layer(hidden, hidden, queries, keys)
         rows = hidden
         if batch.rows is not None:
@@ -189,6 +194,8 @@ class BertEncoder(nn.Module):
             if self.is_decoder:
                 queries = queries.leftward(keys, _places(batch.rows, batch), hidden.dtype)
             rows = _filled(hidden.index_select(0, batch.rows), filler)
+        if states is not None:
+            states.append(rows[:count])
         return (self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows)[:count]
 
 
@@ -227,6 +234,12 @@ class BertModel(nn.Module):
     def encode(self, batch: Batch) -> Tensor:
         """The last layer's hidden states at the rows that the batch names: (R, H)."""
         return self.encoder(self.embeddings(batch), batch)
+
+    def encode_layers(self, batch: Batch) -> list[Tensor]:
+        """As `encode`, of the embeddings and of each layer: num_hidden_layers + 1 times (R, H)."""
+        states: list[Tensor] = []
+        last = self.encoder(self.embeddings(batch), batch, states)
+        return [*states[: len(self.encoder.layer)], last]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None, **refused: Any

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from bertkit.bert_config import BertConfig
 from bertkit.checkpoint import disk_errors, flush, sha256_of
 from bertkit.errors import MachineError, ModelError
+from bertkit.layerwise import num_layers
 from bertkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -315,11 +316,6 @@ def _is_pooler(name: str) -> bool:
     return name.removeprefix("bert.").startswith("pooler.")
 
 
-def _layers(names: Iterable[str]) -> int:
-    found = (re.match(r"(?:bert\.)?encoder\.layer\.(\d+)\.", name) for name in names)
-    return max((int(match[1]) + 1 for match in found if match), default=0)
-
-
 def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
     """Raise ModelError unless embeddings and encoder of the file are the module's, name by name."""
     missing = [name for name in own if _is_encoder(name) and name not in state]
@@ -330,7 +326,7 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
         what = f"the weights are of another architecture: {_shortened(sorted(state))}; expected bert.embeddings.* and so on"
         raise ModelError(what, where=str(folder), hint="choose a BERT checkpoint")
     listed = [f"{word} {_shortened(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
-    expected, found = _layers(own), _layers(state)
+    expected, found = num_layers(own), num_layers(state)
     if expected != found:
         listed.insert(0, f"the configuration has {expected} layers, the weights have {found}")
     else:

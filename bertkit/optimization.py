@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
+from bertkit.layerwise import learning_rate_scales
 
 
 def learning_rate_at(step: int, *, peak: float, warmup_steps: int, total_steps: int, schedule: str = "linear") -> float:
-    """The learning rate of optimizer step `step` (from 0): linear rise to `peak`, then linear fall to 0, or constant.
+    """The learning rate of optimizer step `step` (from 0): linear rise to `peak`, then a fall to 0, linear or as half a cosine,
+    or none ("constant").
 
     As in BERT's own code the first step of a warm-up has rate 0 (Devlin et al., 2019, appendix A.2).
     """
@@ -23,7 +25,8 @@ def learning_rate_at(step: int, *, peak: float, warmup_steps: int, total_steps: 
         return peak * step / warmup_steps
     if schedule == "constant":
         return peak
-    return peak * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+    left = max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+    return peak * (0.5 - 0.5 * math.cos(math.pi * left) if schedule == "cosine" else left)
 
 
 def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
@@ -60,12 +63,15 @@ class MasterAdamW:
         module.to(dtype)
         self.trained = [name for name, p in self.parameters.items() if p.requires_grad]
         self.rounded = [name for name in self.trained if self.masters[name] is not self.parameters[name]]
-        groups = [
-            {"params": [self.masters[name] for name in self.trained if decays(name) == decay], "weight_decay": weight_decay}
-            for decay, weight_decay in ((True, config.weight_decay), (False, 0.0))
-        ]
+        scales = learning_rate_scales(self.parameters, config)
+        groups: dict[tuple[float, float], list[Tensor]] = {}  # by weight decay and the learning rate's scale
+        for name in self.trained:
+            decay = config.weight_decay if decays(name) else 0.0
+            groups.setdefault((decay, scales[name]), []).append(self.masters[name])
+        self.bias_correction = config.adam_bias_correction
+        self.updates = 0
         self.adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
+            [{"params": params, "weight_decay": decay, "decay": decay, "scale": s} for (decay, s), params in groups.items()],
             lr=0.0,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
@@ -85,8 +91,16 @@ class MasterAdamW:
                 self.adamw.grad_scale = divisor  # type: ignore[attr-defined]  # its kernel divides by it: clipping is no pass of its own
             else:
                 torch._foreach_div_(gradients, divisor)
+        self.updates += 1
+        beta1, beta2 = self.adamw.defaults["betas"]
+        # What torch divides both moments by, taken back: the same update by the same kernel.
+        first, second = (
+            (1 - beta1**self.updates, math.sqrt(1 - beta2**self.updates)) if not self.bias_correction else (1.0, 1.0)
+        )
         for group in self.adamw.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["scale"] * first / second
+            group["eps"] = self.adamw.defaults["eps"] / second
+            group["weight_decay"] = group["decay"] * second / first
         self.adamw.step()
         if self.rounded:
             working: list[Tensor] = [self.parameters[name] for name in self.rounded]
@@ -130,6 +144,7 @@ class MasterAdamW:
             if f"step.{name}" not in state:  # saved before the first update
                 continue
             master = self.masters[name]
+            self.updates = int(state[f"step.{name}"])
             parts = ("step", "exp_avg", "exp_avg_sq")
             self.adamw.state[master] = {part: state[f"{part}.{name}"].to(master.device, copy=True) for part in parts}
 

@@ -30,8 +30,8 @@ def open_pretrained(name: str) -> Pretrained:
     return Pretrained(name, folder, config, tokenizer)
 
 
-def check_max_length(max_length: int, config: BertConfig) -> None:
-    """Raise UsageError for sequences longer than the model has positions."""
+def check_max_length(max_length: int, config: BertConfig, *, option: str = "--max-length") -> None:
+    """Raise UsageError for sequences longer than the model has positions; option: what asks for them."""
     if max_length > config.max_position_embeddings:
-        what = f"--max-length is {max_length}; the model has {config.max_position_embeddings} positions"
-        raise UsageError(what, hint=f"give --max-length {config.max_position_embeddings} or less")
+        what = f"{option} is {max_length}; the model has {config.max_position_embeddings} positions"
+        raise UsageError(what, hint=f"give {option} {config.max_position_embeddings} or less")

@@ -27,6 +27,7 @@ from bertkit.corpus.shard import Shards
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import DataError, UsageError
 from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
+from bertkit.layerwise import freeze, reinitialize
 from bertkit.model import Batch, initialize
 from bertkit.model_card import pretraining_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
@@ -68,11 +69,12 @@ def pretrain(
     tokenizer = Tokenizer.load(corpus)
     module, model_config, started_from = _build(config, meta, corpus, tokenizer, model, architecture)
     lengths = config.lengths()
-    check_max_length(max(length for length, _ in lengths), model_config)
+    longest = max(length for length, _ in lengths)
+    check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
     if config.objective == "mlm+nsp" and meta["train"]["documents"] == 1:
         progress.warn("the corpus is one document, and every B is next: --layout may part it, or train with --objective mlm")
-    sequences = samplers[0].sequences_per_epoch
+    samplers[0].sequences(0, 1)  # raises where there are none
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
         progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
@@ -83,7 +85,7 @@ def pretrain(
         return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
 
     if config.hours is None:
-        steps = config.max_steps or max(1, math.ceil(config.num_epochs * sequences / config.batch_size))
+        steps = config.max_steps or max(1, math.ceil(config.num_epochs * samplers[0].sequences_per_epoch / config.batch_size))
     elif claimed.unfinished is not None:
         steps = claimed.unfinished["total_steps"]
     else:
@@ -94,7 +96,7 @@ def pretrain(
     begins = phase_begins([share for _, share in lengths], steps)
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
-        f"{sequences} sequences of at most {lengths[0][0]} tokens / batch_size {config.batch_size}; {steps} steps in all; "
+        f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
     )
     values = describe_run(
@@ -196,8 +198,11 @@ def _build(
         assert architecture is not None
         architecture = replace(architecture, is_decoder=is_decoder, pad_token_id=tokenizer.pad_token_id)
         _check_segments(architecture, config)
+        if config.reinit_layers:
+            raise UsageError("--reinit-layers is for --model: without it all weights are fresh")
         module = head(architecture)
         initialize(module, architecture, seed=config.seed)
+        freeze(module, config)
         return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
     pretrained = open_pretrained(model)
     check_tokenizer(pretrained.tokenizer, meta, corpus, model)
@@ -210,6 +215,8 @@ def _build(
     initialize(module, model_config, seed=config.seed)
     if fresh := load_weights(module, pretrained.folder):
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+    reinitialize(module, model_config, config)
+    freeze(module, config)
     return module, model_config, {"name": model, "sha256": weights_hash(pretrained.folder)}
 
 

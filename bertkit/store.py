@@ -84,7 +84,8 @@ class Features:
     input_ids, token_type_ids: S rows of tokens. sequences: (F + 1,) offsets of the sequences that make up a feature;
     None where each has one. rows: the positions within each sequence that the head reads; None = all.
     labels: per loss term one row of targets a feature, maybe IGNORED. examples: (F,) the example that a feature came from.
-    extras: what the model does not read and decoding does, one row a feature each.
+    extras: what the model does not read and decoding does, one row a feature each. class_weights: per loss term of classes,
+    (C,) what a target of each counts for; 1 where it is not there.
     """
 
     input_ids: Ragged
@@ -94,6 +95,7 @@ class Features:
     rows: Ragged | None = None
     labels: dict[str, Ragged] = field(default_factory=dict)
     extras: dict[str, Ragged] = field(default_factory=dict)
+    class_weights: dict[str, NDArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -115,6 +117,7 @@ class Features:
         ragged |= {f"labels.{term}": labels for term, labels in self.labels.items()}
         ragged |= {f"extras.{name}": values for name, values in self.extras.items()}
         arrays = {f"{name}.{part}": getattr(array, part) for name, array in ragged.items() for part in ("values", "offsets")}
+        arrays |= {f"class_weights.{term}": weights for term, weights in self.class_weights.items()}
         arrays["examples"] = self.examples
         if self.sequences is not None:
             arrays["sequences"] = self.sequences
@@ -161,4 +164,5 @@ class Features:
             sequences=read("sequences") if "sequences" in names else None,
             labels={name[7:]: array for name, array in ragged.items() if name.startswith("labels.")},
             extras={name[7:]: array for name, array in ragged.items() if name.startswith("extras.")},
+            class_weights={name[14:]: read(name) for name in names if name.startswith("class_weights.")},
         )

@@ -38,11 +38,12 @@ TRAINING = "training"  # the folder of a checkpoint that a restart needs and a u
 
 @dataclass
 class TrainState:
-    """How far a run has come: steps done and the time that they took, also before a stop, and the best evaluation so far
-    (ties: the earlier)."""
+    """How far a run has come: steps done and the time that they took, also before a stop, the best evaluation so far (ties: the
+    earlier), and how many have come after it."""
 
     step: int = 0
     seconds: float = 0.0
+    evaluations_since_best: int = 0
     best_step: int | None = None
     best_objective: float | None = None
     best_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
@@ -51,18 +52,21 @@ class TrainState:
     def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
         """Take in an evaluation; whether it is the best so far. An undefined objective is worse than any other."""
         self.last_scores = scores
+        self.evaluations_since_best += 1
         better = self.best_objective is None or (objective is not None and objective > self.best_objective)
         if self.best_step is None or (better and objective is not None):
             self.best_step, self.best_objective, self.best_scores = self.step, objective, scores
+            self.evaluations_since_best = 0
             return True
         return False
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user or the scheduler asked to stop; a checkpoint was saved at `step`."""
+    """The user or the scheduler asked to stop; what is saved, is so at `step`."""
 
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped after step {step}; the same command goes on from there")
+    def __init__(self, step: int, *, saved: bool) -> None:
+        what = "the same command goes on from there" if saved else "it was a trial, of which nothing is kept"
+        super().__init__(f"stopped after step {step}; {what}")
 
 
 def train(
@@ -140,15 +144,19 @@ def train(
             log.append(event)
         return event
 
+    def in_vain() -> bool:
+        patience = config.early_stopping_patience
+        return patience is not None and state.evaluations_since_best >= patience
+
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
-        while state.step < total_steps:
+        while state.step < total_steps and not in_vain():
             micro_batches = batches(state.step)
             weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
             if stopping:
                 if window.losses:
                     report()  # raises where a loss is not finite, which must not be saved
                 save()
-                raise Interrupted(state.step)
+                raise Interrupted(state.step, saved=save_model is not None)
             for micro_step, batch in enumerate(micro_batches):
                 seed_dropout(module, config.seed, state.step, micro_step, accelerator.process_index)
                 last = micro_step == len(micro_batches) - 1
@@ -180,6 +188,8 @@ def train(
                     state.best_step = state.step  # nothing says which is best: the last one
                 save()
                 window.start = time.perf_counter()  # tokens_per_second is that of training
+    if state.step < total_steps:
+        progress.note(f"stopped early: the best score is {state.evaluations_since_best} evaluations old")
     return state
 
 

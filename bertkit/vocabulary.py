@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
+from bertkit.layerwise import learning_rate_scales
 from bertkit.optimization import learning_rate_of
 from bertkit.store import Features, Ragged
 
@@ -38,6 +39,7 @@ class UsedVocabulary:
             padding_idx=int(padding[0]) if len(padding) else None,
         )
         module.set_submodule(_EMBEDDING, narrowed)
+        self.module = module
 
     def narrow(self, features: Features) -> Features:
         """The same features in the new token numbers."""
@@ -46,7 +48,10 @@ class UsedVocabulary:
 
     def widen(self, state_dict: dict[str, Tensor], config: TrainConfig, *, step: int, total_steps: int) -> dict[str, Tensor]:
         """The state dict with all rows, after `step` steps; the unused ones as AdamW's weight decay alone leaves them."""
-        decay = math.prod(1 - config.weight_decay * learning_rate_of(s, config, total_steps) for s in range(step))
-        weight = self.full * decay
-        weight[torch.from_numpy(self.tokens)] = state_dict[f"{_EMBEDDING}.weight"].to("cpu", weight.dtype)
-        return {**state_dict, f"{_EMBEDDING}.weight": weight}
+        name = f"{_EMBEDDING}.weight"
+        names = dict(self.module.named_parameters())
+        decay = config.weight_decay * learning_rate_scales(names, config)[name] if names[name].requires_grad else 0.0
+        left = math.prod(1 - decay * learning_rate_of(s, config, total_steps) for s in range(step))
+        weight = self.full * left
+        weight[torch.from_numpy(self.tokens)] = state_dict[name].to("cpu", weight.dtype)
+        return {**state_dict, name: weight}

@@ -272,5 +272,5 @@ def test_convert_refuses(name: str, value: object, what: str) -> None:
 
 
 def test_settings_written_in_a_recipe_are_checked_too() -> None:
-    with pytest.raises(UsageError, match="--schedule is 'cosine'; expected linear or constant"):
-        TrainConfig(schedule="cosine")
+    with pytest.raises(UsageError, match="--schedule is 'cosin'; expected linear or cosine or constant"):
+        TrainConfig(schedule="cosin")

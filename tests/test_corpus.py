@@ -236,6 +236,17 @@ def test_a_damaged_shard_is_named(run_bertkit, tiny_tokenizer_dir: Path, tmp_pat
         assert "c/train-00000" in ran.err
 
 
+def test_it_is_said_what_parts_the_documents(run_bertkit, tiny_tokenizer_dir: Path) -> None:
+    Path("lines.txt").write_text("the good movie\nthe bad movie\n" * 9, encoding="utf-8")
+    Path("blank.txt").write_text("the good movie\nplays one\n\nthe bad movie plays two\n", encoding="utf-8")
+    build = ("corpus", "build", "lines.txt", "blank.txt", "-t", tiny_tokenizer_dir, "-o", "c", "--overwrite", "--min-tokens", 1)
+    ran = run_bertkit(*build)
+    assert ran.code == 0, ran.err
+    assert "blank lines part the documents of 1 plain text source (--layout says otherwise)" in ran.err
+    assert "each line is a document of 1 plain text source (--layout says otherwise)" in ran.err
+    assert "plain text source" not in run_bertkit(*build, "--layout", "lines").err
+
+
 def test_half_a_character_is_replaced(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     rows = [{"text": "the good \ud800movie plays one two"}, {"text": "the bad movie plays one two"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

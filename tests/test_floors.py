@@ -20,7 +20,7 @@ FLOORS = {
     4: "finetuning pretraining inference masked_inference",
     3: "training evaluation recipe preview run_directory model_card",
     2: "tasks corpus checkpoint model_directory pretrained vocabulary batching",
-    1: "model heads language_model crf attention dropout devices tokenizer piece_cache optimization store readers",
+    1: "model layerwise heads language_model crf attention dropout devices tokenizer piece_cache optimization store readers",
     0: "__init__ errors config bert_config metrics answer_metrics progress",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}

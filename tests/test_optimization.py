@@ -162,6 +162,75 @@ def test_goes_on_from_its_state_bit_for_bit(done: int, dtype: torch.dtype) -> No
         assert torch.equal(p, q), name
 
 
+class Berts(nn.Module):
+    """As BERT's own AdamWeightDecayOptimizer updates (google-research/bert, optimization.py): no correction of the bias."""
+
+    def __init__(self, config: TrainConfig, module: nn.Module) -> None:
+        super().__init__()
+        self.config = config
+        self.values = {n: p.detach().double().clone() for n, p in module.named_parameters() if p.requires_grad}
+        self.m = {name: torch.zeros_like(value) for name, value in self.values.items()}
+        self.v = {name: torch.zeros_like(value) for name, value in self.values.items()}
+
+    def step(self, gradients: dict[str, Tensor], rate: float) -> None:
+        c = self.config
+        for name, value in self.values.items():
+            self.m[name] = c.adam_beta1 * self.m[name] + (1 - c.adam_beta1) * gradients[name].double()
+            self.v[name] = c.adam_beta2 * self.v[name] + (1 - c.adam_beta2) * gradients[name].double() ** 2
+            update = self.m[name] / (self.v[name].sqrt() + c.adam_epsilon)
+            update = update + (c.weight_decay * value if name == "dense.weight" else 0)
+            self.values[name] = value - rate * update
+
+
+def test_without_bias_correction_it_is_berts_own_optimizer() -> None:
+    config = dataclasses.replace(SETTINGS, max_grad_norm=0.0, adam_bias_correction=False)
+    ours = Small()
+    optimizer, oracle = MasterAdamW(ours, config), Berts(config, ours)
+    corrected = MasterAdamW(other := Small(), dataclasses.replace(config, adam_bias_correction=True))
+    for step in range(12):
+        values, rate = gradients(step, ours), 1e-3 * (step + 1)
+        for module in (ours, other):
+            set_gradients(module, values)
+        optimizer.step(rate)
+        corrected.step(rate)
+        oracle.step(values, rate)
+        if step == 5:  # a restart counts on
+            state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+            optimizer = MasterAdamW(ours, config)
+            optimizer.restore(state)
+    for name, value in oracle.values.items():
+        found = ours.get_parameter(name)
+        torch.testing.assert_close(found.double(), value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+        assert not torch.allclose(found, other.get_parameter(name), atol=1e-4), "the correction is no small thing"
+
+
+def test_each_layer_learns_at_its_own_rate() -> None:
+    """A layer's weights move as those of an AdamW of torch that has that layer alone, at its share of the rate."""
+    config = dataclasses.replace(SETTINGS, max_grad_norm=0.0, layerwise_lr_decay=0.5)
+    ours, theirs = BertForSequenceClassification(CONFIG), BertForSequenceClassification(CONFIG)
+    initialize(ours, CONFIG, seed=0)
+    theirs.load_state_dict(ours.state_dict())
+    optimizer = MasterAdamW(ours, config)
+    head = CONFIG.num_hidden_layers + 1
+    groups = []
+    for name, parameter in theirs.named_parameters():
+        part = name.split(".")
+        depth = 0 if part[1] == "embeddings" else int(part[3]) + 1 if part[1] == "encoder" else head
+        decay = config.weight_decay if decays(name) else 0.0
+        groups.append({"params": [parameter], "weight_decay": decay, "lr": 1e-2 * 0.5 ** (head - depth)})
+    betas = (config.adam_beta1, config.adam_beta2)
+    oracle = torch.optim.AdamW(groups, betas=betas, eps=config.adam_epsilon, fused=True)
+    assert len({group["lr"] for group in groups}) == head + 1
+    for step in range(3):
+        values = gradients(step, ours)
+        set_gradients(ours, values)
+        set_gradients(theirs, values)
+        optimizer.step(1e-2)
+        oracle.step()
+    for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def test_state_names_masters_moments_and_counts() -> None:
     module = Small()
     optimizer = MasterAdamW(module, SETTINGS, dtype=torch.bfloat16)
@@ -199,16 +268,16 @@ def test_learning_rate_by_hand() -> None:
     assert learning_rate_at(20, peak=3.0, warmup_steps=0, total_steps=9) == 0.0
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize(("warmup", "total"), [(0, 1), (0, 7), (3, 10), (10, 10), (1, 50)])
-def test_learning_rate_equals_that_of_transformers(warmup: int, total: int) -> None:
+def test_learning_rate_equals_that_of_transformers(warmup: int, total: int, schedule: str) -> None:
     import transformers
 
     adamw = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.7)
-    scheduler = transformers.get_linear_schedule_with_warmup(adamw, warmup, total)
+    scheduler = getattr(transformers, f"get_{schedule}_schedule_with_warmup")(adamw, warmup, total)
     for step in range(total):
-        assert learning_rate_at(step, peak=0.7, warmup_steps=warmup, total_steps=total) == pytest.approx(
-            scheduler.get_last_lr()[0]
-        )
+        found = learning_rate_at(step, peak=0.7, warmup_steps=warmup, total_steps=total, schedule=schedule)
+        assert found == pytest.approx(scheduler.get_last_lr()[0])
         adamw.step()
         scheduler.step()
 
@@ -217,7 +286,7 @@ def test_learning_rate_equals_that_of_transformers(warmup: int, total: int) -> N
     ("ratio", "total", "steps"), [(0.1, 100, 10), (0.1, 101, 11), (0.0, 50, 0), (1.0, 7, 7), (0.06, 10, 1)]
 )
 def test_settings_mean_this_learning_rate(ratio: float, total: int, steps: int) -> None:
-    for schedule in ("linear", "constant"):
+    for schedule in ("linear", "cosine", "constant"):
         config = TrainConfig(learning_rate=0.5, warmup_ratio=ratio, schedule=schedule)
         for step in range(total):
             expected = learning_rate_at(step, peak=0.5, warmup_steps=steps, total_steps=total, schedule=schedule)

@@ -84,7 +84,7 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     assert [event["step"] for event in evaluated] == [50, 100, 150]
     assert scores["validation/mlm_loss"] == min(event["validation/mlm_loss"] for event in evaluated) < 2.5
     assert scores["validation/perplexity"] == pytest.approx(np.exp(scores["validation/mlm_loss"]))
-    assert "150 steps in all" in said
+    assert "150 steps of 16 sequences of at most 32 tokens" in said
     # The held-out scores again, by transformers, from the folder alone.
     shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
     sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
@@ -326,6 +326,16 @@ def test_hours_are_rehearsed_once_and_then_are_a_number_of_steps(
     assert run["total_steps"] == before
 
 
+def test_a_stop_while_rehearsing_leaves_nothing(
+    run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "seed_dropout", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    ran = run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--hours", 0.01)
+    assert ran.code == 130
+    assert "stopped after step 1; it was a trial, of which nothing is kept" in ran.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_two_processes_agree_on_how_many_steps_fit_into_the_time(corpus: Path, tmp_path: Path) -> None:
     """By clocks of their own they would make runs of different length, and one would wait for the other."""
     more = ("--hours", 0.002, "--micro-batch-tokens", 150)
@@ -505,5 +515,8 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
         assert what in refused("--model-size", "tiny", *options)
     for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
         assert "with shares that make 100%" in refused("--model-size", "tiny", "--max-steps", 2, "--phases", phases)
+    (tmp_path / "short.json").write_text('{"hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}')
+    long = ("--config-name", tmp_path / "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")
+    assert refused(*long) == "error: --phases is 128; the model has 64 positions"
     assert "--objective is 'nsp'; expected mlm+nsp or mlm or ltr" in refused("--model-size", "tiny", "--objective", "nsp")
     assert main(["pretrain", "--help"]) == 0

@@ -13,15 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.utils.class_weight import compute_class_weight
 
+from bertkit.batching import deal
 from bertkit.bert_config import BertConfig
 from bertkit.errors import UsageError
+from bertkit.heads import BertForSequenceClassification
 from bertkit.readers import Examples
 from bertkit.recipe import load_recipe, override, published_scores
 from bertkit.store import Features, Ragged
 from bertkit.tasks import TextClassification
 
-FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
+FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE", "qqp": "QQP", "wnli": "WNLI"}
 
 # Rows and classes by split, as published; None: a split without labels.
 ROWS: dict[str, dict[str, tuple[int, dict[str, int] | None]]] = {
@@ -34,6 +39,11 @@ ROWS: dict[str, dict[str, tuple[int, dict[str, int] | None]]] = {
         "validation": (277, {"entailment": 146, "not_entailment": 131}),
         "test": (3000, None),
     },
+    "wnli": {"train": (635, {"0": 323, "1": 312}), "validation": (71, {"0": 40, "1": 31}), "test": (146, None)},
+    # 23,496 rows of it
+    "qqp": {"train": (20000, {"0": 12577, "1": 7423}), "validation": (3496, {"0": 2172, "1": 1324})},
+    "qnli": {"validation": (5463, {"entailment": 2702, "not_entailment": 2761}), "test": (5463, None)},
+    "ax": {"test": (1104, {"entailment": 460, "neutral": 386, "contradiction": 258})},
 }
 
 
@@ -71,14 +81,15 @@ def predictions(run_bertkit, *arguments: Any, key: str = "label") -> list[Any]:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_those_of_the_source(data_dir: Path, name: str) -> None:
-    recipe = override(load_recipe(name), {"data": str(data_dir / "GLUE" / FOLDERS[name])})
+    folder = FOLDERS.get(name) or {"qnli": "QNLI", "ax": "diagnostic"}[name]
+    recipe = override(load_recipe(name), {"data": str(data_dir / "GLUE" / folder)})
     for split, (rows, labels) in ROWS[name].items():
-        examples = recipe.load(split, to_predict=split == "test")
+        examples = recipe.load(split, to_predict=labels is None)
         assert len(examples) == rows, split
         if labels is not None:
             assert Counter(map(str, examples.columns["label"])) == labels, split
         assert all(isinstance(text, str) for text in examples.columns["text"])
-        assert ("text_pair" in examples.columns) == (name in ("mrpc", "stsb", "rte"))
+        assert ("text_pair" in examples.columns) == (name not in ("cola", "sst2"))
     if name == "stsb":
         for split, mean in (("train", 2.701), ("validation", 2.364)):
             assert np.mean([float(score) for score in recipe.load(split).columns["label"]]) == pytest.approx(mean, abs=5e-4)
@@ -89,7 +100,7 @@ def gold_and_options(name: str, path: Path) -> tuple[list[str], tuple[str, ...]]
     if name == "cola":
         columns = ("source", "label", "mark", "sentence")
         return [row["label"] for row in rows_of(path, columns)], ("--columns", ",".join(columns))
-    column = {"mrpc": "Quality", "stsb": "score"}.get(name, "label")
+    column = {"mrpc": "Quality", "stsb": "score", "qqp": "is_duplicate"}.get(name, "label")
     options = ("--text", "#1 String", "--text-pair", "#2 String") if name == "mrpc" else ()
     return [row[column] for row in rows_of(path)], options
 
@@ -100,7 +111,7 @@ def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, nam
     from sklearn import metrics
 
     folder = data_dir / "GLUE" / FOLDERS[name]
-    dev = folder / ("dev.tsv.gz" if name == "stsb" else "dev.tsv")
+    dev = folder / ("dev.tsv.gz" if name in ("stsb", "qqp") else "dev.tsv")
     run = finetune(run_bertkit, name, model, "--data", folder)
     found = run["best"]["scores"]
     assert run["total_steps"] == run["last"]["step"] == 2
@@ -124,6 +135,8 @@ def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, nam
             "sst2": {"0": "negative", "1": "positive"},
             "mrpc": {"0": "not_equivalent", "1": "equivalent"},
             "rte": {"entailment": "entailment", "not_entailment": "not_entailment"},
+            "qqp": {"0": "not_duplicate", "1": "duplicate"},
+            "wnli": {"0": "not_entailment", "1": "entailment"},
         }[name]
         labels = [names[label] for label in gold]
         said = predictions(run_bertkit, "run", dev, *options)
@@ -132,8 +145,8 @@ def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, nam
             expected = {"matthews_correlation": metrics.matthews_corrcoef(labels, said)}
         else:
             expected = {"accuracy": metrics.accuracy_score(labels, said)}
-        if name == "mrpc":
-            expected["f1"] = metrics.f1_score(labels, said, pos_label="equivalent")
+        if name in ("mrpc", "qqp"):
+            expected["f1"] = metrics.f1_score(labels, said, pos_label=names["1"])
     assert len(said) == ROWS[name]["validation"][0]
     for metric, value in expected.items():
         assert found[f"validation/{metric}"] == pytest.approx(value, rel=1e-6, abs=1e-6), metric
@@ -156,6 +169,17 @@ def test_lingnli_to_mnli(run_bertkit, data_dir: Path, model: Path) -> None:
         assert len(said) == 1000
         assert len(set(said)) > 1
         assert json.loads(ran.out)["validation/accuracy"] == np.mean(np.array(said) == gold)
+
+    from sklearn.metrics import matthews_corrcoef
+
+    path = data_dir / "GLUE" / "diagnostic" / "diagnostic-full.tsv.gz"
+    ran = run_bertkit(
+        "eval", "run", "--recipe", "ax", "--data", path.parent, "--max-length", 32, "--precision", "fp32", "--json"
+    )
+    assert ran.code == 0, ran.err
+    said = predictions(run_bertkit, "run", path, "--text", "Premise", "--text-pair", "Hypothesis")
+    expected = matthews_corrcoef([row["Label"] for row in rows_of(path)], said)
+    assert json.loads(ran.out)["test/matthews_correlation"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_spam_file_without_header_dev_set_or_names(run_bertkit, data_dir: Path, model: Path, tmp_path: Path) -> None:
@@ -281,3 +305,71 @@ def test_a_file_that_is_given_replaces_a_tenth(tmp_path: Path) -> None:
 def test_training_data_is_no_stream() -> None:
     with pytest.raises(UsageError, match="--train is -; the training data is read more than once"):
         TextClassification(train="-").settled()
+
+
+# --- what counts for how much ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weights", [None, (0.5, 3.0, 1.25)])
+def test_the_loss_is_torchs_with_weights_and_smoothing(weights: tuple[float, ...] | None, smoothing: float) -> None:
+    """A step's loss in micro-batches is torch's weighted mean over all of its rows at once."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 30}
+    config = BertConfig(**sizes, id2label=dict(enumerate("abc")), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    module = BertForSequenceClassification(config, class_weights=weights, label_smoothing=smoothing).double()
+    rng, count = np.random.default_rng(0), 11
+    ids = [rng.integers(5, 30, rng.integers(1, 9)).tolist() for _ in range(count)]
+    labels = rng.integers(0, 3, count)
+    features = Features(
+        Ragged.of(ids),
+        Ragged.of([[0] * len(row) for row in ids], dtype=np.uint8),
+        np.arange(count),
+        rows=Ragged.column(np.zeros(count)),
+        labels={"labels": Ragged.column(labels)},
+        class_weights={} if weights is None else {"labels": np.array(weights)},
+    )
+    batches = deal(features, np.arange(count), 12)
+    assert len(batches) > 2
+    total = sum(batch.weights["labels"] for batch in batches)
+    found = sum(module(batch).loss_sums["labels"] for batch in batches) / total
+    logits = torch.zeros(count, 3, dtype=torch.float64)
+    for batch in batches:
+        logits[batch.features] = module(batch).logits["logits"].detach()
+    weight = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+    wanted = F.cross_entropy(logits, torch.from_numpy(labels), weight, label_smoothing=smoothing)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+    module.eval()
+    found = sum(module(batch).loss_sums["labels"] for batch in batches) / total
+    assert found.item() == pytest.approx(F.cross_entropy(logits, torch.from_numpy(labels), weight).item(), rel=1e-12)
+
+
+def test_balanced_weights_are_scikit_learns(run_bertkit, model: Path, tmp_path: Path) -> None:
+    labels = ["b"] * 12 + ["c"] * 3 + ["a"] * 5
+    rows = "".join(f"{label},the movie {at}\n" for at, label in enumerate(labels))
+    (tmp_path / "rows.csv").write_text("label,text\n" + rows, encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--overwrite")
+    run = finetune(run_bertkit, "text-classification", model, *data, "--class-weights", "balanced")
+    wanted = compute_class_weight("balanced", classes=np.array(["a", "b", "c"]), y=labels)
+    assert run["recipe"]["labels"] == ["a", "b", "c"]
+    assert [float(weight) for weight in run["recipe"]["class_weights"]] == pytest.approx(wanted)
+    # The held-out loss is weighted too, and read again the run says the same.
+    scores = json.loads(run_bertkit("eval", "run", "--json", "--precision", "fp32").out)
+    assert scores["validation/loss"] == pytest.approx(run["best"]["scores"]["validation/loss"], rel=1e-5)
+    plain = finetune(run_bertkit, "text-classification", model, *data)
+    assert plain["best"]["scores"]["validation/loss"] != pytest.approx(run["best"]["scores"]["validation/loss"], rel=1e-3)
+    # A model that has its labels in another order: each keeps its weight.
+    recipe = load_recipe("text-classification")
+    recipe = replace(recipe, labels=("x", "y"), model_labels=("y", "x"), class_weights=("1", "5"))
+    assert recipe.build_model(BertConfig(num_hidden_layers=0, id2label={0: "y", 1: "x"})).class_weights == (5.0, 1.0)
+
+
+def test_weights_that_are_refused(run_bertkit, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("label,text\n" + "1,a\n2,b\n" * 8, encoding="utf-8")
+    expected = "expected balanced, or 2 numbers for 1, 2"
+    for given in ("1", "1,2,3", "1,x", "-1,2", "0,0", "balance"):
+        data = ("--train", "rows.csv", "--validation", "rows.csv", "-m", model, "-o", "run", "--max-length", 16)
+        ran = run_bertkit("finetune", "text-classification", *data, f"--class-weights={given}")
+        assert (ran.code, f"error: --class-weights is {given}; {expected}" in ran.err) == (2, True), ran.err
+    for option in (("--class-weights", "balanced"), ("--label-smoothing", 0.1)):
+        ran = run_bertkit("finetune", "text-classification", *data, "--regression", *option)
+        assert (ran.code, f"error: {option[0]} is for classes, and --regression predicts a number" in ran.err) == (2, True)

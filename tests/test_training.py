@@ -208,6 +208,27 @@ def test_best_is_the_earliest_of_the_highest(objectives: list[float | None], bes
     assert state.last_scores == {"m": objectives[-1]}
 
 
+def test_early_stopping_counts_evaluations_without_a_better_score(tmp_path: Path) -> None:
+    config = dataclasses.replace(TRAINING, early_stopping_patience=2)
+    given = [0.2, 0.7, 0.7, 0.9, None, 0.5, 1.0]
+
+    def run(folder: Path, objectives: list[float | None], total_steps: int, **more: Any) -> TrainState:
+        left = iter(objectives)
+
+        def evaluate(module: nn.Module) -> tuple[dict[str, float | None], float | None]:
+            return {"dev/accuracy": (value := next(left))}, value
+
+        return training_run(SENTENCE, config, total_steps, folder, evaluate=evaluate, eval_every=2, **more).state
+
+    whole = run(tmp_path / "whole", given, 20)
+    assert (whole.step, whole.best_step) == (12, 8)
+    cut = run(tmp_path / "cut", given[:5], 10)  # whose last evaluation was the first in vain
+    assert (cut.step, cut.best_step) == (10, 8)
+    again = run(tmp_path / "cut", given[5:], 20, resume_from=tmp_path / "cut" / "checkpoint-10")
+    assert (again.step, again.best_step) == (12, 8)
+    assert run(tmp_path / "whole", [], 20, resume_from=tmp_path / "whole" / "checkpoint-12").step == 12
+
+
 def test_without_an_evaluation_the_last_model_is_kept(tmp_path: Path) -> None:
     found = training_run(SENTENCE, TRAINING, 4, tmp_path, eval_every=2)
     steps = [f"{folder} at {step}" for step in (2, 4) for folder in (f".unfinished-checkpoint-{step}", tmp_path.name)]

@@ -13,7 +13,7 @@ import re
 import shutil
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -89,6 +89,7 @@ def build_corpus(
     _check_apart(output_dir, [tokenizer, *(Path(source.name) for source in sources if source.size)])
     building = _claim(output_dir, plan, overwrite)
     start = time.perf_counter()
+    layouts: Counter[str | None] = Counter()
     with _Pool(tokenizer, config, num_processes) as pool, progress.bar("text, MB on disk", _megabytes(sources)) as bar:
         shown = before = 0
         for number, source in enumerate(sources):
@@ -100,6 +101,11 @@ def build_corpus(
                 bar.advance(done - shown, speed=f"{speed:.1f} MB/s")
                 shown = done
             before += source.size
+            layouts[reader.found_layout] += 1
+    if config.layout == "auto":
+        for layout, what in (("blank-lines", "blank lines part the documents"), ("lines", "each line is a document")):
+            if count := layouts[layout]:
+                progress.note(f"{what} of {count} plain text source{'s' * (count > 1)} (--layout says otherwise)")
     parts = _parts_in(building)
     if not parts:
         raise DataError("there is no text", where=", ".join(names))

@@ -85,7 +85,8 @@ class Documents:
 
     text_column: where JSONL, Parquet and the hub keep a document's text. layout: what separates the documents of plain text,
     "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a document);
-    "auto" takes blank lines where its first block has any. position: bytes of the source on disk that are read.
+    "auto" takes blank lines where its first block has any. position: bytes of the source on disk that are read. found_layout:
+    which of the two the plain text has, once it is known.
     Iterating raises DataError, with the line, for what is not UTF-8 text or not JSON or lacks the column.
     """
 
@@ -93,6 +94,7 @@ class Documents:
         assert layout in LAYOUTS
         self.source, self.text_column, self.layout = source, text_column, layout
         self.position = 0
+        self.found_layout: str | None = None
 
     def __iter__(self) -> Iterator[Document]:
         name, ending = self.source.name, extension(self.source.name)
@@ -115,6 +117,7 @@ class Documents:
                 text = [bool(line.strip()) for line in block]
                 inner = text[text.index(True) : len(text) - text[::-1].index(True)] if any(text) else []
                 layout = "lines" if all(inner) else "blank-lines"
+            self.found_layout = layout
             for line in block:
                 number += 1
                 line = line.strip()

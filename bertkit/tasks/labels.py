@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.bert_config import BertConfig
-from bertkit.errors import DataError, ModelError, did_you_mean
+from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.readers import Examples
 
 _MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
@@ -123,6 +123,21 @@ def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: s
     for name in unknown:
         if own := spelt.get(name.casefold()):
             raise DataError(f"the {what} {name!r} is spelt {own!r} in training", where=place(name), hint="spell it alike")
+
+
+def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> tuple[str, ...]:
+    """What each class counts for: as given, or of "balanced" rows / (classes * rows of the class), as scikit-learn has it.
+
+    ids: the training rows' classes. Raises UsageError for anything but a number of at least 0 for each label.
+    """
+    if given == ("balanced",):
+        counts = np.bincount(ids, minlength=len(labels))
+        return tuple(repr(float(weight)) for weight in len(ids) / (len(labels) * np.maximum(counts, 1)))
+    numbers = [float(weight) for weight in given if re.fullmatch(r"\d+(\.\d*)?|\.\d+", weight)]
+    if len(numbers) != len(given) or len(given) != len(labels) or not any(numbers):
+        what = f"--class-weights is {','.join(given)}; expected balanced, or {len(labels)} numbers for {', '.join(labels[:12])}"
+        raise UsageError(what)
+    return given
 
 
 def scores_of(examples: Examples, column: str) -> NDArray[np.float32]:

@@ -27,8 +27,9 @@ from bertkit.readers.files import parse_file
 from bertkit.readers.lines import read_text, source_name
 from bertkit.store import Features, Ragged, offsets_of
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
+from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.probabilities import softmax_of_groups
-from bertkit.tasks.task import Encoding, Task
+from bertkit.tasks.task import Encoding
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,14 +42,13 @@ _MEND = "mend or remove the row"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultipleChoice(Task):
+class MultipleChoice(PoolingTask):
     """A recipe of this family; see Task for where its data comes from.
 
     The right choice is numbered from 0 by its place in the data, whether or not the choices before it are empty there.
     """
 
     family: ClassVar[str] = "multiple-choice"
-    pools: ClassVar[bool] = True
     hf_class: ClassVar[str] = "BertForMultipleChoice"
     inputs: ClassVar[tuple[str, ...]] = ("text", "question", "choices")
 
@@ -198,6 +198,9 @@ class MultipleChoice(Task):
                 }
             )
         return predictions
+
+    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
+        return {prediction["choice"] for prediction in predictions}
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Every metric of the recipe by its name, over numbers of choices."""

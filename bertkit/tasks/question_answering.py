@@ -293,6 +293,9 @@ class QuestionAnswering(Task):
             predictions.append(prediction)
         return predictions
 
+    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
+        return {prediction["answer"] for prediction in predictions}
+
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """f1 and exact_match as SQuAD 1.1 or CMRC 2018 has them; where questions may have no answer, all that SQuAD 2.0 has.
 

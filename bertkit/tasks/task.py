@@ -52,7 +52,6 @@ class Task(ABC):
     """
 
     family: ClassVar[str]
-    pools: ClassVar[bool] = False  # whether the head reads one token for the whole sequence
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
     file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
     inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
@@ -179,7 +178,7 @@ class Task(ABC):
 
     def architecture(self, config: BertConfig) -> str:
         """The class of transformers that opens this task's model with equal logits; "BertModel" for a head of our own."""
-        return "BertModel" if self.pools and config.is_decoder else self.hf_class
+        return self.hf_class
 
     def has_head(self, config: BertConfig) -> bool:
         """Whether a model has this task's kind of head, trained."""
@@ -238,6 +237,10 @@ class Task(ABC):
     @abstractmethod
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
         """One prediction an example, from one array of logits a feature; token numbers in the features may be others."""
+
+    @abstractmethod
+    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
+        """The different things that are predicted; where it is one, the model says the same of everything."""
 
     @abstractmethod
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:

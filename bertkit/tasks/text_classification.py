@@ -23,13 +23,15 @@ from bertkit.tasks.labels import (
     FRESH_HEAD,
     check_labels,
     check_model_labels,
+    class_weights,
     derive_labels,
     in_the_models_order,
     label_ids,
     scores_of,
 )
+from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.probabilities import softmax
-from bertkit.tasks.task import Encoding, Task
+from bertkit.tasks.task import Encoding
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,11 +40,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextClassification(Task):
+class TextClassification(PoolingTask):
     """A recipe of this family; see Task for where its data comes from."""
 
     family: ClassVar[str] = "text-classification"
-    pools: ClassVar[bool] = True
     hf_class: ClassVar[str] = "BertForSequenceClassification"
     inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair")
 
@@ -51,6 +52,12 @@ class TextClassification(Task):
     label: str | None = option(None, "column of the label")
     labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
     regression: bool = option(False, "predict a number instead of a class")
+    class_weights: tuple[str, ...] | None = option(
+        None, "what each class counts for in the loss, in the order of the labels; or balanced, the rarer the more"
+    )
+    label_smoothing: float = option(
+        0.0, "share of the target that is spread over all classes in training (Szegedy et al., 2016)", minimum=0, maximum=1
+    )
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
     labels_derived: bool = False  # whether the labels come from the data: then their order means nothing to other data
 
@@ -150,12 +157,22 @@ class TextClassification(Task):
         Raises DataError where the training data gives no labels.
         """
         if self.regression:
+            if self.class_weights or self.label_smoothing:
+                option = "--class-weights" if self.class_weights else "--label-smoothing"
+                raise UsageError(
+                    f"{option} is for classes, and --regression predicts a number", hint="leave out one of the two"
+                )
             return self
         labels = self.labels or derive_labels(examples, "label")
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
         outputs = labels if config is None else in_the_models_order(labels, config)
-        return replace(self, labels=labels, model_labels=outputs, labels_derived=self.labels is None or self.labels_derived)
+        derived = self.labels is None or self.labels_derived
+        recipe = replace(self, labels=labels, model_labels=outputs, labels_derived=derived)
+        if recipe.class_weights is None:
+            return recipe
+        ids = label_ids(examples, "label", labels, by_number=not derived)
+        return replace(recipe, class_weights=class_weights(recipe.class_weights, ids, labels))
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         labels = self.labels
@@ -210,6 +227,7 @@ class TextClassification(Task):
             examples=np.arange(len(examples)),
             rows=Ragged.column(np.zeros(len(examples))),
             labels=labels,
+            class_weights={} if self.class_weights is None else {"labels": self._weights_of_outputs()},
         )
         truncated = int(encoded.truncated.sum())
         return Encoding(features, (f"{truncated} longer than {max_length} truncated",) if truncated else ())
@@ -224,7 +242,14 @@ class TextClassification(Task):
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.heads import BertForSequenceClassification
 
-        return BertForSequenceClassification(config)
+        weights = None if self.class_weights is None else tuple(self._weights_of_outputs().tolist())
+        return BertForSequenceClassification(config, class_weights=weights, label_smoothing=self.label_smoothing)
+
+    def _weights_of_outputs(self) -> NDArray[np.float64]:
+        """(C,) the classes' weights in the order of the model's outputs."""
+        labels, outputs = self._settled_labels()
+        weight_of = dict(zip(labels, self.class_weights or (), strict=True))
+        return np.array([float(weight_of[label]) for label in outputs])
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
         """One prediction an example: its label and probability, or its number."""
@@ -235,6 +260,9 @@ class TextClassification(Task):
         best = logits.argmax(axis=1)
         names = self._settled_labels()[1]
         return [{"label": names[c], "probability": float(probabilities[row, c])} for row, c in enumerate(best)]
+
+    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
+        return {p["prediction"] if self.regression else p["label"] for p in predictions}
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Every metric of the recipe by its name. Raises DataError for examples without labels."""

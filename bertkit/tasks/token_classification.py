@@ -332,6 +332,9 @@ class TokenClassification(Task):
             at = int(probabilities.argmax())
             predictions[example] |= {"intent": self.intents[at], "intent_probability": float(probabilities[at])}
 
+    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
+        return {tag for prediction in predictions for tag in prediction["tags"]}
+
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Chunk scores where the tags follow a scheme, else accuracy; metrics of the recipe's own come first."""
         predicted, gold = [list(p["tags"]) for p in predictions], self._tags(examples)[0]

@@ -1,0 +1,45 @@
+"""What the families share whose head reads a sequence as a whole: how its tokens become one vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bertkit.bert_config import POOLING_KEY, POOLINGS, BertConfig
+from bertkit.config import option
+from bertkit.errors import UsageError
+from bertkit.tasks.task import Task
+
+_CLS_OF_LAYERS = 4  # the last ones that cls-last4 reads
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingTask(Task):
+    """A recipe of such a family. transformers opens it as a classifier where [CLS] is pooled, and else as an encoder."""
+
+    pooling: str = option(
+        "pooled",
+        "what is classified: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max of all tokens; or cls-last4, "
+        "[CLS] of the last four layers side by side; only pooled opens as a classifier in transformers",
+        choices=POOLINGS,
+    )
+
+    def architecture(self, config: BertConfig) -> str:
+        return self.hf_class if self.pooling == "pooled" and not config.is_decoder else "BertModel"
+
+    def has_head(self, config: BertConfig) -> bool:
+        return super().has_head(config) and config.extra.get(POOLING_KEY, "pooled") == self.pooling
+
+    @property
+    def needed_head(self) -> str:
+        return self.hf_class if self.pooling == "pooled" else f"one trained with --pooling {self.pooling}"
+
+    def describe_head(self, config: BertConfig) -> str:
+        own = f" trained with --pooling {config.extra[POOLING_KEY]}" if POOLING_KEY in config.extra else ""
+        return super().describe_head(config) + own
+
+    def model_config(self, config: BertConfig) -> BertConfig:
+        config = super().model_config(config)
+        if self.pooling == "cls-last4" and config.num_hidden_layers < _CLS_OF_LAYERS:
+            what = f"--pooling cls-last4 reads {_CLS_OF_LAYERS} layers; the model has {config.num_hidden_layers}"
+            raise UsageError(what, hint="choose another pooling: --pooling cls")
+        return config if self.pooling == "pooled" else replace(config, extra=config.extra | {POOLING_KEY: self.pooling})
