@@ -44,11 +44,16 @@ SQUAD = f"squad --data {DATA}/SQuAD --learning-rate 1e-4 --num-epochs 2 --eval-s
 
 MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MNLI-1k"
 
-# A fine-tuning from the pre-trained model of this page, and from random weights: task -> the command's arguments.
+# What a fine-tuning begins with: the pre-trained model of this page, that model gone on with on the task's own text, and random
+# weights. task -> the command's arguments, and the origins.
+ORIGINS = {"pretrained": pretraining.MODEL, "continued": pretraining.CONTINUED, "random": pretraining.RANDOM}
 FROM_OWN = {
-    "sst2_5k": f"sst2 --data {GLUE}/SST-2 --max-train-samples 5000 --learning-rate 3e-4 --num-epochs 3",
-    "conll2003": f"conll2003 --data {DATA}/CoNLL2003 --learning-rate 5e-4 --num-epochs 3",
-    "helpdesk": "helpdesk --learning-rate 5e-4",
+    "sst2_5k": (
+        f"sst2 --data {GLUE}/SST-2 --max-train-samples 5000 --learning-rate 3e-4 --num-epochs 3",
+        ("pretrained", "random"),
+    ),
+    "conll2003": (f"conll2003 --data {DATA}/CoNLL2003 --learning-rate 5e-4 --num-epochs 3", ("pretrained", "random")),
+    "helpdesk": ("helpdesk --learning-rate 5e-4", ("pretrained", "continued", "random")),
 }
 
 ENTRIES = (
@@ -93,9 +98,9 @@ ENTRIES = (
         folds=True,
     ),
     *(
-        Entry(f"{task}_{origin}", finetune, (1, 2, 3), {"": "--split validation"}, model=model)
-        for task, finetune in FROM_OWN.items()
-        for origin, model in (("pretrained", pretraining.MODEL), ("random", pretraining.RANDOM))
+        Entry(f"{task}_{origin}", finetune, (1, 2, 3), {"": "--split validation"}, model=ORIGINS[origin])
+        for task, (finetune, origins) in FROM_OWN.items()
+        for origin in origins
     ),
 )
 
@@ -106,6 +111,6 @@ TABLES = {
     "answers": ("squad_20k", "squad_5k", "codah"),
     "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
     "pretraining": (pretraining.NAME,),
-    "from_own": tuple(f"{task}_{origin}" for task in FROM_OWN for origin in ("pretrained", "random")),
+    "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
 }

@@ -19,7 +19,8 @@ NAME = "pretraining"
 SEED = 42
 TEXT = "$BERTKIT_TEST_DATA/text-en"
 FOLDER = f"runs/results/{NAME}"
-MODEL, RANDOM = f"{FOLDER}/model", f"{FOLDER}/random"
+MODEL, RANDOM, CONTINUED = f"{FOLDER}/model", f"{FOLDER}/random", f"{FOLDER}/continued"
+OWN_TEXT = "recipes/data/helpdesk/text"
 # what is there when a command has done its work -> the command
 COMMANDS = {
     f"{FOLDER}/tokenizer/vocab.txt": f"bertkit tokenizer train {TEXT} --vocab-size 16384 --output-dir {FOLDER}/tokenizer",
@@ -30,6 +31,11 @@ COMMANDS = {
     # the same model with random weights: one step at a learning rate of 0
     f"{RANDOM}/README.md": f"bertkit pretrain {FOLDER}/corpus --model-size mini --max-steps 1 --learning-rate 0 "
     f"--output-dir {RANDOM}",
+    # the pre-trained one gone on with, on the text of the embedded help desk
+    f"{FOLDER}/own_corpus/meta.json": f"bertkit corpus build {OWN_TEXT} --tokenizer {MODEL} --validation 10% "
+    f"--output-dir {FOLDER}/own_corpus",
+    f"{CONTINUED}/README.md": f"bertkit pretrain {FOLDER}/own_corpus --model {MODEL} --max-length 64 --batch-size 32 "
+    f"--learning-rate 1e-3 --max-steps 2000 --output-dir {CONTINUED}",
 }
 EVALUATE, PREDICT = f"bertkit eval {MODEL} --json", f"bertkit predict {MODEL} --top-k 3"
 LINES = (
