@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
+CONSTANT = "constant_predictions"  # a score that is there, as 1, where a model says the same of every row
+
+
 class Predictions(NamedTuple):
     """outputs: per name of logits, one float array a feature, in the features' order. losses: the mean loss by term."""
 
@@ -126,7 +129,7 @@ def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], acc
         for name, value in task.score(predictions[split], data.examples).items():
             scores[f"{split}/{name}"] = value
         if len(predictions[split]) > 1 == len(task.outcomes(predictions[split])):
-            scores[f"{split}/constant_predictions"] = 1.0  # it says the same of every row
+            scores[f"{split}/{CONSTANT}"] = 1.0
         for term, loss in found.losses.items():
             if not math.isfinite(loss):
                 hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"

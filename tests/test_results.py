@@ -173,9 +173,11 @@ def test_the_pre_trained_model_has_learnt() -> None:
     assert (ROOT / "results" / "pretraining.svg").read_text(encoding="utf-8") == pretraining_results.draw(values)
 
 
-@pytest.mark.parametrize("task", ["sst2_5k", "conll2003"])
-def test_pre_training_helps_on_every_seed(task: str) -> None:
-    pretrained, random = (read(ROOT / "results" / f"{task}_{origin}.json") for origin in ("pretrained", "random"))
+@pytest.mark.parametrize(
+    ("task", "origin"), [("sst2_5k", "pretrained"), ("conll2003", "pretrained"), ("helpdesk", "continued")]
+)
+def test_pre_training_helps_on_every_seed(task: str, origin: str) -> None:
+    pretrained, random = (read(ROOT / "results" / f"{task}_{each}.json") for each in (origin, "random"))
     assert pretrained["seeds"] == random["seeds"] == [1, 2, 3]
     assert pretrained["training"] == random["training"]
     assert pretrained["model"]["sha256"] != random["model"]["sha256"]

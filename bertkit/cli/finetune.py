@@ -24,6 +24,10 @@ def finetune(
     resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
     fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Put a new head on a model that has one.")] = False,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=2, help="Train with each of the seeds 1 to N, and show what they come to.", metavar="N"),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read the data, build all, make and measure 3 steps; write nothing.")
     ] = False,
@@ -36,6 +40,8 @@ def finetune(
     [bold]bertkit finetune mrpc --model bert-base-uncased --output-dir runs/mrpc[/]
 
     [bold]bertkit finetune mrpc --data glue/MRPC --model ./bert --output-dir runs/mrpc --learning-rate 3e-5[/]
+
+    [bold]bertkit finetune rte --model bert-base-uncased --output-dir runs/rte --seeds 5[/]
 
     [bold]bertkit finetune text-classification --train my.csv --validation 10% --text question --label kind
     --model bert-base-uncased --output-dir runs/mine[/]
@@ -51,15 +57,25 @@ def finetune(
         raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
     chosen = override(chosen, typed or {})
 
+    if seeds is not None:
+        given = {"--seed": "seed" in (typed or {}), f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
+        for flag, is_given in given.items():
+            if is_given:
+                raise UsageError(f"--seeds trains several runs, and {flag} is for one", hint="leave out one of the two")
+    name = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
+
+    how: dict[str, Any] = {
+        "name": name,
+        "model": model,
+        "output_dir": output_dir or Path(),
+        "overwrite": overwrite,
+        "fresh_head": fresh_head,
+    }
+    if seeds is not None:
+        from bertkit.seeds import finetune_seeds
+
+        finetune_seeds(chosen, seeds=seeds, **how)
+        return
     from bertkit import finetuning
 
-    finetuning.finetune(
-        chosen,
-        name=str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe,
-        model=model,
-        output_dir=output_dir or Path(),
-        resume=resume,
-        overwrite=overwrite,
-        fresh_head=fresh_head,
-        dry_run=dry_run,
-    )
+    finetuning.finetune(chosen, resume=resume, dry_run=dry_run, **how)

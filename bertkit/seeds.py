@@ -1,0 +1,147 @@
+"""Several seeds as one protocol: a run each, that goes on where it was stopped, and what they come to together.
+
+One seed is no result: on small data the best and the worst of ten are points apart (Devlin et al., 2019, section 4.1; Dodge et
+al., 2020; Mosbach et al., 2021).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from bertkit import progress
+from bertkit.checkpoint import write_json
+from bertkit.devices import start_accelerator
+from bertkit.errors import UsageError
+from bertkit.evaluation import CONSTANT
+from bertkit.finetuning import finetune
+from bertkit.recipe import Recipe, published_scores, to_json
+from bertkit.run_directory import read_run_file
+
+SEEDS_FILE = "seeds.json"
+_OURS = re.compile(r"seeds\.json|seed-\d+(\.old-\d+)?")
+
+
+def finetune_seeds(
+    recipe: Recipe,
+    *,
+    seeds: int,
+    name: str,
+    model: str,
+    output_dir: Path,
+    overwrite: bool = False,
+    fresh_head: bool = False,
+) -> dict[str, Any]:
+    """Fine-tune once for each of the seeds 1 to `seeds`, into output_dir/seed-N; returns what seeds.json says at the end.
+
+    Seeds that are finished there are kept, so that a stopped protocol goes on and a finished one can be given more. Raises
+    UsageError where what is there was made with other settings, model or data.
+    """
+    settings = {**dataclasses.asdict(recipe.training), "seed": None}
+    plan = json.loads(
+        json.dumps({"recipe": to_json(recipe, name=name), "training": settings, "model": model, "fresh_head": fresh_head})
+    )
+    _check_folder(output_dir, plan, overwrite)
+    accelerator = start_accelerator(recipe.training.device)
+    runs: dict[int, dict[str, Any]] = {}
+    for seed in range(1, seeds + 1):
+        folder = output_dir / f"seed-{seed}"
+        run = None if overwrite else read_run_file(folder)
+        if run is not None and run["status"] == "finished":
+            progress.note(f"seed {seed}: finished in {folder}")
+            runs[seed] = run
+            continue
+        progress.note(f"seed {seed} of {seeds}")
+        chosen = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=seed))
+        runs[seed] = finetune(chosen, name=name, model=model, output_dir=folder, overwrite=overwrite, fresh_head=fresh_head)
+        if accelerator.is_main_process and len(runs) == 1:
+            write_json(output_dir / SEEDS_FILE, {"plan": plan})
+    _check_alike(runs, output_dir)
+    found = {"plan": plan, **describe_seeds(runs)}
+    if accelerator.is_main_process:
+        write_json(output_dir / SEEDS_FILE, found)
+        show_seeds(found, output_dir, published_scores(recipe, model))
+    accelerator.wait_for_everyone()
+    return found
+
+
+def _check_folder(folder: Path, plan: Mapping[str, Any], overwrite: bool) -> None:
+    path = folder / SEEDS_FILE
+    others = [each.name for each in folder.iterdir() if not _OURS.fullmatch(each.name)] if folder.is_dir() else []
+    if others or folder.is_file():
+        what = "the output folder is no folder of seeds" + (f": it holds {sorted(others)[0]}" if others else "")
+        raise UsageError(what, where=str(folder), hint="give another --output-dir")
+    if overwrite or not path.is_file():
+        return
+    old = json.loads(path.read_text(encoding="utf-8"))["plan"]
+    if old != plan:
+        parts = [
+            f"{key} {old[part].get(key)!r} there, {plan[part].get(key)!r} here"
+            for part in ("recipe", "training")
+            for key in {**old[part], **plan[part]}
+            if old[part].get(key) != plan[part].get(key)
+        ]
+        parts += [f"{key} {old[key]!r} there, {plan[key]!r} here" for key in ("model", "fresh_head") if old[key] != plan[key]]
+        what = f"the folder holds seeds of other settings: {'; '.join(parts[:4])}"
+        raise UsageError(what, where=str(folder), hint="repeat their command, or give another --output-dir, or --overwrite")
+
+
+def _check_alike(runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
+    first = next(iter(runs))
+    for seed, run in runs.items():
+        for part in ("model", "data"):
+            if run[part] != runs[first][part]:
+                what = f"seed {first} and seed {seed} saw different {part}: what lies at its path has changed"
+                raise UsageError(what, where=str(folder), hint="give another --output-dir, or --overwrite")
+
+
+def describe_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """The best evaluation's scores of each seed, what they come to, and the seeds that say the same of every row."""
+    scores = {seed: run["best"]["scores"] for seed, run in runs.items()}
+    names = [name for name in next(iter(scores.values())) if not name.endswith(CONSTANT)]
+    return {
+        "seeds": list(runs),
+        "scores": {name: summarize([found.get(name) for found in scores.values()]) for name in names},
+        "constant": [seed for seed, found in scores.items() if any(name.endswith(CONSTANT) for name in found)],
+    }
+
+
+def summarize(values: Sequence[float | None]) -> dict[str, Any]:
+    """Median, mean, standard deviation (n - 1) and the 95% interval of the mean, by Student's t; "each" has them all."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"median": None, "mean": None, "std": None, "interval": None, "each": list(values)}
+    mean, std, interval = statistics.fmean(known), None, None
+    if len(known) > 1:
+        std = statistics.stdev(known)
+        half = float(stats.t.ppf(0.975, len(known) - 1)) * std / len(known) ** 0.5
+        interval = [mean - half, mean + half]
+    return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
+
+
+def show_seeds(found: Mapping[str, Any], folder: Path, published: Mapping[str, float]) -> None:
+    """The table at the end, and a warning of seeds that came to nothing."""
+    columns = ["score", "median", "mean", "std", "95% interval", "each seed", *(["published"] if published else [])]
+    rows = [
+        [
+            name,
+            its["median"],
+            its["mean"],
+            its["std"],
+            None if its["interval"] is None else " to ".join(f"{bound:.4f}" for bound in its["interval"]),
+            " ".join("-" if value is None else f"{value:.4f}" for value in its["each"]),
+            *([published.get(name)] if published else []),
+        ]
+        for name, its in found["scores"].items()
+    ]
+    progress.table(f"{folder}: {len(found['seeds'])} seeds", columns, rows)
+    if constant := found["constant"]:
+        which = ", ".join(map(str, constant))
+        progress.warn(f"{len(constant)} of {len(found['seeds'])} runs say the same of every row: seed {which}")
