@@ -34,8 +34,8 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
 }
 
 # Keys of config.json by which a head of ours is known again; a head of another task drops them.
-POOLING_KEY = "classifier_pooling"
-OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY)
+POOLING_KEY, FAMILY_KEY = "classifier_pooling", "task_family"
+OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY)
 
 # What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, or [CLS] of the
 # last four layers.

@@ -12,6 +12,7 @@ import re
 import types
 import typing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,11 @@ def option(
 
 def options_of(owner: Any) -> dict[str, Option]:
     """The options that a dataclass (or an instance of one) declares, by name."""
-    cls = owner if isinstance(owner, type) else type(owner)
+    return _options_of(owner if isinstance(owner, type) else type(owner))
+
+
+@cache
+def _options_of(cls: type) -> dict[str, Option]:
     hints = typing.get_type_hints(cls)
     return {
         f.name: Option(name=f.name, type=hints[f.name], default=f.default, **f.metadata)
@@ -107,10 +112,10 @@ def convert(option: Option, value: Any) -> Any:
             raise UsageError(f"{option.flag} is {number:g}; expected at most {option.maximum:g}", hint=option.help)
         return kind(number)
     if typing.get_origin(kind) is tuple:
-        items = value.split(",") if isinstance(value, str) else value
+        items = [item.strip() for item in value.split(",")] if isinstance(value, str) else value
         if not isinstance(items, (list, tuple)) or any(isinstance(item, (bool, dict, list)) for item in items):
             raise wrong
-        return tuple(str(item).strip() for item in items)
+        return tuple(map(str, items))
     if not isinstance(value, (str, int, float, Path)):
         raise wrong
     value = str(value)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.attention import Layout
-from bertkit.bert_config import POOLING_KEY, BertConfig
+from bertkit.bert_config import POOLING_KEY, POOLINGS, BertConfig
 from bertkit.crf import Chain, LinearChain
 from bertkit.dropout import Dropout
 from bertkit.model import Batch, BertModel, Outputs, pack, refuse
@@ -70,6 +70,7 @@ class _PooledHead(Head):
 
     def __init__(self, config: BertConfig, num_classes: int) -> None:
         self.pooling: str = config.extra.get(POOLING_KEY, "pooled")
+        assert self.pooling in POOLINGS
         super().__init__(config, add_pooling_layer=self.pooling == "pooled")
         classifier = nn.Linear(config.hidden_size * (4 if self.pooling == "cls-last4" else 1), num_classes)
         if self.pooling == "pooled" and not config.is_decoder:
@@ -88,7 +89,11 @@ class _PooledHead(Head):
                 dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, max_rows=batch.max_seqlen)
             )
             hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would lose much
-            return torch.segment_reduce(hidden, self.pooling, offsets=batch.cu_seqlens)
+            layout = Layout.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype)
+            grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H), 0 where there is no token
+            if self.pooling == "mean":
+                return grid.sum(1) / batch.cu_seqlens.diff()[:, None]
+            return (grid if layout.mask is None else grid + layout.mask[:, 0, 0, :, None]).amax(1)
         rows = batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]
         cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
         batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bertkit import progress
-from bertkit.bert_config import BertConfig
+from bertkit.bert_config import FAMILY_KEY, BertConfig
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import Scored, Split, predict_split, read_split, score_splits
@@ -54,7 +54,7 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
     else:
         raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it does with --recipe NAME")
     written = _as_written(recipe_name or (values or {})["recipe"]["name"])
-    recipe = override(recipe, typed).with_data_typed(typed, written)
+    recipe = override(recipe.as_trained(pretrained.config), typed).with_data_typed(typed, written)
     check_max_length(recipe.training.max_length, pretrained.config)
     if not recipe.has_head(pretrained.config):
         found = recipe.describe_head(pretrained.config)
@@ -83,7 +83,8 @@ def build(target: Target, accelerator: Any) -> nn.Module:
 def _family_of(config: BertConfig) -> str | None:
     """The task family of a model by its class; that of text classification where the class is not said."""
     architectures = config.extra.get("architectures") or ["BertForSequenceClassification"]
-    return next((family for family, cls in FAMILIES.items() if cls.hf_class in architectures), "text-classification")
+    of_class = next((family for family, cls in FAMILIES.items() if cls.hf_class in architectures), "text-classification")
+    return config.extra.get(FAMILY_KEY, of_class)
 
 
 def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:

@@ -54,6 +54,9 @@ def freeze(module: nn.Module, config: TrainConfig) -> None:
     if not 0 <= deepest <= layers:
         what = f"--freeze is {config.freeze!r}; expected embeddings, encoder, or a number of layers from 1 to {layers}"
         raise UsageError(what)
+    if deepest > layers - config.reinit_layers:
+        what = f"--freeze {config.freeze} and --reinit-layers {config.reinit_layers} have layers in common"
+        raise UsageError(what, hint="layers with fresh weights must be trained: lower one of the two")
     for name, parameter in parameters.items():
         if depth_of(name, layers) <= deepest:
             parameter.requires_grad_(False)

@@ -77,6 +77,9 @@ def pretrain(
     samplers[0].sequences(0, 1)  # raises where there are none
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
+        if config.early_stopping_patience is not None:
+            what = "--early-stopping-patience waits for a better held-out loss, and the corpus holds nothing out"
+            raise UsageError(what, where=str(corpus), hint="build it with --validation 1%")
         progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
 
     def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
 from bertkit.checkpoint import newest_checkpoint, write_json
-from bertkit.config import TrainConfig
+from bertkit.config import PretrainConfig, TrainConfig, options_of
 from bertkit.errors import MachineError, ModelError, UsageError
 from bertkit.recipe import Recipe, from_json
+from bertkit.tasks import FAMILIES
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -46,14 +47,9 @@ class Claim:
         """Raise UsageError unless the unfinished run in the folder has these settings, model and data."""
         if self.unfinished is None:
             return
-        old, new = (
-            {key: part for name in _COMPARED for key, part in _flat(run.get(name), name)} for run in (self.unfinished, values)
-        )
-        changed = [key for key in {**old, **new} if key not in _MAY_CHANGE and old.get(key) != new.get(key)]
-        if changed:
-            shown = "; ".join(f"{key.partition('.')[2]} {old.get(key)!r} there, {new.get(key)!r} here" for key in changed[:4])
-            more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-            what = f"the folder holds an unfinished run with other settings: {shown}{more}"
+        old, new = ({name: run.get(name) for name in _COMPARED} for run in (self.unfinished, values))
+        if changed := changed_settings(old, new):
+            what = f"the folder holds an unfinished run with other settings: {changed}"
             raise UsageError(
                 what, where=str(self.folder), hint="repeat its command, or give another --output-dir, or --overwrite"
             )
@@ -161,9 +157,25 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
     return Claim(folder, resume_from=explicit or newest_checkpoint(folder), unfinished=values, found=found)
 
 
-def _flat(value: Any, key: str) -> list[tuple[str, Any]]:
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """In words, what is not the same in two runs' parts of run.json, but for what a run may change; "" where all is.
+
+    An option that the older run did not know yet had its default.
+    """
+    before, after = ({key: part for name, its in run.items() for key, part in flat(its, name)} for run in (old, new))
+    for part, owners in (("recipe", FAMILIES.values()), ("training", (TrainConfig, PretrainConfig))):
+        for owner in owners:
+            for name, declared in options_of(owner).items():
+                before.setdefault(f"{part}.{name}", declared.default if f"{part}.{name}" in after else None)
+    changed = [key for key in {**before, **after} if key not in _MAY_CHANGE and before.get(key) != after.get(key)]
+    shown = [f"{key.partition('.')[2]} {before.get(key)!r} there, {after.get(key)!r} here" for key in changed]
+    return "; ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+
+
+def flat(value: Any, key: str) -> list[tuple[str, Any]]:
+    """The values of nested mappings by their path, such as training.seed."""
     if isinstance(value, dict):
-        return [pair for name, part in value.items() for pair in _flat(part, f"{key}.{name}")]
+        return [pair for name, part in value.items() for pair in flat(part, f"{key}.{name}")]
     return [(key, value)]
 
 

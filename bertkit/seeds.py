@@ -19,14 +19,14 @@ from scipy import stats
 from bertkit import progress
 from bertkit.checkpoint import write_json
 from bertkit.devices import start_accelerator
-from bertkit.errors import UsageError
+from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import CONSTANT
 from bertkit.finetuning import finetune
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import read_run_file
+from bertkit.run_directory import changed_settings, read_run_file
 
 SEEDS_FILE = "seeds.json"
-_OURS = re.compile(r"seeds\.json|seed-\d+(\.old-\d+)?")
+_OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
 
 
 def finetune_seeds(
@@ -44,53 +44,75 @@ def finetune_seeds(
     Seeds that are finished there are kept, so that a stopped protocol goes on and a finished one can be given more. Raises
     UsageError where what is there was made with other settings, model or data.
     """
-    settings = {**dataclasses.asdict(recipe.training), "seed": None}
-    plan = json.loads(
-        json.dumps({"recipe": to_json(recipe, name=name), "training": settings, "model": model, "fresh_head": fresh_head})
-    )
-    _check_folder(output_dir, plan, overwrite)
+    plan = {"recipe": to_json(recipe, name=name), "training": dataclasses.asdict(recipe.training) | {"seed": None}}
+    plan = json.loads(json.dumps(plan | {"model": {"name": model}}))
     accelerator = start_accelerator(recipe.training.device)
+    if overwrite and accelerator.is_main_process:
+        _move_aside(output_dir)
+    accelerator.wait_for_everyone()
+    finished = _finished(output_dir, plan)
     runs: dict[int, dict[str, Any]] = {}
     for seed in range(1, seeds + 1):
         folder = output_dir / f"seed-{seed}"
-        run = None if overwrite else read_run_file(folder)
-        if run is not None and run["status"] == "finished":
+        if seed in finished:
             progress.note(f"seed {seed}: finished in {folder}")
-            runs[seed] = run
+            runs[seed] = finished[seed]
             continue
         progress.note(f"seed {seed} of {seeds}")
         chosen = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=seed))
-        runs[seed] = finetune(chosen, name=name, model=model, output_dir=folder, overwrite=overwrite, fresh_head=fresh_head)
+        runs[seed] = finetune(chosen, name=name, model=model, output_dir=folder, fresh_head=fresh_head)
         if accelerator.is_main_process and len(runs) == 1:
             write_json(output_dir / SEEDS_FILE, {"plan": plan})
     _check_alike(runs, output_dir)
     found = {"plan": plan, **describe_seeds(runs)}
     if accelerator.is_main_process:
         write_json(output_dir / SEEDS_FILE, found)
-        show_seeds(found, output_dir, published_scores(recipe, model))
+        show_seeds(found, output_dir, published_scores(recipe.settled(), model))
     accelerator.wait_for_everyone()
     return found
 
 
-def _check_folder(folder: Path, plan: Mapping[str, Any], overwrite: bool) -> None:
+def read_seeds(folder: Path) -> list[Path]:
+    """The runs of a folder of seeds; none where it is no such folder, or not finished. Raises ModelError for a damaged one."""
+    return [folder / f"seed-{seed}" for seed in _read(folder).get("seeds", [])]
+
+
+def _read(folder: Path) -> dict[str, Any]:
     path = folder / SEEDS_FILE
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"seeds.json is damaged: {error}", where=str(path), hint="remove it: the runs are beside it") from None
+
+
+def _move_aside(folder: Path) -> None:
+    if folder.is_dir():
+        number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.old-{n}").exists())
+        progress.note(f"moved the old content of {folder} to {folder.rename(folder.with_name(f'{folder.name}.old-{number}'))}")
+
+
+def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The finished runs of a folder by their seed. Raises UsageError where there is anything else, or of other settings."""
     others = [each.name for each in folder.iterdir() if not _OURS.fullmatch(each.name)] if folder.is_dir() else []
     if others or folder.is_file():
         what = "the output folder is no folder of seeds" + (f": it holds {sorted(others)[0]}" if others else "")
         raise UsageError(what, where=str(folder), hint="give another --output-dir")
-    if overwrite or not path.is_file():
-        return
-    old = json.loads(path.read_text(encoding="utf-8"))["plan"]
-    if old != plan:
-        parts = [
-            f"{key} {old[part].get(key)!r} there, {plan[part].get(key)!r} here"
-            for part in ("recipe", "training")
-            for key in {**old[part], **plan[part]}
-            if old[part].get(key) != plan[part].get(key)
-        ]
-        parts += [f"{key} {old[key]!r} there, {plan[key]!r} here" for key in ("model", "fresh_head") if old[key] != plan[key]]
-        what = f"the folder holds seeds of other settings: {'; '.join(parts[:4])}"
-        raise UsageError(what, where=str(folder), hint="repeat their command, or give another --output-dir, or --overwrite")
+    hint = "repeat their command, or give another --output-dir, or --overwrite"
+    if changed := changed_settings(_read(folder).get("plan", plan), plan):
+        raise UsageError(f"the folder holds seeds of other settings: {changed}", where=str(folder), hint=hint)
+    found: dict[int, dict[str, Any]] = {}
+    for each in sorted(folder.glob("seed-*")):
+        run = read_run_file(each)
+        if run is None or run["status"] != "finished":
+            continue
+        training = run["training"] | {"seed": None}
+        old = {"training": training, "model": {"name": run["model"]["name"]}}  # the recipe was settled by the data
+        if changed := changed_settings(old, {name: plan[name] for name in old}):
+            raise UsageError(f"the folder holds a run of other settings: {changed}", where=str(each), hint=hint)
+        found[run["training"]["seed"]] = run
+    return found
 
 
 def _check_alike(runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:

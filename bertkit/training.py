@@ -144,12 +144,9 @@ def train(
             log.append(event)
         return event
 
-    def in_vain() -> bool:
-        patience = config.early_stopping_patience
-        return patience is not None and state.evaluations_since_best >= patience
-
+    in_vain = _in_vain(state, config, accelerator)
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
-        while state.step < total_steps and not in_vain():
+        while state.step < total_steps and not in_vain:
             micro_batches = batches(state.step)
             weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
             if stopping:
@@ -182,6 +179,7 @@ def train(
                 if evaluate is not None:
                     scores, objective = evaluate(module)
                     state.record(scores, objective)
+                    in_vain = _in_vain(state, config, accelerator)
                     if main:
                         log.append({"step": state.step, **scores})
                 else:
@@ -210,6 +208,16 @@ def _denominators(batches: list[Batch], stop: bool, accelerator: Accelerator) ->
         totals = torch.tensor([*sums, float(stop)], dtype=torch.float64, device=accelerator.device)
         *sums, stop = accelerator.reduce(totals, "sum").tolist()
     return dict(zip(terms, sums, strict=True)), bool(stop)
+
+
+def _in_vain(state: TrainState, config: TrainConfig, accelerator: Accelerator) -> bool:
+    """Whether training has waited long enough for a better score; one process that says so ends it for all."""
+    if config.early_stopping_patience is None:
+        return False
+    ended = state.evaluations_since_best >= config.early_stopping_patience
+    if accelerator.num_processes > 1:
+        ended = bool(accelerator.reduce(torch.tensor(float(ended), device=accelerator.device), "sum"))
+    return ended
 
 
 class _Window:

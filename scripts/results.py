@@ -99,8 +99,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _main_scores(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """All but losses and the F1 of single types, of which ATIS has eighty."""
-    return {name: value for name, value in scores.items() if not name.endswith("loss") and "/f1_" not in name}
+    """All but losses, the mark of constant predictions, and the F1 of single types, of which ATIS has eighty."""
+    left_out = ("loss", "constant_predictions")
+    return {name: value for name, value in scores.items() if not name.endswith(left_out) and "/f1_" not in name}
 
 
 def summarize(scores: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:

@@ -397,3 +397,42 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
         assert f"error: {what}" in ran.err.splitlines()
     ran = run_bertkit("corpus", "merge", "c", "nowhere", "-o", "x")
     assert (ran.code, "holds no corpus" in ran.err) == (2, True)
+
+
+def resident(root: int) -> int:
+    """Bytes of memory that a process and its descendants hold now; what they share is counted for each."""
+    parents: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines() if ":" in line)
+        except OSError:  # it has ended
+            continue
+        parents[int(fields["Pid"])] = int(fields["PPid"])
+        sizes[int(fields["Pid"])] = 1024 * int(fields.get("VmRSS", "0 kB").split()[0])
+    held = {root}
+    while more := {pid for pid, parent in parents.items() if parent in held} - held:
+        held |= more
+    return sum(sizes.get(pid, 0) for pid in held)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="no /proc")
+def test_two_gigabytes_of_text_in_less_than_one_of_memory(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sentences = np.array([" ".join(rng.choice(WORDS, rng.integers(4, 20))) + " .\n" for _ in range(5000)], dtype=object)
+    text = tmp_path / "text.txt"
+    with text.open("w", encoding="utf-8") as file:
+        while file.tell() < 2 * 10**9:  # documents of ten sentences, none like another
+            file.write("\n".join("".join(sentences[rows]) for rows in rng.integers(0, len(sentences), (20_000, 10))))
+    command = ["corpus", "build", str(text), "-t", str(tiny_tokenizer_dir), "-o", str(tmp_path / "c"), "--num-processes", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "bertkit", *command], stderr=subprocess.DEVNULL)
+    most = 0
+    while process.poll() is None:
+        most = max(most, resident(process.pid))
+        time.sleep(0.2)
+    assert process.returncode == 0
+    meta = read_meta(tmp_path / "c")
+    assert meta["train"]["tokens"] > 3 * 10**8
+    assert meta["documents"]["duplicates"] < meta["documents"]["read"] / 1000
+    assert most < 10**9

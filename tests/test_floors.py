@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # A package's modules stand on the package's floor. A new module fails until it has its place here.
 FLOORS = {
     5: "__main__ cli",
-    4: "finetuning seeds pretraining inference masked_inference",
+    4: "finetuning seeds compare pretraining inference masked_inference",
     3: "training evaluation recipe preview run_directory model_card",
     2: "tasks corpus checkpoint model_directory pretrained vocabulary batching",
     1: "model layerwise heads language_model crf attention dropout devices tokenizer piece_cache optimization store readers",

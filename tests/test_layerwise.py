@@ -99,6 +99,7 @@ def test_what_is_refused(run_bertkit, finetuned, model: Path, tmp_path: Path) ->
         (("--freeze", "all"), "--freeze is 'all'; expected embeddings, encoder, or a number of layers from 1 to 3"),
         (("--freeze", "4"), "--freeze is '4'; expected embeddings, encoder, or a number of layers from 1 to 3"),
         (("--reinit-layers", 4), "--reinit-layers is 4; the model has 3 layers"),
+        (("--reinit-layers", 2, "--freeze", 2), "--freeze 2 and --reinit-layers 2 have layers in common"),
         (("--schedule", "cosin"), "--schedule is 'cosin'; expected linear or cosine or constant"),
     ):
         data = ("--train", "rows.csv", "--validation", "rows.csv", "-m", model, "-o", "run", "--max-length", 16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,55 @@ def test_another_pooling_makes_a_fresh_head(finetune, tmp_path: Path) -> None:
     ran = finetune("-m", "run", "--pooling", "mean", output="on")
     assert ran.code == 0, ran.err
     assert "fresh weights" not in ran.err
+
+
+def test_the_model_alone_knows_its_pooling_and_its_family(finetune, run_bertkit, tmp_path: Path) -> None:
+    assert finetune("--pooling", "max", "--class-weights", "balanced").code == 0
+    whole = run_bertkit("predict", "run", "rows.csv").out
+    shutil.copytree(tmp_path / "run", tmp_path / "model", ignore=shutil.ignore_patterns("run.json", "checkpoint-*"))
+    ran = run_bertkit("predict", "model", "rows.csv", "--text", "text", "--max-length", 16, "--precision", "fp32")
+    assert ran.code == 0, ran.err
+    assert [json.loads(line)["label"] for line in ran.out.splitlines()] == [
+        json.loads(line)["label"] for line in whole.splitlines()
+    ]
+    ran = run_bertkit(
+        "eval",
+        "model",
+        "--recipe",
+        "multiple-choice",
+        "--validation",
+        "rows.csv",
+        "--choices",
+        "label,text",
+        "--max-length",
+        16,
+    )
+    assert ran.code == 4
+    assert "the model is a BertModel trained with --pooling max for text-classification; multiple-choice needs" in ran.err
+    config = json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"classifier_pooling": "avg"}), encoding="utf-8")
+    ran = run_bertkit("predict", "model", "rows.csv", "--text", "text", "--max-length", 16)
+    assert (ran.code, "Traceback" in ran.err) == (4, False)
+
+
+def test_a_recipe_with_values_that_are_none(run_bertkit, finetune, tmp_path: Path) -> None:
+    """Written in a recipe's file they are refused as if they were typed; numbers do as well as text."""
+    recipe = "from bertkit.tasks import TextClassification\nrecipe = TextClassification({})\n"
+    for written, what in (
+        ('pooling="avg"', "--pooling is 'avg'; expected pooled or cls or mean or max or cls-last4"),
+        ("label_smoothing=2", "--label-smoothing is 2; expected at most 1"),
+        ("class_weights=(1.0, 2.0, 3.0)", "--class-weights is 1.0,2.0,3.0; expected balanced, or 2 numbers for bad, good"),
+        ('class_weights="balanced,x"', "--class-weights is balanced,x; expected balanced, or 2 numbers for bad, good"),
+    ):
+        (tmp_path / "my.py").write_text(recipe.format(written), encoding="utf-8")
+        data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "-m", tmp_path / "run", "-o", "out")
+        if not (tmp_path / "run").exists():
+            assert finetune().code == 0
+        ran = run_bertkit("finetune", "./my.py", *data)
+        assert (ran.code, f"error: {what}" in ran.err) == (2, True), ran.err
+    (tmp_path / "my.py").write_text(recipe.format('class_weights="balanced"'), encoding="utf-8")
+    data = ("--validation", "rows.csv", "--max-length", 16, "--json")
+    assert run_bertkit("eval", "run", "--recipe", "./my.py", *data).code == 0
 
 
 def test_more_layers_than_there_are(finetune, tiny_model_dir: Path, tmp_path: Path) -> None:

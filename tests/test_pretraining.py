@@ -519,4 +519,9 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     long = ("--config-name", tmp_path / "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")
     assert refused(*long) == "error: --phases is 128; the model has 64 positions"
     assert "--objective is 'nsp'; expected mlm+nsp or mlm or ltr" in refused("--model-size", "tiny", "--objective", "nsp")
+    assert "--reinit-layers is for --model" in refused("--model-size", "tiny", "--reinit-layers", 1)
+    whole = corpus.parent / "nothing-held-out"
+    if not whole.exists():
+        build_corpus([str(corpus.parent / "a.txt")], corpus, whole, CorpusConfig())
+    assert "the corpus holds nothing out" in refused("--model-size", "tiny", "--early-stopping-patience", 2, target=whole)
     assert main(["pretrain", "--help"]) == 0

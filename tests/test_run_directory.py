@@ -213,6 +213,19 @@ def test_other_settings_are_named(tmp_path: Path) -> None:
     assert str(error.value) == f"the folder holds an unfinished run with other settings: {listed} ({tmp_path})"
 
 
+def test_an_option_that_the_older_run_did_not_know_had_its_default(tmp_path: Path) -> None:
+    values = a_run(tmp_path)
+    assert values["training"]["reinit_layers"] == 0
+    for name in ("reinit_layers", "schedule", "early_stopping_patience"):
+        values["training"].pop(name)
+    write_run_file(tmp_path, values)
+    now = a_run(tmp_path / "now")
+    claim(tmp_path).check_same(now)
+    now["training"]["reinit_layers"] = 2
+    with pytest.raises(UsageError, match="reinit_layers 0 there, 2 here"):
+        claim(tmp_path).check_same(now)
+
+
 @pytest.mark.parametrize("status", ["finished", "running"])
 def test_what_may_not_be_gone_on_with(tmp_path: Path, status: str) -> None:
     a_run(tmp_path, status=status)

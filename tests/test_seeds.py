@@ -78,6 +78,36 @@ def test_it_goes_on_and_takes_more_seeds(finetune, tmp_path: Path, monkeypatch: 
     assert read(tmp_path / "cut" / "seeds.json")["scores"] == read(tmp_path / "whole" / "seeds.json")["scores"]
 
 
+def test_a_stopped_overwrite_leaves_no_run_of_other_settings(finetune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finetune("several", "--seeds", 3).code == 0
+    seed_dropout = training.seed_dropout
+
+    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
+        if (seed, step) == (2, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        seed_dropout(module, seed, step, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        assert finetune("several", "--seeds", 3, "--learning-rate", 1e-3, "--overwrite").code == 130
+    assert (tmp_path / "several.old-1" / "seed-3" / "run.json").is_file()
+    # memory and what is logged may change between two seeds; what is learned may not
+    ran = finetune("several", "--seeds", 3, "--learning-rate", 1e-3, "--micro-batch-tokens", 64, "--logging-steps", 1)
+    assert ran.code == 0, ran.err
+    rates = {read(tmp_path / "several" / f"seed-{seed}" / "run.json")["training"]["learning_rate"] for seed in (1, 2, 3)}
+    assert rates == {1e-3}
+    # of a folder whose summary is gone each run speaks for itself
+    (tmp_path / "several" / "seeds.json").unlink()
+    ran = finetune("several", "--seeds", 3)
+    assert ran.code == 2
+    assert "the folder holds a run of other settings: learning_rate 0.001 there, 5e-05 here (several/seed-1)" in ran.err
+    (tmp_path / "several" / "seeds.json").write_text("{", encoding="utf-8")
+    ran = finetune("several", "--seeds", 3, "--learning-rate", 1e-3)
+    assert (ran.code, "seeds.json is damaged" in ran.err) == (4, True)
+    (tmp_path / "several" / "seeds.json").rename(tmp_path / "several" / ".unfinished-seeds.json")  # as a full disk leaves it
+    assert finetune("several", "--seeds", 3, "--learning-rate", 1e-3).code == 0
+
+
 def test_what_is_refused(finetune, tmp_path: Path) -> None:
     for options, what in (
         (("--seed", 3), "--seeds trains several runs, and --seed is for one"),

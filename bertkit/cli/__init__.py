@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from bertkit.cli.check import check
+from bertkit.cli.compare import compare
 from bertkit.cli.corpus import corpus
 from bertkit.cli.eval import evaluate
 from bertkit.cli.finetune import finetune
@@ -52,6 +53,7 @@ app.command()(predict)
 app.command()(pretrain)
 app.command()(recipes)
 app.command()(check)
+app.command()(compare)
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import INFERENCE, with_options
+from bertkit.cli.options import INFERENCE, TRAINED_BY, with_options
 from bertkit.config import options_of
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 
 
-@with_options([*{name for family in FAMILIES.values() for name in options_of(family)}, *INFERENCE])
+@with_options([*({name for family in FAMILIES.values() for name in options_of(family)} - TRAINED_BY), *INFERENCE])
 def evaluate(
     target: Annotated[
         str, typer.Argument(help="A run folder, or any Hugging Face model of the recipe's kind.", metavar="RUN|MODEL")

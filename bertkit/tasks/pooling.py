@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
-from bertkit.bert_config import POOLING_KEY, POOLINGS, BertConfig
+from bertkit.bert_config import FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.config import option
-from bertkit.errors import UsageError
+from bertkit.errors import ModelError, UsageError
 from bertkit.tasks.task import Task
 
 _CLS_OF_LAYERS = 4  # the last ones that cls-last4 reads
@@ -27,7 +28,9 @@ class PoolingTask(Task):
         return self.hf_class if self.pooling == "pooled" and not config.is_decoder else "BertModel"
 
     def has_head(self, config: BertConfig) -> bool:
-        return super().has_head(config) and config.extra.get(POOLING_KEY, "pooled") == self.pooling
+        if self.architecture(config) == self.hf_class:
+            return super().has_head(config) and POOLING_KEY not in config.extra
+        return config.extra.get(POOLING_KEY) == self.pooling and config.extra.get(FAMILY_KEY) == self.family
 
     @property
     def needed_head(self) -> str:
@@ -35,6 +38,7 @@ class PoolingTask(Task):
 
     def describe_head(self, config: BertConfig) -> str:
         own = f" trained with --pooling {config.extra[POOLING_KEY]}" if POOLING_KEY in config.extra else ""
+        own += f" for {config.extra[FAMILY_KEY]}" if config.extra.get(FAMILY_KEY, self.family) != self.family else ""
         return super().describe_head(config) + own
 
     def model_config(self, config: BertConfig) -> BertConfig:
@@ -42,4 +46,11 @@ class PoolingTask(Task):
         if self.pooling == "cls-last4" and config.num_hidden_layers < _CLS_OF_LAYERS:
             what = f"--pooling cls-last4 reads {_CLS_OF_LAYERS} layers; the model has {config.num_hidden_layers}"
             raise UsageError(what, hint="choose another pooling: --pooling cls")
-        return config if self.pooling == "pooled" else replace(config, extra=config.extra | {POOLING_KEY: self.pooling})
+        own = {} if self.architecture(config) == self.hf_class else {POOLING_KEY: self.pooling, FAMILY_KEY: self.family}
+        return replace(config, extra=config.extra | own)
+
+    def as_trained(self, config: BertConfig) -> Self:
+        pooling = config.extra.get(POOLING_KEY, "pooled")
+        if pooling not in POOLINGS:
+            raise ModelError(f"{POOLING_KEY} is {pooling!r}; expected {' or '.join(POOLINGS)}", where="config.json")
+        return replace(self, pooling=pooling)

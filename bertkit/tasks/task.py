@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
 from bertkit.bert_config import OWN_KEYS, BertConfig
-from bertkit.config import TrainConfig, option
+from bertkit.config import TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.metrics import LOWER_IS_BETTER, Metric
 from bertkit.progress import plain
@@ -79,6 +79,8 @@ class Task(ABC):
     reference_source: str = ""
 
     def __post_init__(self) -> None:
+        for name, declared in options_of(self).items():  # a recipe's file is as fallible as a command line
+            object.__setattr__(self, name, convert(declared, getattr(self, name)))
         for name, kind in (("folder", Folder), ("training", TrainConfig)):  # what a recipe's file most likely gets wrong
             if not isinstance(value := getattr(self, name), kind):
                 raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
@@ -184,6 +186,10 @@ class Task(ABC):
         """Whether a model has this task's kind of head, trained."""
         own = self.architecture(config)
         return own in (config.extra.get("architectures") or [own])
+
+    def as_trained(self, config: BertConfig) -> Self:
+        """This recipe with what a model's own configuration says of its head, where the user says nothing."""
+        return self
 
     @property
     def needed_head(self) -> str:

@@ -175,6 +175,13 @@ class TextClassification(PoolingTask):
         return replace(recipe, class_weights=class_weights(recipe.class_weights, ids, labels))
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
+        recipe = self._with_labels_of(config, where)
+        given = recipe.class_weights
+        if given is None or recipe.regression or given == ("balanced",):  # which only training rows can settle
+            return replace(recipe, class_weights=None)
+        return replace(recipe, class_weights=class_weights(given, np.zeros(0, dtype=np.int64), recipe.labels or ()))
+
+    def _with_labels_of(self, config: BertConfig, where: str) -> Self:
         labels = self.labels
         if labels is None and (config.problem_type == "regression" or config.num_labels == 1):
             return replace(self, regression=True)

@@ -85,6 +85,9 @@ class TokenClassification(Task):
             return False
         return super().has_head(config) and config.extra.get(_HEAD_KEY, "linear") == self.head
 
+    def as_trained(self, config: BertConfig) -> Self:
+        return replace(self, head=config.extra.get(_HEAD_KEY, "linear"))
+
     @property
     def needed_head(self) -> str:
         if self.head == "linear" and not self.intent:

@@ -1,0 +1,152 @@
+"""Runs side by side: their scores, the settings in which they differ, and whether the difference is more than chance.
+
+The interval of a difference is that of the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with
+replacement, the same for both sides. Of a side of several seeds one is drawn too, so that the interval holds their chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit import progress
+from bertkit.errors import UsageError
+from bertkit.inference import evaluate_target, open_target
+from bertkit.readers import Examples
+from bertkit.recipe import Recipe
+from bertkit.run_directory import flat, read_run_file
+from bertkit.seeds import read_seeds
+
+_COMPARED = ("recipe", "training", "model")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run, or several that differ in their seed alone: what each predicts for the same rows."""
+
+    name: str
+    run: Mapping[str, Any]  # run.json of the first
+    recipe: Recipe
+    predictions: list[list[dict[str, Any]]]
+
+    def scores(self, run: int, rows: NDArray[np.int64], examples: Examples) -> dict[str, float]:
+        """The scores of one of its runs on some rows, nan where one is undefined. examples: those rows."""
+        predictions = self.predictions[run]
+        found = self.recipe.score([predictions[row] for row in rows.tolist()], examples)
+        return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
+    """Every side beside the first one: scores, differing settings, and each difference with its 95% interval.
+
+    names: run folders, or folders of seeds. split: of their own data; default: the first that the first side is evaluated on.
+    Raises UsageError for runs that are evaluated on different rows.
+    """
+    sides, examples, split = _open(names, split)
+    rows = np.arange(len(examples))
+    means = [
+        {name: float(np.mean(values)) for name, values in _by_name([side.scores(run, rows, examples) for run in _runs(side)])}
+        for side in sides
+    ]
+    rng = np.random.default_rng(seed)
+    drawn: list[list[dict[str, float]]] = [[] for _ in sides]
+    with progress.bar("resample", resamples) as bar:
+        for _ in range(resamples):
+            rows = rng.integers(0, len(examples), len(examples))
+            picked = examples.select(rows.tolist())
+            for side, scores in zip(sides, drawn, strict=True):
+                scores.append(side.scores(int(rng.integers(len(side.predictions))), rows, picked))
+            bar.advance(1)
+    shared = [name for name in means[0] if all(name in mean for mean in means)]
+    return {
+        "split": split,
+        "rows": len(examples),
+        "sides": [
+            {"name": side.name, "runs": len(side.predictions), "scores": mean} for side, mean in zip(sides, means, strict=True)
+        ],
+        "settings": _differing(sides),
+        "differences": [
+            {"side": side.name, "score": name, "difference": mean[name] - means[0][name], **_interval(scores, drawn[0], name)}
+            for side, mean, scores in zip(sides[1:], means[1:], drawn[1:], strict=True)
+            for name in shared
+        ],
+    }
+
+
+def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples, str]:
+    sides: list[Side] = []
+    first: Examples | None = None
+    for name in names:
+        folders = read_seeds(Path(name)) or [Path(name)]
+        predictions, runs = [], []
+        for folder in folders:
+            run = read_run_file(folder)
+            if run is None:
+                raise UsageError("this is no run of bertkit: there is no run.json", where=str(folder))
+            runs.append(run)
+            target = open_target(str(folder), None, {})
+            recipe = target.recipe.settled()
+            split = split or recipe.eval_splits[0]
+            scored, examples = evaluate_target(target, (split,))
+            if first is None:
+                first = examples[split]
+            if examples[split].columns != first.columns:
+                what = f"it is evaluated on other rows than {names[0]}: {examples[split].source}, {first.source} there"
+                raise UsageError(what, where=str(folder), hint="compare runs of the same data")
+            predictions.append(scored.predictions[split])
+        sides.append(Side(name, runs[0], recipe, predictions))
+    assert first is not None
+    assert split is not None
+    return sides, first, split
+
+
+def _runs(side: Side) -> range:
+    return range(len(side.predictions))
+
+
+def _by_name(scores: Sequence[Mapping[str, float]]) -> list[tuple[str, list[float]]]:
+    return [(name, [found[name] for found in scores]) for name in scores[0]]
+
+
+def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
+    differences = np.array([mine[name] - theirs[name] for mine, theirs in zip(scores, of_first, strict=True)])
+    differences = differences[~np.isnan(differences)]
+    if not len(differences):
+        return {"interval": None, "higher": None}
+    return {"interval": np.quantile(differences, [0.025, 0.975]).tolist(), "higher": float(np.mean(differences > 0))}
+
+
+def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
+    """By name, the settings that are not the same on all sides."""
+    settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
+    names = dict.fromkeys(key for each in settings for key in each if key != "training.seed")
+    values = {name: [each.get(name) for each in settings] for name in names}
+    return {name: its for name, its in values.items() if any(value != its[0] for value in its)}
+
+
+def show_comparison(found: Mapping[str, Any]) -> None:
+    """Tables of the scores, of the settings that differ, and of the differences."""
+    sides = found["sides"]
+    names = [f"{side['name']} ({side['runs']} seeds)" if side["runs"] > 1 else side["name"] for side in sides]
+    rows = [[name, *(side["scores"].get(name) for side in sides)] for name in sides[0]["scores"]]
+    progress.table(f"{found['split']}: {found['rows']} rows", ["score", *names], rows)
+    if found["settings"]:
+        shown = [[name, *map(str, values)] for name, values in found["settings"].items()]
+        progress.table("settings that differ", ["setting", *names], shown)
+    columns = ["side", "score", f"more than {sides[0]['name']}", "95% interval", "higher in"]
+    differences = [
+        [
+            row["side"],
+            row["score"],
+            row["difference"],
+            None if row["interval"] is None else " to ".join(f"{bound:+.4f}" for bound in row["interval"]),
+            None if row["higher"] is None else f"{100 * row['higher']:.1f}%",
+        ]
+        for row in found["differences"]
+    ]
+    progress.table("paired bootstrap over rows and seeds", columns, differences)

@@ -1,0 +1,95 @@
+"""Runs side by side: scores as `eval` has them, the interval against a bootstrap by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def place(run_bertkit, make_model_dir, tmp_path: Path):
+    """A function that trains a run; rows whose words tell half of the labels."""
+    rng = np.random.default_rng(0)
+    words = "the movie book was good bad fine plays read one two".split()
+    lines = [
+        f"{label},{' '.join(rng.choice(words, 5))} {'good' if label == 'b' else 'bad'}" for label in rng.choice(["a", "b"], 60)
+    ]
+    (tmp_path / "rows.csv").write_text("label,text\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--device", "cpu", "--precision", "fp32")
+
+    def finetune(output: str, *options: Any, data: tuple[Any, ...] = data) -> None:
+        more = ("-m", model, "-o", output, "--batch-size", 8, "--num-epochs", 2, *options)
+        ran = run_bertkit("finetune", "text-classification", *data, *more)
+        assert ran.code == 0, ran.err
+
+    return finetune
+
+
+def right(run_bertkit, run: str) -> np.ndarray:
+    """Whether each row's prediction is its label."""
+    said = [json.loads(line)["label"] for line in run_bertkit("predict", run, "rows.csv").out.splitlines()]
+    gold = [line.split(",")[0] for line in Path("rows.csv").read_text(encoding="utf-8").splitlines()[1:]]
+    return np.array(said) == np.array(gold)
+
+
+def test_two_runs(run_bertkit, place) -> None:
+    place("one", "--learning-rate", 1e-5)
+    place("two", "--learning-rate", 3e-3)
+    ran = run_bertkit("compare", "one", "two", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["split"], found["rows"]) == ("validation", 60)
+    for side in found["sides"]:
+        scores = json.loads(run_bertkit("eval", side["name"], "--json").out)
+        assert side["scores"]["accuracy"] == scores["validation/accuracy"]
+    assert found["settings"] == {"training.learning_rate": [1e-5, 3e-3]}
+    one, two = right(run_bertkit, "one"), right(run_bertkit, "two")
+    (row,) = found["differences"]
+    assert (row["side"], row["score"]) == ("two", "accuracy")
+    assert row["difference"] == pytest.approx(two.mean() - one.mean())
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, 60, (20_000, 60))
+    by_hand = two[drawn].mean(axis=1) - one[drawn].mean(axis=1)
+    assert row["interval"] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.03)
+    assert row["higher"] == pytest.approx((by_hand > 0).mean(), abs=0.05)
+    for shown in ("more than one", "settings that differ", "training.learning_rate"):
+        assert shown in ran.err
+    same = json.loads(run_bertkit("compare", "one", "one", "--json").out)
+    assert same["differences"][0]["interval"] == [0.0, 0.0], "the same rows are drawn for both sides"
+    assert same["settings"] == {}
+
+
+def test_a_side_of_several_seeds(run_bertkit, place) -> None:
+    place("seeds", "--seeds", 3, "--learning-rate", 1e-3)
+    place("alone", "--learning-rate", 1e-3, "--seed", 1)
+    found = json.loads(run_bertkit("compare", "alone", "seeds", "--json").out)
+    alone, seeds = found["sides"]
+    assert (alone["runs"], seeds["runs"]) == (1, 3)
+    each = [right(run_bertkit, f"seeds/seed-{seed}") for seed in (1, 2, 3)]
+    assert seeds["scores"]["accuracy"] == pytest.approx(np.mean([its.mean() for its in each]))
+    assert found["settings"] == {}, "a seed is no setting"
+    # Of rows alone the interval would not hold what the seeds differ by.
+    low, high = found["differences"][0]["interval"]
+    spread = [its.mean() - each[0].mean() for its in each]
+    assert low <= min(spread)
+    assert high >= max(spread)
+
+
+def test_what_is_refused(run_bertkit, place, tmp_path: Path, tiny_model_dir: Path) -> None:
+    place("one")
+    ran = run_bertkit("compare", "one")
+    assert (ran.code, "one run is named; expected two or more" in ran.err) == (2, True)
+    ran = run_bertkit("compare", "one", tiny_model_dir)
+    assert (ran.code, "this is no run of bertkit: there is no run.json" in ran.err) == (2, True)
+    rows = Path("rows.csv").read_text(encoding="utf-8")
+    (tmp_path / "others.csv").write_text(rows.replace("movie", "book"), encoding="utf-8")
+    data = ("--train", "others.csv", "--validation", "others.csv", "--max-length", 16, "--device", "cpu", "--precision", "fp32")
+    place("two", data=data)
+    ran = run_bertkit("compare", "one", "two")
+    assert ran.code == 2
+    assert "it is evaluated on other rows than one: " in ran.err
