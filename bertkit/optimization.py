@@ -7,6 +7,7 @@ back, and every save writes them. With a float32 (or float64) module the paramet
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -81,10 +82,12 @@ class MasterAdamW:
     @torch.no_grad()
     def step(self, learning_rate: float) -> Tensor:
         """One update from the gradients in the module, which are then dropped. Returns their norm before clipping."""
-        self.collect()
+        norms = self.collect()
         self._collected = False
         gradients = _gradients([self.masters[name] for name in self.trained])
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        rounded = set(self.rounded)
+        own = [gradient for name, gradient in zip(self.trained, gradients, strict=True) if name not in rounded]
+        norm = torch.linalg.vector_norm(torch.stack([*norms, *(torch._foreach_norm(own) if own else [])]))
         if self.max_grad_norm:
             divisor = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).to(torch.float32)
             if self.adamw.defaults["fused"]:
@@ -110,22 +113,24 @@ class MasterAdamW:
         return norm
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """Move the module's gradients to the masters, where those of micro-batches add up in float32.
+    def collect(self) -> list[Tensor]:
+        """Move the module's gradients to the masters, where those of micro-batches add up in float32; returns their norms.
 
         What wraps a module for several processes adds them up itself, in the module's dtype.
         """
-        if not self.rounded:
-            return
-        masters = [self.masters[name] for name in self.rounded]
-        working: list[Tensor] = [self.parameters[name] for name in self.rounded]
-        for master in masters:
+        working = [self.parameters[name] for name in self.rounded]
+        norms = []
+        for name, parameter, gradient in zip(self.rounded, working, _gradients(working), strict=True):
+            master = self.masters[name]
             master.grad = torch.empty_like(master) if master.grad is None else master.grad
-        add_or_copy = torch._foreach_add_ if self._collected else torch._foreach_copy_
-        add_or_copy(_gradients(masters), _gradients(working))
-        self._collected = True
-        for parameter in working:
+            if self._collected:
+                master.grad.add_(gradient)
+            else:
+                master.grad.copy_(gradient)
+            norms.append(torch.linalg.vector_norm(master.grad))  # while it is in the cache
             parameter.grad = None
+        self._collected = True
+        return norms
 
     def state(self) -> dict[str, Tensor]:
         """Everything a restart needs, by parameter name: masters, first and second moments, and the count of updates."""
@@ -149,7 +154,7 @@ class MasterAdamW:
             self.adamw.state[master] = {part: state[f"{part}.{name}"].to(master.device, copy=True) for part in parts}
 
 
-def _gradients(tensors: list[Tensor]) -> list[Tensor]:
+def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
     gradients = [tensor.grad for tensor in tensors]
     assert all(gradient is not None for gradient in gradients), (
         "a trained parameter got no gradient: freeze what a head does not read"
