@@ -40,6 +40,7 @@ OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING
 # What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, or [CLS] of the
 # last four layers.
 POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4")
+CLS_LAYERS = 4  # that cls-last4 reads
 
 # The least whole number, and the most of what is 0 or more, that makes sense.
 _LEAST = {

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.attention import Layout
-from bertkit.bert_config import POOLING_KEY, POOLINGS, BertConfig
+from bertkit.bert_config import CLS_LAYERS, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.crf import Chain, LinearChain
 from bertkit.dropout import Dropout
 from bertkit.model import Batch, BertModel, Outputs, pack, refuse
@@ -72,7 +72,7 @@ class _PooledHead(Head):
         self.pooling: str = config.extra.get(POOLING_KEY, "pooled")
         assert self.pooling in POOLINGS
         super().__init__(config, add_pooling_layer=self.pooling == "pooled")
-        classifier = nn.Linear(config.hidden_size * (4 if self.pooling == "cls-last4" else 1), num_classes)
+        classifier = nn.Linear(config.hidden_size * (CLS_LAYERS if self.pooling == "cls-last4" else 1), num_classes)
         if self.pooling == "pooled" and not config.is_decoder:
             self.classifier = classifier
         else:
@@ -98,7 +98,7 @@ class _PooledHead(Head):
         cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
         batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)
         if self.pooling == "cls-last4":
-            return torch.cat(self.bert.encode_layers(batch)[-4:], dim=-1)
+            return torch.cat(self.bert.encode_layers(batch)[-CLS_LAYERS:], dim=-1)
         hidden = self.bert.encode(batch)
         return hidden if self.bert.pooler is None else self.bert.pooler(hidden)
 

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,18 +92,14 @@ def _held(folder: Path) -> Iterator[None]:
     """Lock a folder, itself and not a file in it, which a kill would leave behind. Raises UsageError while another has it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        import fcntl
+        with suppress(ImportError, OSError):  # neither Windows nor some network file systems have such locks
+            import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # no such locks on Windows
-        pass
-    except BlockingIOError:
-        os.close(descriptor)
-        hint = "wait for it, or give another --output-dir"
-        raise UsageError("another process is training in the output folder", where=str(folder), hint=hint) from None
-    except OSError:  # some network file systems have no locks
-        pass
-    try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                hint = "wait for it, or give another --output-dir"
+                raise UsageError("another process is training in the output folder", where=str(folder), hint=hint) from None
         yield
     finally:
         os.close(descriptor)
@@ -141,9 +137,7 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
     if not found:
         return Claim(folder, resume_from=explicit, unfinished=unfinished, found=found)
     if overwrite:
-        number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.old-{n}").exists())
-        aside = folder.with_name(f"{folder.name}.old-{number}")
-        return Claim(folder, resume_from=explicit, unfinished=unfinished, move_to=aside, found=found)
+        return Claim(folder, resume_from=explicit, unfinished=unfinished, move_to=free_name(folder), found=found)
     values = read_run_file(folder)
     if values is None:
         raise UsageError("the output folder is not empty and holds no run of bertkit", where=str(folder), hint=begin_anew)
@@ -155,6 +149,12 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
         what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
         raise UsageError(what, where=str(folder), hint=begin_anew)
     return Claim(folder, resume_from=explicit or newest_checkpoint(folder), unfinished=values, found=found)
+
+
+def free_name(folder: Path) -> Path:
+    """Where a folder's old content can be moved to: beside it, with the first free number."""
+    names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
+    return next(name for name in names if not name.exists())
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import CONSTANT
 from bertkit.finetuning import finetune
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import changed_settings, read_run_file
+from bertkit.run_directory import changed_settings, free_name, read_run_file
 
 SEEDS_FILE = "seeds.json"
 _OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
@@ -89,8 +89,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _move_aside(folder: Path) -> None:
     if folder.is_dir():
-        number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.old-{n}").exists())
-        progress.note(f"moved the old content of {folder} to {folder.rename(folder.with_name(f'{folder.name}.old-{number}'))}")
+        progress.note(f"moved the old content of {folder} to {folder.rename(free_name(folder))}")
 
 
 def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,20 @@ def finetune(run_bertkit, make_model_dir, tmp_path: Path):
         return run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", output, "--num-epochs", 1, *options)
 
     return finetune
+
+
+@contextmanager
+def stopped_in_the_second_seed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    seed_dropout = training.seed_dropout
+
+    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
+        if (seed, step) == (2, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        seed_dropout(module, seed, step, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        yield
 
 
 def weights(folder: Path) -> bytes:
@@ -57,15 +73,7 @@ def test_each_seed_is_the_run_it_would_be_alone(finetune, tmp_path: Path) -> Non
 
 def test_it_goes_on_and_takes_more_seeds(finetune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finetune("whole", "--seeds", 3).code == 0
-    seed_dropout = training.seed_dropout
-
-    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if (seed, step) == (2, 3):
-            os.kill(os.getpid(), signal.SIGTERM)
-        seed_dropout(module, seed, step, *place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
+    with stopped_in_the_second_seed(monkeypatch):
         assert finetune("cut", "--seeds", 2).code == 130
     first = (tmp_path / "cut" / "seed-1" / "model.safetensors").stat().st_mtime_ns
     ran = finetune("cut", "--seeds", 2)
@@ -80,15 +88,7 @@ def test_it_goes_on_and_takes_more_seeds(finetune, tmp_path: Path, monkeypatch: 
 
 def test_a_stopped_overwrite_leaves_no_run_of_other_settings(finetune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finetune("several", "--seeds", 3).code == 0
-    seed_dropout = training.seed_dropout
-
-    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if (seed, step) == (2, 3):
-            os.kill(os.getpid(), signal.SIGTERM)
-        seed_dropout(module, seed, step, *place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
+    with stopped_in_the_second_seed(monkeypatch):
         assert finetune("several", "--seeds", 3, "--learning-rate", 1e-3, "--overwrite").code == 130
     assert (tmp_path / "several.old-1" / "seed-3" / "run.json").is_file()
     # memory and what is logged may change between two seeds; what is learned may not

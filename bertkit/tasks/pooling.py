@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from bertkit.bert_config import FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
+from bertkit.bert_config import CLS_LAYERS, FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.config import option
 from bertkit.errors import ModelError, UsageError
 from bertkit.tasks.task import Task
-
-_CLS_OF_LAYERS = 4  # the last ones that cls-last4 reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +41,8 @@ class PoolingTask(Task):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         config = super().model_config(config)
-        if self.pooling == "cls-last4" and config.num_hidden_layers < _CLS_OF_LAYERS:
-            what = f"--pooling cls-last4 reads {_CLS_OF_LAYERS} layers; the model has {config.num_hidden_layers}"
+        if self.pooling == "cls-last4" and config.num_hidden_layers < CLS_LAYERS:
+            what = f"--pooling cls-last4 reads {CLS_LAYERS} layers; the model has {config.num_hidden_layers}"
             raise UsageError(what, hint="choose another pooling: --pooling cls")
         own = {} if self.architecture(config) == self.hf_class else {POOLING_KEY: self.pooling, FAMILY_KEY: self.family}
         return replace(config, extra=config.extra | own)
