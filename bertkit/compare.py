@@ -49,10 +49,7 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
     """
     sides, examples, split = _open(names, split)
     rows = np.arange(len(examples))
-    means = [
-        {name: float(np.mean(values)) for name, values in _by_name([side.scores(run, rows, examples) for run in _runs(side)])}
-        for side in sides
-    ]
+    means = [_means([side.scores(run, rows, examples) for run in range(len(side.predictions))]) for side in sides]
     rng = np.random.default_rng(seed)
     drawn: list[list[dict[str, float]]] = [[] for _ in sides]
     with progress.bar("resample", resamples) as bar:
@@ -105,12 +102,8 @@ def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples
     return sides, first, split
 
 
-def _runs(side: Side) -> range:
-    return range(len(side.predictions))
-
-
-def _by_name(scores: Sequence[Mapping[str, float]]) -> list[tuple[str, list[float]]]:
-    return [(name, [found[name] for found in scores]) for name in scores[0]]
+def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([found[name] for found in scores])) for name in scores[0]}
 
 
 def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
