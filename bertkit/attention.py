@@ -103,13 +103,13 @@ def _padded_length(max_seqlen: int) -> int:
     return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
 
-def rounded(count: int) -> int:
-    """The next number of at most six binary digits that count: 1 to 64, 66, 68 ... 128, 132 ...
+def rounded(count: int, digits: int = 6) -> int:
+    """The next number of at most so many binary digits that count: with six 1 to 64, 66, 68 ... 128, 132 ...
 
     bfloat16's matrix products on a CPU compile a kernel for each shape that they meet, which takes longer than a small product
     and keeps memory: with filler rows, three in a hundred at most, there are few shapes.
     """
-    unit = 1 << max(0, count.bit_length() - 6)
+    unit = 1 << max(0, count.bit_length() - digits)
     return -(-count // unit) * unit
 
 

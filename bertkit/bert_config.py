@@ -30,16 +30,16 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "embedding_size": (None,),
     "is_encoder_decoder": (False, None),
-    "problem_type": ("single_label_classification", "regression", None),
+    "problem_type": ("single_label_classification", "multi_label_classification", "regression", None),
 }
 
 # Keys of config.json by which a head of ours is known again; a head of another task drops them.
-POOLING_KEY, FAMILY_KEY = "classifier_pooling", "task_family"
-OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY)
+POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY = "classifier_pooling", "task_family", "label_thresholds"
+OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY)
 
-# What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, or [CLS] of the
-# last four layers.
-POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4")
+# What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, [CLS] of the
+# last four layers, or a learned mix of it over all layers.
+POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4", "cls-mix")
 CLS_LAYERS = 4  # that cls-last4 reads
 
 # The least whole number, and the most of what is 0 or more, that makes sense.

@@ -18,7 +18,7 @@ from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.inference import evaluate_target, open_target
 from bertkit.readers import Examples
-from bertkit.recipe import Recipe
+from bertkit.resampling import Scorer, interval, resampled
 from bertkit.run_directory import flat, read_run_file
 from bertkit.seeds import read_seeds
 
@@ -31,14 +31,11 @@ class Side:
 
     name: str
     run: Mapping[str, Any]  # run.json of the first
-    recipe: Recipe
-    predictions: list[list[dict[str, Any]]]
+    scorers: list[Scorer]  # of each run
 
-    def scores(self, run: int, rows: NDArray[np.int64], examples: Examples) -> dict[str, float]:
-        """The scores of one of its runs on some rows, nan where one is undefined. examples: those rows."""
-        predictions = self.predictions[run]
-        found = self.recipe.score([predictions[row] for row in rows.tolist()], examples)
-        return {name: np.nan if value is None else float(value) for name, value in found.items()}
+    def scores(self, run: int, rows: NDArray[np.int64]) -> dict[str, float]:
+        """The scores of one of its runs on some rows, nan where one is undefined."""
+        return {name: np.nan if value is None else float(value) for name, value in self.scorers[run](rows).items()}
 
 
 def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
@@ -49,22 +46,18 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
     """
     sides, examples, split = _open(names, split)
     rows = np.arange(len(examples))
-    means = [_means([side.scores(run, rows, examples) for run in range(len(side.predictions))]) for side in sides]
+    means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
     rng = np.random.default_rng(seed)
     drawn: list[list[dict[str, float]]] = [[] for _ in sides]
-    with progress.bar("resample", resamples) as bar:
-        for _ in range(resamples):
-            rows = rng.integers(0, len(examples), len(examples))
-            picked = examples.select(rows.tolist())
-            for side, scores in zip(sides, drawn, strict=True):
-                scores.append(side.scores(int(rng.integers(len(side.predictions))), rows, picked))
-            bar.advance(1)
+    for rows in resampled(len(examples), resamples, rng):
+        for side, scores in zip(sides, drawn, strict=True):
+            scores.append(side.scores(int(rng.integers(len(side.scorers))), rows))
     shared = [name for name in means[0] if all(name in mean for mean in means)]
     return {
         "split": split,
         "rows": len(examples),
         "sides": [
-            {"name": side.name, "runs": len(side.predictions), "scores": mean} for side, mean in zip(sides, means, strict=True)
+            {"name": side.name, "runs": len(side.scorers), "scores": mean} for side, mean in zip(sides, means, strict=True)
         ],
         "settings": _differing(sides),
         "differences": [
@@ -80,7 +73,8 @@ def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples
     first: Examples | None = None
     for name in names:
         folders = read_seeds(Path(name)) or [Path(name)]
-        predictions, runs = [], []
+        scorers: list[Scorer] = []
+        runs = []
         for folder in folders:
             run = read_run_file(folder)
             if run is None:
@@ -95,8 +89,8 @@ def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples
             if examples[split].columns != first.columns:
                 what = f"it is evaluated on other rows than {names[0]}: {examples[split].source}, {first.source} there"
                 raise UsageError(what, where=str(folder), hint="compare runs of the same data")
-            predictions.append(scored.predictions[split])
-        sides.append(Side(name, runs[0], recipe, predictions))
+            scorers.append(recipe.scorer(scored.predictions[split], examples[split]))
+        sides.append(Side(name, runs[0], scorers))
     assert first is not None
     assert split is not None
     return sides, first, split
@@ -109,9 +103,8 @@ def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
     differences = np.array([mine[name] - theirs[name] for mine, theirs in zip(scores, of_first, strict=True)])
     differences = differences[~np.isnan(differences)]
-    if not len(differences):
-        return {"interval": None, "higher": None}
-    return {"interval": np.quantile(differences, [0.025, 0.975]).tolist(), "higher": float(np.mean(differences > 0))}
+    found = interval(differences.tolist())
+    return {"interval": found and list(found), "higher": float(np.mean(differences > 0)) if found else None}
 
 
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:

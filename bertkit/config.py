@@ -192,10 +192,20 @@ class TrainConfig:
         10, "write loss and learning rate to metrics.jsonl every so many steps", unit="steps", minimum=1
     )
 
+    track: tuple[str, ...] | None = option(None, "dashboards to report to as well: tensorboard, wandb, trackio, mlflow")
+
     def __post_init__(self) -> None:
         for name, declared in options_of(self).items():  # a recipe's file is as fallible as a command line
             object.__setattr__(self, name, convert(declared, getattr(self, name)))
 
+
+# Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
+# want of steps, warm-up and bias correction. few-sample: Zhang et al. (2021), section 5, fresh top layers; Howard and Ruder
+# (2018) and Clark et al. (2020), slower lower ones.
+PRESETS: dict[str, dict[str, Any]] = {
+    "stable": {"adam_bias_correction": True, "warmup_ratio": 0.1, "num_epochs": 10.0},
+    "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
+}
 
 OBJECTIVES = ("mlm+nsp", "mlm", "ltr")
 MASKINGS = ("token", "whole-word")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,8 +26,23 @@ def start_accelerator(device: str = "auto") -> Accelerator:
             f"--device {device} is not available to torch {torch.__version__}",
             hint="take --device cpu, or a torch built for it",
         )
+    _keep_freed_memory()
     on_cpu = device == "cpu" or (device == "auto" and not available["cuda"] and not available["mps"])
     return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_steps=1)
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep what a step frees for the next one: to give it back and map it anew takes a fiftieth of the time.
+
+    Elsewhere nothing is done. The numbers are those of malloc.h.
+    """
+    import ctypes
+
+    trim_threshold, mmap_threshold = -1, -3
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(mmap_threshold, 2**30)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 def working_dtype(precision: str, device: torch.device) -> torch.dtype:

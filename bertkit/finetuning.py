@@ -16,6 +16,7 @@ from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.evaluation import read_split, score_splits
 from bertkit.layerwise import freeze, reinitialize
+from bertkit.metrics import check_metrics
 from bertkit.model import initialize
 from bertkit.model_card import model_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
@@ -23,6 +24,7 @@ from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.preview import show_examples
 from bertkit.recipe import Recipe, published_scores, to_json
 from bertkit.run_directory import Claim, claim, describe_end, describe_run, run_folder, show_end, write_run_file
+from bertkit.tracking import check_trackers, tracked
 from bertkit.training import read_progress, train
 from bertkit.vocabulary import UsedVocabulary
 
@@ -45,11 +47,12 @@ def finetune(
     overwrite: bool = False,
     fresh_head: bool = False,
     dry_run: bool = False,
+    shown: int = 3,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data; output_dir becomes a run folder. Returns what run.json says at the end.
 
-    Everything that can be wrong with data, model and settings is found before the first step. With dry_run the first steps are
-    made and measured, and nothing is written.
+    Everything that can be wrong with data, model and settings is found before the first step. With dry_run some examples are
+    shown (so many), the first steps are made and measured, and nothing is written.
     """
     accelerator = start_accelerator(recipe.training.device)
     claimed = Claim(output_dir) if dry_run else claim(output_dir, resume=resume, overwrite=overwrite)
@@ -57,6 +60,8 @@ def finetune(
     recipe = recipe.settled().with_columns_found()
     config = recipe.training
     check_max_length(config.max_length, pretrained.config)
+    check_trackers(config.track)
+    check_metrics(recipe.metrics)
 
     examples = {split: recipe.load(split) for split in (recipe.train_split, *recipe.eval_splits)}
     fresh_head = fresh_head or not recipe.has_head(pretrained.config)
@@ -65,7 +70,9 @@ def finetune(
         recipe.check_head(pretrained.config, str(pretrained.folder))
     splits = {split: read_split(recipe, split, rows, pretrained.tokenizer) for split, rows in examples.items()}
     if dry_run:
-        show_examples(recipe, examples[recipe.train_split], splits[recipe.train_split].features, pretrained.tokenizer)
+        show_examples(
+            recipe, examples[recipe.train_split], splits[recipe.train_split].features, pretrained.tokenizer, count=shown
+        )
 
     model_config = recipe.model_config(pretrained.config)
     module = recipe.build_model(model_config)
@@ -126,7 +133,7 @@ def finetune(
             architecture=architecture,
         )
 
-    with run_folder(claimed, values, accelerator):
+    with run_folder(claimed, values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
         state = train(
             module,
             batches,

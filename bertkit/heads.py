@@ -61,6 +61,20 @@ class Head(nn.Module, ABC):
         return {name: padded(rows) if len(rows) == len(batch.input_ids) else rows for name, rows in logits.items()}
 
 
+class LayerMix(nn.Module):
+    """One vector of those of all layers: their mean by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
+
+    def __init__(self, num_states: int) -> None:
+        super().__init__()
+        self.weights, self.scale = nn.Parameter(torch.zeros(num_states)), nn.Parameter(torch.ones(1))
+
+    def forward(self, states: list[Tensor]) -> Tensor:
+        """(R, H) of as many (R, H)."""
+        exact = torch.promote_types(self.weights.dtype, torch.float32)
+        shares = self.weights.to(exact).softmax(0).to(states[0].dtype)
+        return self.scale * torch.einsum("l,lrh->rh", shares, torch.stack(states))
+
+
 class _PooledHead(Head):
     """A linear classifier of one vector a sequence, pooled as `classifier_pooling` of the config says, one of POOLINGS.
 
@@ -77,6 +91,8 @@ class _PooledHead(Head):
             self.classifier = classifier
         else:
             self.head = nn.ModuleDict({"classifier": classifier})
+            if self.pooling == "cls-mix":
+                self.head["mix"] = LayerMix(config.num_hidden_layers + 1)
 
     def _classify_pooled(self, batch: Batch) -> Tensor:
         classifier = self.head["classifier"] if hasattr(self, "head") else self.classifier
@@ -99,6 +115,8 @@ class _PooledHead(Head):
         batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)
         if self.pooling == "cls-last4":
             return torch.cat(self.bert.encode_layers(batch)[-CLS_LAYERS:], dim=-1)
+        if self.pooling == "cls-mix":
+            return self.head["mix"](self.bert.encode_layers(batch))
         hidden = self.bert.encode(batch)
         return hidden if self.bert.pooler is None else self.bert.pooler(hidden)
 
@@ -110,8 +128,9 @@ class _PooledHead(Head):
 class BertForSequenceClassification(_PooledHead):
     """A class, or a score, of each sequence as a whole; loss term "labels".
 
-    Logits are (B, C). The loss is the cross-entropy, or with problem_type "regression" (or one label) the squared error.
-    class_weights, label_smoothing: as torch's cross_entropy has them.
+    Logits are (B, C). The loss is by problem_type: cross-entropy, the squared error of "regression" (or one label), or of
+    "multi_label_classification" the binary cross-entropy of every label, of which each counts. class_weights,
+    label_smoothing: as torch's cross_entropy has them.
     """
 
     def __init__(
@@ -125,7 +144,10 @@ class BertForSequenceClassification(_PooledHead):
         if "labels" not in batch.labels:
             return Outputs({}, {"logits": logits})
         labels = batch.labels["labels"]
-        if self.config.problem_type == "regression" or self.config.num_labels == 1:
+        if self.config.problem_type == "multi_label_classification":
+            targets = labels.view(logits.shape).to(logits.dtype)  # (B, C)
+            loss = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+        elif self.config.problem_type == "regression" or self.config.num_labels == 1:
             loss = (logits.view(-1) - labels.to(logits.dtype)).square().sum()
         else:
             weight = None if self.class_weights is None else logits.new_tensor(self.class_weights)

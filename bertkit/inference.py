@@ -18,7 +18,7 @@ from bertkit.model_directory import load_weights
 from bertkit.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe, override
-from bertkit.run_directory import read_recipe, read_run_file
+from bertkit.run_directory import RUN_FILE, read_recipe, read_run_file
 from bertkit.tasks import FAMILIES
 
 _FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
@@ -42,6 +42,13 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
     """
     folder = Path(name)
     values = read_run_file(folder) if folder.is_dir() else None
+    if (
+        values is None
+        and not (folder / "config.json").is_file()
+        and (inside := sorted(each.parent.name for each in folder.glob(f"*/{RUN_FILE}")))
+    ):
+        what = f"this is a folder of runs, and no model: {', '.join(inside[:4])}{' ...' if len(inside) > 4 else ''}"
+        raise UsageError(what, where=name, hint=f"name one of them: {folder / inside[0]}")
     if values is not None and not (folder / "config.json").is_file():
         raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
     pretrained = open_pretrained(name)
@@ -102,12 +109,18 @@ def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tupl
     """One prediction for each row of a file, in order; "-" is the standard input. typed: the options that a user gave."""
     recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed}, target.written)
     recipe = replace(recipe, **{name: None for name in recipe.not_for_input if name not in typed})  # type: ignore[arg-type]
+    return predict_rows(target, recipe, "test")
+
+
+def predict_rows(target: Target, recipe: Recipe, split: str) -> tuple[Examples, list[dict[str, Any]]]:
+    """One prediction for each row of a split of the recipe's data, with or without labels. recipe: the target's, or like it."""
+    recipe = recipe.settled()
     accelerator = start_accelerator(recipe.training.device)
-    examples = recipe.load("test", to_predict=True)
+    examples = recipe.load(split, to_predict=True)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
     if remarks:
         progress.note(f"{len(examples)} rows, {', '.join(remarks)}")
-    split = Split(examples, features)
-    found = predict_split(recipe, build(target, accelerator), split, accelerator, description="predict")
+    data = Split(examples, features)
+    found = predict_split(recipe, build(target, accelerator), data, accelerator, description="predict")
     accelerator.wait_for_everyone()
     return examples, recipe.decode(found.outputs, features, examples)

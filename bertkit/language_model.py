@@ -51,7 +51,7 @@ class BertLMPredictionHead(nn.Module):
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of the cross-entropies of (M, H) at targets (M,)."""
-        hidden = F.pad(hidden, (0, 0, 0, rounded(len(hidden)) - len(hidden)))
+        hidden = F.pad(hidden, (0, 0, 0, rounded(len(hidden), digits=4) - len(hidden)))
         return _LinearCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.decoder.bias, targets)
 
 
@@ -74,6 +74,7 @@ class _LanguageModel(Head):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=self.next_sentence)
+        self.bert.embeddings.tied = True
         self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, next_sentence=self.next_sentence)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:

@@ -6,10 +6,11 @@ Each takes predictions and references of equal shape (N,) and gives a number, or
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import MachineError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,7 @@ Metric = Callable[["NDArray[Any]", "NDArray[Any]"], "float | None"]
 
 
 def accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """The share of predictions that are right."""
+    """The share of predictions that are right; of (N, C) as in `micro_f1`, the share of rows with all C right."""
     from sklearn.metrics import accuracy_score
 
     return _score(lambda: accuracy_score(references, predictions), predictions, references)
@@ -32,10 +33,17 @@ def f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
 
 
 def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """The mean of each class's F1, over the classes in the predictions or references."""
+    """The mean of each class's F1, over the classes in predictions or references; of (N, C) as in `micro_f1`, over all C."""
     from sklearn.metrics import f1_score
 
     return _score(lambda: f1_score(references, predictions, average="macro", zero_division=0), predictions, references)
+
+
+def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+    """F1 of all rows' labels together, which of one class a row is the accuracy. Also (N, C), 1 where a row has a label."""
+    from sklearn.metrics import f1_score
+
+    return _score(lambda: f1_score(references, predictions, average="micro", zero_division=0), predictions, references)
 
 
 def matthews_correlation(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
@@ -71,18 +79,63 @@ def mean_squared_error(predictions: NDArray[Any], references: NDArray[Any]) -> f
 
 
 METRICS: dict[str, Metric] = {
-    metric.__name__: metric for metric in (accuracy, f1, macro_f1, matthews_correlation, pearson, spearmanr, mean_squared_error)
+    metric.__name__: metric
+    for metric in (accuracy, f1, macro_f1, micro_f1, matthews_correlation, pearson, spearmanr, mean_squared_error)
 }
 
 
 LOWER_IS_BETTER = ("mean_squared_error",)
 
 
+EVALUATE = "evaluate:"  # what begins the name of a metric of the evaluate library
+
+
 def find_metric(name: str) -> Metric:
-    """The metric of a name. Raises UsageError."""
+    """The metric of a name, or evaluate:NAME, one of the evaluate library's or a script of that form. Raises UsageError."""
+    if name.startswith(EVALUATE):
+        return _of_evaluate(name)
     if name not in METRICS:
-        raise UsageError(f"no metric {name!r}", hint=did_you_mean(name, METRICS))
+        hint = f"{did_you_mean(name, METRICS)}; those of the evaluate library are {EVALUATE}NAME"
+        raise UsageError(f"no metric {name!r}", hint=hint)
     return METRICS[name]
+
+
+def check_metrics(metrics: Sequence[Metric]) -> None:
+    """Raise MachineError for one of the evaluate library that cannot be loaded."""
+    for metric in metrics:
+        if metric.__name__.startswith(EVALUATE):
+            _load(metric.__name__)
+
+
+def _of_evaluate(name: str) -> Metric:
+    """The first of the scores that a metric of evaluate computes; loaded when it is first asked."""
+
+    def score(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+        metric = _load(name)
+        try:
+            found = metric.compute(predictions=predictions.tolist(), references=references.tolist())
+            value = float(next(iter(found.values())))
+        except Exception as error:
+            raise UsageError(f"the metric {name} fails: {_one_line(error)}") from None
+        return value if value == value else None
+
+    score.__name__ = name
+    return score
+
+
+@cache
+def _load(name: str) -> Any:
+    import evaluate
+
+    try:
+        return evaluate.load(name.removeprefix(EVALUATE))
+    except Exception as error:  # of the library's own kinds, and of whatever its script raises
+        what = f"the metric {name} cannot be loaded: {_one_line(error)}"
+        raise MachineError(what, hint="without a network give the path of its script: evaluate:./my_metric.py") from None
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _score(compute: Callable[[], float], predictions: NDArray[Any], references: NDArray[Any]) -> float | None:

@@ -86,13 +86,18 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
+        # Whether a head has a gradient of the whole table: then that of the rows looked up is added to it, and else it would
+        # be a table of zeros for the most. Not as nn.Embedding.sparse, by which DDP expects no other.
+        self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
         self.LayerNorm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob, stream)
 
     def forward(self, batch: Batch) -> Tensor:
-        embeddings = self.word_embeddings(batch.input_ids) + self.position_embeddings(batch.position_ids)
+        words = self.word_embeddings
+        embeddings = F.embedding(batch.input_ids, words.weight, words.padding_idx, sparse=self.tied)
+        embeddings = embeddings + self.position_embeddings(batch.position_ids)
         embeddings = embeddings + self.token_type_embeddings(batch.token_type_ids)
         return self.dropout(self.LayerNorm(embeddings))  # (N, H)
 

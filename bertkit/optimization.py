@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from bertkit.config import TrainConfig
 from bertkit.layerwise import learning_rate_scales
@@ -49,6 +52,26 @@ def decays(name: str) -> bool:
     return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or ".crf." in name)
 
 
+BLOCK = 2**22  # elements that a CPU updates at once: their gradients, masters and moments are read from memory once
+
+
+@dataclass
+class _Block:
+    """Parameters, or parts of them, that are updated at once, by one weight decay and learning rate."""
+
+    decay: float
+    scale: float
+    places: list[tuple[str, slice]] = field(default_factory=list)  # of what parameter, and which of its elements
+    masters: list[Tensor] = field(default_factory=list)
+    moments: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))
+    steps: list[Tensor] = field(default_factory=list)
+    working: list[Tensor | None] = field(default_factory=list)  # None: the master itself
+
+    @property
+    def size(self) -> int:
+        return sum(master.numel() for master in self.masters)
+
+
 class MasterAdamW:
     """torch's fused AdamW (Loshchilov and Hutter, 2019) on float32 masters of a module's parameters.
 
@@ -57,86 +80,138 @@ class MasterAdamW:
     """
 
     def __init__(self, module: nn.Module, config: TrainConfig, *, dtype: torch.dtype = torch.float32) -> None:
-        self.max_grad_norm = config.max_grad_norm
+        self.config = config
         self._collected = False  # whether the masters hold gradients of this step
         self.parameters = dict(module.named_parameters())
         self.masters = {name: p.detach().clone() if p.dtype != dtype else p for name, p in self.parameters.items()}
         module.to(dtype)
         self.trained = [name for name, p in self.parameters.items() if p.requires_grad]
         self.rounded = [name for name in self.trained if self.masters[name] is not self.parameters[name]]
-        scales = learning_rate_scales(self.parameters, config)
-        groups: dict[tuple[float, float], list[Tensor]] = {}  # by weight decay and the learning rate's scale
-        for name in self.trained:
-            decay = config.weight_decay if decays(name) else 0.0
-            groups.setdefault((decay, scales[name]), []).append(self.masters[name])
-        self.bias_correction = config.adam_bias_correction
+        self.moments = {name: (torch.zeros_like(m), torch.zeros_like(m)) for name, m in self._trained_masters()}
         self.updates = 0
-        self.adamw = torch.optim.AdamW(
-            [{"params": params, "weight_decay": decay, "decay": decay, "scale": s} for (decay, s), params in groups.items()],
-            lr=0.0,
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_epsilon,
-            fused=self.masters[self.trained[0]].device.type in ("cpu", "cuda"),
-        )
+        self.on_cpu = all(master.device.type == "cpu" for _, master in self._trained_masters())
+        self.fused = all(master.device.type in ("cpu", "cuda") for _, master in self._trained_masters())
+        exact = self.masters[self.trained[0]].dtype
+        self.scratch = torch.empty(BLOCK, dtype=exact) if self.on_cpu and self.rounded else None
+
+    def _trained_masters(self) -> list[tuple[str, Tensor]]:
+        return [(name, self.masters[name]) for name in self.trained]
+
+    @cached_property
+    def blocks(self) -> list[_Block]:
+        """On a CPU of at most BLOCK elements; elsewhere, where starting a kernel costs more, one for each setting.
+
+        They are made for the first step: what wraps a module for several processes may move its parameters.
+        """
+        most = BLOCK if self.on_cpu else sum(master.numel() for _, master in self._trained_masters())
+        scales = learning_rate_scales(self.parameters, self.config)
+        blocks: list[_Block] = []
+        open_blocks: dict[tuple[float, float], _Block] = {}
+        rounded = set(self.rounded)
+        for name, master in self._trained_masters():
+            setting = (self.config.weight_decay if decays(name) else 0.0, scales[name])
+            for start in range(0, master.numel(), most):
+                part = slice(start, min(start + most, master.numel()))
+                block = open_blocks.get(setting)
+                if block is None or block.size + part.stop - part.start > most:
+                    block = open_blocks[setting] = _Block(*setting)
+                    blocks.append(block)
+                block.places.append((name, part))
+                block.masters.append(master.detach().view(-1)[part])
+                for moment, of_block in zip(self.moments[name], block.moments, strict=True):
+                    of_block.append(moment.view(-1)[part])
+                block.steps.append(torch.full((), float(self.updates), device=master.device))
+                block.working.append(self.parameters[name].detach().view(-1)[part] if name in rounded else None)
+        return blocks
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> Tensor:
         """One update from the gradients in the module, which are then dropped. Returns their norm before clipping."""
-        norms = self.collect()
-        self._collected = False
-        gradients = _gradients([self.masters[name] for name in self.trained])
-        rounded = set(self.rounded)
-        own = [gradient for name, gradient in zip(self.trained, gradients, strict=True) if name not in rounded]
-        norm = torch.linalg.vector_norm(torch.stack([*norms, *(torch._foreach_norm(own) if own else [])]))
-        if self.max_grad_norm:
-            divisor = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).to(torch.float32)
-            if self.adamw.defaults["fused"]:
-                self.adamw.grad_scale = divisor  # type: ignore[attr-defined]  # its kernel divides by it: clipping is no pass of its own
-            else:
-                torch._foreach_div_(gradients, divisor)
-        self.updates += 1
-        beta1, beta2 = self.adamw.defaults["betas"]
-        # What torch divides both moments by, taken back: the same update by the same kernel.
-        first, second = (
-            (1 - beta1**self.updates, math.sqrt(1 - beta2**self.updates)) if not self.bias_correction else (1.0, 1.0)
+        if self._collected:
+            self.collect()
+        rounded = set() if self._collected else set(self.rounded)
+        sources = [self.parameters[name] if name in rounded else self.masters[name] for name in self.trained]
+        flat = {name: grad.reshape(-1) for name, grad in zip(self.trained, _gradients(sources), strict=True)}
+        norm = (
+            torch.stack([square for block in self.blocks for square in map(_square, self._gradients_of(block, flat))])
+            .sum()
+            .sqrt()
         )
-        for group in self.adamw.param_groups:
-            group["lr"] = learning_rate * group["scale"] * first / second
-            group["eps"] = self.adamw.defaults["eps"] / second
-            group["weight_decay"] = group["decay"] * second / first
-        self.adamw.step()
-        if self.rounded:
-            working: list[Tensor] = [self.parameters[name] for name in self.rounded]
-            torch._foreach_copy_(working, [self.masters[name] for name in self.rounded])
+        divisor = None
+        if self.config.max_grad_norm:
+            divisor = ((norm + 1e-6) / self.config.max_grad_norm).clamp(min=1.0).to(torch.float32)
+        self.updates += 1
+        for block in self.blocks:
+            self._update(block, self._gradients_of(block, flat), learning_rate, divisor)
+        self._collected = False
         for parameter in self.parameters.values():
             parameter.grad = None
         return norm
 
+    def _gradients_of(self, block: _Block, flat: dict[str, Tensor]) -> list[Tensor]:
+        """The gradients of a block in the masters' dtype; on a CPU in memory that the next block takes again."""
+        gradients, at = [], 0
+        for (name, part), master in zip(block.places, block.masters, strict=True):
+            gradient = flat[name][part]
+            if gradient.dtype != master.dtype:
+                if self.scratch is None:
+                    gradient = gradient.to(master.dtype)
+                else:
+                    gradient = self.scratch[at : at + len(gradient)].copy_(gradient)
+                    at += len(gradient)
+            gradients.append(gradient)
+        return gradients
+
+    def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
+        if divisor is not None and not self.fused:  # a fused kernel divides by it on the way
+            gradients = list(torch._foreach_div(gradients, divisor))
+        beta1, beta2 = self.config.adam_beta1, self.config.adam_beta2
+        # What torch divides both moments by, taken back: the same update by the same kernel.
+        first, second = 1.0, 1.0
+        if not self.config.adam_bias_correction:
+            first, second = 1 - beta1**self.updates, math.sqrt(1 - beta2**self.updates)
+        adamw(
+            block.masters,
+            gradients,
+            *block.moments,
+            [],
+            block.steps,
+            fused=self.fused,
+            grad_scale=divisor if self.fused else None,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=learning_rate * block.scale * first / second,
+            weight_decay=block.decay * second / first,
+            eps=self.config.adam_epsilon / second,
+            maximize=False,
+        )
+        pairs = [(working, master) for working, master in zip(block.working, block.masters, strict=True) if working is not None]
+        if pairs:
+            torch._foreach_copy_([working for working, _ in pairs], [master for _, master in pairs])
+
     @torch.no_grad()
-    def collect(self) -> list[Tensor]:
-        """Move the module's gradients to the masters, where those of micro-batches add up in float32; returns their norms.
+    def collect(self) -> None:
+        """Move the module's gradients to the masters, where those of micro-batches add up in float32.
 
         What wraps a module for several processes adds them up itself, in the module's dtype.
         """
         working = [self.parameters[name] for name in self.rounded]
-        norms = []
         for name, parameter, gradient in zip(self.rounded, working, _gradients(working), strict=True):
             master = self.masters[name]
-            master.grad = torch.empty_like(master) if master.grad is None else master.grad
             if self._collected:
-                master.grad.add_(gradient)
+                master.grad.add_(gradient)  # type: ignore[union-attr]
             else:
+                master.grad = torch.empty_like(master) if master.grad is None else master.grad
                 master.grad.copy_(gradient)
-            norms.append(torch.linalg.vector_norm(master.grad))  # while it is in the cache
             parameter.grad = None
         self._collected = True
-        return norms
 
     def state(self) -> dict[str, Tensor]:
         """Everything a restart needs, by parameter name: masters, first and second moments, and the count of updates."""
         state = {f"master.{name}": master.detach() for name, master in self.masters.items()}
-        for name in self.trained:
-            state |= {f"{part}.{name}": tensor for part, tensor in self.adamw.state[self.masters[name]].items()}
+        for name, (first, second) in self.moments.items():
+            state |= {f"step.{name}": torch.tensor(float(self.updates)), f"exp_avg.{name}": first, f"exp_avg_sq.{name}": second}
         return state
 
     @torch.no_grad()
@@ -145,13 +220,18 @@ class MasterAdamW:
         for name, master in self.masters.items():
             master.copy_(state[f"master.{name}"])
             self.parameters[name].copy_(master)
-        for name in self.trained:
+        for name, moments in self.moments.items():
             if f"step.{name}" not in state:  # saved before the first update
                 continue
-            master = self.masters[name]
             self.updates = int(state[f"step.{name}"])
-            parts = ("step", "exp_avg", "exp_avg_sq")
-            self.adamw.state[master] = {part: state[f"{part}.{name}"].to(master.device, copy=True) for part in parts}
+            for part, moment in zip(("exp_avg", "exp_avg_sq"), moments, strict=True):
+                moment.copy_(state[f"{part}.{name}"])
+        self.__dict__.pop("blocks", None)
+
+
+def _square(values: Tensor) -> Tensor:
+    """The sum of the squares; a dot product is faster, and nearer to the truth, than torch's norm."""
+    return torch.dot(values, values)
 
 
 def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -35,6 +35,7 @@ from bertkit.pretrained import check_max_length, open_pretrained
 from bertkit.run_directory import PRETRAINING, claim, describe_end, describe_run, run_folder, show_end, write_run_file
 from bertkit.store import Features
 from bertkit.tokenizer import Tokenizer
+from bertkit.tracking import check_trackers, tracked
 from bertkit.training import train
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def pretrain(
     """
     begun = time.perf_counter()
     accelerator = start_accelerator(config.device)
+    check_trackers(config.track)
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
@@ -130,7 +132,7 @@ def pretrain(
             architecture=type(module).__name__,
         )
 
-    with run_folder(claimed, values, accelerator):
+    with run_folder(claimed, values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
         state = train(
             module,
             batches,

@@ -26,7 +26,9 @@ def show_examples(task: Task, examples: Examples, features: Features, tokenizer:
     for example in range(len(first)):
         progress.note(f"example {first.where(example)}, as the model sees it:")
         for at in (features.examples == example).nonzero()[0].tolist():
-            for sequence, labels in zip(range(*features.offsets[at : at + 2]), task.describe_labels(features, at), strict=True):
+            sequences = range(*features.offsets[at : at + 2])
+            described = task.describe_labels(features, at) if features.labels else [{}] * len(sequences)
+            for sequence, labels in zip(sequences, described, strict=True):
                 progress.console.print(_drawn(features, sequence, labels, names))
         if cut := _cut(features, whole, example, names):
             progress.console.print(Text(f"  cut by {task.cut_by}: ", style="yellow") + plain(cut))
@@ -61,9 +63,10 @@ def _cut(features: Features, whole: Features, example: int, names: dict[int, str
     lost: list[str] = []
     for segment in (0, 1):
         windows, full = held(features, segment), held(whole, segment)
-        if len(windows) > len(full) and (segment == 1 or not any(map(len, held(whole, 1)))):
-            continue  # windows of the last segment, which overlap and lose nothing
-        for kept, tokens in zip(windows, full, strict=False):  # each of several windows has the same first segment
-            missing = tokens[len(kept) - 1 : -1]  # a text loses its end; its [SEP] stays
+        if len(windows) > len(full) and len(set(map(tuple, windows))) > 1:
+            continue  # windows, which overlap and lose nothing
+        for kept, tokens in zip(windows, full, strict=False):  # each of several windows has the same other segment
+            same = next((at for at, (one, other) in enumerate(zip(kept, tokens)) if one != other), len(kept))
+            missing = tokens[same : len(tokens) - (len(kept) - same)]  # a stretch from the end, the begin or the middle
             lost.append(" ".join(names[number] for number in missing))
     return " | ".join(dict.fromkeys(text for text in lost if text))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.metadata
 import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from bertkit.config import TrainConfig, convert, options_of
 from bertkit.errors import UsageError, UserError, did_you_mean
-from bertkit.metrics import METRICS, Metric
+from bertkit.metrics import EVALUATE, METRICS, Metric, find_metric
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.sources import Embedded, Folder, Hub, recipe_folder
 from bertkit.tasks.task import Task
+
+ENTRY_POINTS = "bertkit.recipes"  # the group under which other packages name theirs
 
 Recipe = Task  # a recipe file holds an instance of a family, as `recipe`
 
@@ -30,7 +34,7 @@ class Listed:
     name: str
     description: str
     family: str
-    path: Path
+    path: Path | None  # None: of another package
 
 
 def list_recipes() -> list[Listed]:
@@ -42,7 +46,19 @@ def list_recipes() -> list[Listed]:
         family = next((name for name, cls in FAMILIES.items() if cls.__name__ in called), "")
         description = (ast.get_docstring(tree) or "").partition("\n")[0]
         listed.append(Listed(path.stem, description, family, path))
+    own = {each.name for each in listed} | set(FAMILIES)
+    for point in _entry_points():
+        package = point.dist.name if point.dist else "another package"
+        if point.name in own:
+            what = f"the package {package} calls a recipe {point.name!r}, as bertkit does one of its own"
+            raise UsageError(what, hint=f"rename its entry point of the group {ENTRY_POINTS}, or uninstall it")
+        listed.append(Listed(point.name, f"of the package {package}", "", None))
     return listed
+
+
+def _entry_points() -> list[EntryPoint]:
+    """Recipes that other packages bring, each the name of an object in one of their modules."""
+    return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
 
 def load_recipe(name: str) -> Recipe:
@@ -55,7 +71,19 @@ def load_recipe(name: str) -> Recipe:
     if name not in known:
         hint = f"{did_you_mean(name, [*known, *FAMILIES])}; a file of your own is ./{Path(name).name}.py"
         raise UsageError(f"no recipe {name!r}", hint=hint)
-    return _execute(known[name])
+    path = known[name]
+    return _execute(path) if path is not None else _load(next(point for point in _entry_points() if point.name == name))
+
+
+def _load(point: EntryPoint) -> Recipe:
+    where = f"{point.group}: {point.name} = {point.value}"
+    try:
+        recipe = point.load()
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"the recipe fails: {type(error).__name__}: {error}", where=where) from error
+    if not isinstance(recipe, Task):
+        raise UsageError(f"the entry point is {type(recipe).__name__}; expected a recipe", where=where)
+    return recipe
 
 
 def _execute(path: Path) -> Recipe:
@@ -176,8 +204,8 @@ def _own_dataset(recipe_name: str) -> Callable[[str], Iterable[Mapping[str, Any]
 
 
 def _metric(metric: str, recipe_name: str, where: str) -> Metric:
-    if metric in METRICS:
-        return METRICS[metric]
+    if metric in METRICS or metric.startswith(EVALUATE):
+        return find_metric(metric)
 
     def score(predictions: Any, references: Any) -> float | None:
         for own in load_recipe(recipe_name).metrics:

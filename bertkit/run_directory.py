@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 PRETRAINING = "pretraining"  # what stands for the family in a run without a recipe
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
-_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps")
+_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track")
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 

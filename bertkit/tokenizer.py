@@ -24,6 +24,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.piece_cache import PieceCache
 from bertkit.store import Ragged, offsets_of, ranges
+from bertkit.truncation import cut_texts
 
 # BERT's special tokens in the order of its vocabularies: [PAD] is 0.
 IN_ORDER = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -46,12 +47,14 @@ _AS_IT_STANDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 class Encoded:
     """Rows as the model takes them: [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
-    input_ids: int32. token_type_ids: uint8, 1 from the first token of b on. truncated: (rows,) whether tokens were lost.
+    input_ids: int32. token_type_ids: uint8, 1 from the first token of b on. truncated: whether a text, or pair, lost tokens.
+    examples: the number of the text, or pair, that a row is of; of a text read in windows there are several.
     """
 
     input_ids: Ragged
     token_type_ids: Ragged
     truncated: NDArray[np.bool_]
+    examples: NDArray[np.int64]
 
 
 class Tokenizer:
@@ -148,32 +151,29 @@ class Tokenizer:
         special = {self.vocab[token] for token in self.special_tokens.values()}
         return np.array(sorted(number for number in kept if number not in special))
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int) -> Encoded:
-        """Each text, or each text with its pair, as at most max_length tokens.
+    def encode(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int, truncate: str = "head"
+    ) -> Encoded:
+        """Each text, or each text with its pair, as sequences of at most max_length tokens.
 
-        What is too long loses tokens from the end of the longer of the two ("longest_first" of the tokenizers library).
+        What is too long is cut as `truncate` says (see truncation.py), of a pair the longer one ("longest_first" of the
+        tokenizers library).
         """
         num_special = 2 if pairs is None else 3
         if max_length < num_special:
             raise UsageError(f"max_length is {max_length}; expected at least {num_special}, for [CLS] and [SEP] alone")
-        room = max_length - num_special
-        columns = [self.pieces(texts)]
-        if pairs is None:
-            kept = [np.minimum(columns[0].lengths, room)]
-        else:
-            columns.append(self.pieces(pairs))
-            kept = list(longest_first(columns[0].lengths, columns[1].lengths, room))
-        offsets = offsets_of(np.sum(kept, axis=0) + num_special)
+        columns = [self.pieces(column) for column in (texts, pairs) if column is not None]
+        cut = cut_texts([column.lengths for column in columns], max_length - num_special, truncate)
+        offsets = offsets_of(np.sum([part.kept for part in cut.parts], axis=0) + num_special)
         input_ids = np.full(offsets[-1], self.sep_token_id, dtype=np.int32)
         token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
         input_ids[offsets[:-1]] = self.cls_token_id
         begins = offsets[:-1] + 1
-        for number, (column, lengths) in enumerate(zip(columns, kept, strict=True)):
-            input_ids[ranges(begins, lengths)] = column.values[ranges(column.offsets[:-1], lengths)]
-            token_type_ids[ranges(begins, lengths + 1)] = number  # + 1: the [SEP] behind it
-            begins = begins + lengths + 1
-        truncated = np.any([column.lengths > lengths for column, lengths in zip(columns, kept, strict=True)], axis=0)
-        return Encoded(Ragged(input_ids, offsets), Ragged(token_type_ids, offsets), truncated)
+        for number, (column, part) in enumerate(zip(columns, cut.parts, strict=True)):
+            input_ids[ranges(begins, part.kept)] = column.values[part.places(column.offsets[:-1][cut.examples])]
+            token_type_ids[ranges(begins, part.kept + 1)] = number  # + 1: the [SEP] behind it
+            begins = begins + part.kept + 1
+        return Encoded(Ragged(input_ids, offsets), Ragged(token_type_ids, offsets), cut.truncated, cut.examples)
 
     def pieces(self, texts: Sequence[str]) -> Ragged:
         """The ids of each text, without special tokens."""
@@ -235,18 +235,6 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.files(model_max_length=model_max_length).items():
             (folder / name).write_text(content, encoding="utf-8", newline="\n")
-
-
-def longest_first(a: NDArray[np.int64], b: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many tokens of each pair of lengths stay: the rule of truncate_encodings in the tokenizers library.
-
-    The shorter of the two stays whole if it fits in half the room; else both get half, the longer (or b) the odd token.
-    """
-    over = a + b > room
-    shorter = np.minimum(np.minimum(a, b), room // 2)
-    longer = room - shorter
-    swap = a > b
-    return np.where(over, np.where(swap, longer, shorter), a), np.where(over, np.where(swap, shorter, longer), b)
 
 
 def train_tokenizer(

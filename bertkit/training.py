@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -134,14 +134,18 @@ def train(
     wrapped.train()
     window = _Window(accelerator)
 
+    def record(event: dict[str, Any]) -> None:
+        if main:
+            log.append(event)
+        accelerator.log({name: value for name, value in event.items() if name != "step" and value is not None}, event["step"])
+
     def report() -> dict[str, float]:
         event = {
             "step": state.step,
             "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
             **window.read(state.step),
         }
-        if main:
-            log.append(event)
+        record(event)
         return event
 
     in_vain = _in_vain(state, config, accelerator)
@@ -180,8 +184,7 @@ def train(
                     scores, objective = evaluate(module)
                     state.record(scores, objective)
                     in_vain = _in_vain(state, config, accelerator)
-                    if main:
-                        log.append({"step": state.step, **scores})
+                    record({"step": state.step, **scores})
                 else:
                     state.best_step = state.step  # nothing says which is best: the last one
                 save()

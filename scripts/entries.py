@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import bench
 import pretraining_results as pretraining
+import trainer_results as trainer
 
 GLUE = "$BERTKIT_TEST_DATA/GLUE"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
@@ -33,6 +34,7 @@ class Entry:
     evaluate: Mapping[str, str] = field(default_factory=dict)
     baselines: tuple[str, ...] = ()  # splits on which the recipe's two baselines are scored too
     model: str = "minilm"
+    many: bool = False  # whether there are seeds enough for a median, and to count those that come to nothing
     folds: bool = False  # whether the seeds are folds of the data too, $SEED/5: then the mean has its 95% interval
     note: str = ""
 
@@ -55,6 +57,14 @@ FROM_OWN = {
     "conll2003": (f"conll2003 --data {DATA}/CoNLL2003 --learning-rate 5e-4 --num-epochs 3", ("pretrained", "random")),
     "helpdesk": ("helpdesk --learning-rate 5e-4", ("pretrained", "continued", "random")),
 }
+
+# Few rows, as Zhang et al. (2021) draw them, by three sets of settings.
+FEW = {
+    "rte_1k": f"rte --data {GLUE}/RTE",
+    "mrpc_1k": f"mrpc --data {GLUE}/MRPC",
+    "cola_1k": f"cola --data {GLUE}/CoLA",
+}
+SETTINGS = {"": "", "_stable": " --preset stable", "_few_sample": " --preset few-sample"}
 
 ENTRIES = (
     Entry("helpdesk", "helpdesk", (1, 2, 3), DEV_AND_TEST, baselines=("validation", "test")),
@@ -98,6 +108,24 @@ ENTRIES = (
         folds=True,
     ),
     *(
+        Entry(name, f"{finetune} --learning-rate 1e-4 --num-epochs 3", trainer.SEEDS)
+        for name, finetune in zip(
+            trainer.TASKS,
+            (f"mrpc --data {GLUE}/MRPC", f"rte --data {GLUE}/RTE", f"sst2 --data {GLUE}/SST-2 --max-train-samples 5000"),
+            strict=True,
+        )
+    ),
+    *(
+        Entry(
+            f"{task}{name}",
+            f"{finetune} --max-train-samples 1000 --learning-rate 1e-4{options}",
+            tuple(range(1, 11)),
+            many=True,
+        )
+        for task, finetune in FEW.items()
+        for name, options in SETTINGS.items()
+    ),
+    *(
         Entry(f"{task}_{origin}", finetune, (1, 2, 3), {"": "--split validation"}, model=ORIGINS[origin])
         for task, (finetune, origins) in FROM_OWN.items()
         for origin in origins
@@ -111,6 +139,8 @@ TABLES = {
     "answers": ("squad_20k", "squad_5k", "codah"),
     "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
     "pretraining": (pretraining.NAME,),
+    "small": tuple(f"{task}{name}" for task in FEW for name in SETTINGS),
+    "trainer": (*trainer.TASKS, trainer.NAME),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
 }

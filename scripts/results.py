@@ -24,6 +24,7 @@ from typing import Any
 
 import bench
 import pretraining_results as pretraining
+import trainer_results as trainer
 from baselines import baseline_scores
 from entries import BENCHES, ENTRIES, TABLES, Entry
 from provenance import RESULTS, ROOT, provenance, write_result
@@ -79,6 +80,7 @@ def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: st
     values = {
         "made_by": made_by,
         "scores": scores,
+        "constant": any(name.endswith(CONSTANT) for name in finished["best"]["scores"]),
         "last": _main_scores(finished["last"]["scores"]),
         "seconds": finished["seconds"],
         "steps": {"best": finished["best"]["step"], "last": finished["last"]["step"]},
@@ -98,9 +100,12 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
 
 
+CONSTANT = "constant_predictions"  # the mark of a run that says the same of every row
+
+
 def _main_scores(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     """All but losses, the mark of constant predictions, and the F1 of single types, of which ATIS has eighty."""
-    left_out = ("loss", "constant_predictions")
+    left_out = ("loss", CONSTANT)
     return {name: value for name, value in scores.items() if not name.endswith(left_out) and "/f1_" not in name}
 
 
@@ -144,6 +149,8 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
         recipe = load_recipe(entry.finetune.split()[0])
         by_split = [baseline_scores(recipe, split) for split in entry.baselines]
         values["baselines"] = {who: {key: v for one in by_split for key, v in one[who].items()} for who in by_split[0]}
+    if entry.many:
+        values["constant"] = [seed for seed, run in runs.items() if run["constant"]]
     if entry.folds:
         values["interval"] = {name: interval([run["scores"][name] for run in runs.values()]) for name in values["mean"]}
     if entry.note:
@@ -181,6 +188,10 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         return _render_bench(results)
     if results[0]["name"] == pretraining.NAME:
         return "\n".join([*pretraining.render(results[0]), "", *_commands(results), ""])
+    if any(values["name"] == trainer.NAME for values in results):
+        return _render_trainer(results)
+    if "constant" in results[0]:
+        return _render_many(results)
     rows, notes = [], []
     for values in results:
         name = values["name"]
@@ -202,6 +213,27 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
             notes += [f"{name}: {values['note']}", ""]
     header = ["task", "split", "metric", "mean, in percent", "std", "last step", "each seed"]
     return "\n".join([*_table(header, rows, numbers_from=3), "", *notes, *_commands(results), ""])
+
+
+def _render_many(results: Sequence[Mapping[str, Any]]) -> str:
+    """Runs of many seeds: what is in the middle, how far they lie apart, and how many came to nothing."""
+    rows = []
+    for values in results:
+        for key, median in values["median"].items():
+            each = [scores[key] for scores in values["scores"].values()]
+            ends = f"{_percent(min(each))} to {_percent(max(each))}"
+            constant = f"{len(values['constant'])} of {len(each)}"
+            metric = key.partition("/")[2]
+            rows.append([values["name"], metric, f"**{_percent(median)}**", _percent(values["std"][key]), ends, constant])
+    header = ["runs", "metric", "median, in percent", "std", "lowest to highest", "same for every row"]
+    return "\n".join([*_table(header, rows, numbers_from=2), "", *_commands(results), ""])
+
+
+def _render_trainer(results: Sequence[Mapping[str, Any]]) -> str:
+    """bertkit's last steps beside the Trainer's."""
+    values = next(values for values in results if values["name"] == trainer.NAME)
+    header = ["task", "bertkit (each seed)", "Trainer, fp32 (each seed)", "difference, points", "95% interval"]
+    return "\n".join([*_table(header, trainer.rows(values), numbers_from=1), "", *_commands(results), ""])
 
 
 def _render_bench(results: Sequence[Mapping[str, Any]]) -> str:
@@ -297,7 +329,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    known = [pretraining.NAME, *entries, *BENCHES]  # the pre-trained model is what some entries begin with
+    known = [pretraining.NAME, *entries, trainer.NAME, *BENCHES]  # the pre-trained model is what some entries begin with
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
     chosen = [
@@ -309,6 +341,8 @@ def main() -> None:
         for name in known:
             if name in BENCHES:
                 lines = [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
+            elif name == trainer.NAME:
+                lines = [trainer.command(task) for task in trainer.TASKS]
             else:
                 lines = commands(entries[name]) if name in entries else pretraining.commands()
             state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
@@ -324,6 +358,8 @@ def main() -> None:
         if name in BENCHES:
             command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--tasks", ",".join(BENCHES[name])]
             subprocess.run(command, check=True)
+        elif name == trainer.NAME:
+            write_result(name, trainer.measure(force=options.force))
         elif name == pretraining.NAME:
             values = pretraining.measure(execute, force=options.force)
             write_result(name, values)

@@ -57,5 +57,5 @@ def test_what_becomes_of_a_token_has_its_colour(corpus: Path, run_bertkit, monke
 
 def test_what_is_no_corpus_is_refused(run_bertkit, tmp_path: Path) -> None:
     ran = run_bertkit("check", tmp_path)
-    assert ran.code == 2
+    assert ran.code == 3
     assert "the folder holds no corpus" in ran.err

@@ -84,7 +84,7 @@ def test_unknown_keys_are_kept() -> None:
         ("position_embedding_type", "relative_key"),
         ("add_cross_attention", True),
         ("pruned_heads", {"0": [1]}),
-        ("problem_type", "multi_label_classification"),
+        ("problem_type", "ranking"),
     ],
 )
 def test_what_bertkit_does_not_compute_is_refused_by_name(key: str, value: object) -> None:

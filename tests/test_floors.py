@@ -17,10 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # A package's modules stand on the package's floor. A new module fails until it has its place here.
 FLOORS = {
     5: "__main__ cli",
-    4: "finetuning seeds compare pretraining inference masked_inference",
-    3: "training evaluation recipe preview run_directory model_card",
+    4: "finetuning seeds glue submission data_check compare pretraining inference masked_inference",
+    3: "training tracking evaluation resampling score_report recipe preview run_directory model_card",
     2: "tasks corpus checkpoint model_directory pretrained vocabulary batching",
-    1: "model layerwise heads language_model crf attention dropout devices tokenizer piece_cache optimization store readers",
+    1: "model layerwise heads language_model crf attention dropout devices tokenizer truncation piece_cache optimization store"
+    " readers",
     0: "__init__ errors config bert_config metrics answer_metrics progress",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}

@@ -251,8 +251,29 @@ def test_decay_groups_are_those_of_run_glue(build: type[nn.Module]) -> None:
     module = build()
     initialize(module, CONFIG, seed=0)
     optimizer = MasterAdamW(module, dataclasses.replace(SETTINGS, weight_decay=0.3))
-    of = {id(p): group["weight_decay"] for group in optimizer.adamw.param_groups for p in group["params"]}
-    assert {name: of[id(p)] for name, p in module.named_parameters()} == {name: 0.3 if decays(name) else 0.0 for name in names}
+    of = {name: block.decay for block in optimizer.blocks for name, _ in block.places}
+    assert of == {name: 0.3 if decays(name) else 0.0 for name in names}
+
+
+def test_parameters_larger_than_a_block_are_updated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for size in (2**22, 7):
+        monkeypatch.setattr("bertkit.optimization.BLOCK", size)
+        torch.manual_seed(0)
+        module = Small()
+        optimizer = MasterAdamW(module, SETTINGS, dtype=torch.bfloat16)
+        assert all(block.size <= size for block in optimizer.blocks)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            for parameter in module.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            norm = optimizer.step(1e-2)
+        results.append((norm, optimizer.state(), [p.clone() for p in module.parameters()]))
+    (norm, state, parameters), (other_norm, other_state, other_parameters) = results
+    torch.testing.assert_close(norm, other_norm)
+    torch.testing.assert_close(state, other_state)
+    torch.testing.assert_close(parameters, other_parameters, rtol=1e-2, atol=1e-3)
+    assert float(state["step." + next(iter(optimizer.trained))]) == 3.0
 
 
 # --- the learning rate -------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ class Theirs(nn.Module):
         self.bert = transformers.BertModel(config, add_pooling_layer=pooling == "pooled")
         self.head = nn.ModuleDict()
         self.head["classifier"] = nn.Linear(config.hidden_size * (4 if pooling == "cls-last4" else 1), num_classes)
+        if pooling == "cls-mix":
+            self.head["mix"] = nn.ParameterDict({"weights": torch.randn(config.num_hidden_layers + 1), "scale": torch.ones(1)})
 
     def forward(self, **inputs: Tensor) -> Tensor:
         states = self.bert(**inputs, output_hidden_states=True).hidden_states
@@ -47,6 +49,7 @@ class Theirs(nn.Module):
             "mean": lambda: torch.where(attended, states[-1], 0).sum(1) / mask.sum(1, keepdim=True),
             "max": lambda: torch.where(attended, states[-1], -torch.inf).amax(1),
             "cls-last4": lambda: torch.cat(first[-4:], dim=1),
+            "cls-mix": lambda: self.head["mix"]["scale"] * sum(map(torch.mul, self.head["mix"]["weights"].softmax(0), first)),
         }[self.pooling]()
         return self.head["classifier"](pooled)
 

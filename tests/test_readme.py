@@ -65,10 +65,19 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained("some/mnli-model")
     table(tmp_path / "my.csv", ",", "question,kind", rows(60, words, kind("praise", "blame")))
     table(tmp_path / "new.csv", ",", "question", rows(5, words))
+    table(
+        tmp_path / "pairs.tsv", "\t", "first,second,kind,score", rows(40, words, words, kind("same", "other"), kind("0.5", "2"))
+    )
+    tagged = [{"question": text, "kind": names.split()} for text, names in rows(40, words, kind("a b", "b", "a", "c b"))]
+    (tmp_path / "tags.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tagged))
     table(tmp_path / "SMSSpamCollection.gz", "\t", None, rows(60, kind("ham", "spam"), words))
     pair = (kind("0", "1"), kind("1"), kind("2"), words, words)
     for split in ("train", "dev"):
         table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *pair))
+    rte = (words, words, kind("entailment", "not_entailment"))
+    for split in ("train", "dev"):
+        table(tmp_path / f"glue/RTE/{split}.tsv", "\t", "sentence1,sentence2,label", rows(40, *rte))
+    table(tmp_path / "glue/RTE/test.tsv", "\t", "sentence1,sentence2", rows(7, words, words))
     for split in ("matched", "mismatched"):
         triple = rows(12, words, words, kind(*names.values()))
         table(tmp_path / f"glue/MNLI/dev_{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
@@ -131,6 +140,8 @@ def small(command: list[str]) -> list[str]:
             at = command.index("--hours")
             command = command[:at] + command[at + 2 :]
         command = [*command, "--max-steps", "2", "--max-length", "16", "--batch-size", "4"]
+    if command[0] == "check" and "--model" in command:
+        command += ["--max-length", "32"]
     if command[0] == "eval" and "some/mnli-model" in command:
         command += ["--max-length", "32"]
     return command
@@ -167,7 +178,7 @@ def assert_predicted(command: list[str], place: Path, out: str) -> None:
         return
     assert out == ""
     written = (place / command[command.index("--output") + 1]).read_text().splitlines()
-    expected = {"new.csv": 1 + 5, "letters.txt": 5 + 2 + 11, "quiz.csv": 40}
+    expected = {"new.csv": 1 + 5, "letters.txt": 5 + 2 + 11, "quiz.csv": 40, "pairs.tsv": 1 + 40, "--split": 1 + 7}
     assert len(written) == expected[command[2]], written
 
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import baselines
 import bench
 import pretraining_results
+import trainer_results
 
 import results
 from bertkit.config import PretrainConfig
@@ -69,7 +70,11 @@ def test_every_table_of_the_readme_is_rendered_from_its_files() -> None:
 def test_every_result_stands_in_the_readme_once() -> None:
     shown = [name for block in results.BLOCK.finditer(README) for name in results.TABLES[block["name"]]]
     assert len(shown) == len(set(shown))
-    assert {path.stem for path in FILES} <= set(shown) == {pretraining_results.NAME, *ENTRIES, *results.BENCHES}
+    assert (
+        {path.stem for path in FILES}
+        <= set(shown)
+        == {pretraining_results.NAME, trainer_results.NAME, *ENTRIES, *results.BENCHES}
+    )
 
 
 def test_the_readme_states_no_other_figures() -> None:

@@ -372,4 +372,7 @@ def test_weights_that_are_refused(run_bertkit, model: Path, tmp_path: Path) -> N
         assert (ran.code, f"error: --class-weights is {given}; {expected}" in ran.err) == (2, True), ran.err
     for option in (("--class-weights", "balanced"), ("--label-smoothing", 0.1)):
         ran = run_bertkit("finetune", "text-classification", *data, "--regression", *option)
-        assert (ran.code, f"error: {option[0]} is for classes, and --regression predicts a number" in ran.err) == (2, True)
+        assert (ran.code, f"error: {option[0]} is for one class a text, which --regression does not predict" in ran.err) == (
+            2,
+            True,
+        )

@@ -20,6 +20,8 @@ from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
 from bertkit.cli.pretrain import pretrain
 from bertkit.cli.recipes import recipes
+from bertkit.cli.run_glue import in_our_spelling
+from bertkit.cli.submission import submission
 from bertkit.cli.tokenizer import tokenizer
 from bertkit.errors import UserError
 from bertkit.progress import console, plain, silence
@@ -54,6 +56,7 @@ app.command()(pretrain)
 app.command()(recipes)
 app.command()(check)
 app.command()(compare)
+app.command()(submission)
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
 
@@ -88,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.environ.get("RANK", "0") not in ("", "0"):
         silence()
     try:
-        return app(args=None if argv is None else list(argv), prog_name="bertkit", standalone_mode=False) or 0
+        return (
+            app(args=in_our_spelling(sys.argv[1:] if argv is None else argv), prog_name="bertkit", standalone_mode=False) or 0
+        )
     except typer.Abort:
         return INTERRUPTED
     except (_Stopped, KeyboardInterrupt) as error:

@@ -2,37 +2,99 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import with_options
+from bertkit.cli.options import recipe_options, with_options
 from bertkit.config import PretrainConfig, options_of
+from bertkit.errors import DataError, UsageError
+from bertkit.tasks import FAMILIES
 
-_OPTIONS = ("objective", "masking", "batch_size", "max_length", "seed")
+_OF_CORPUS = {name: ("Sequences", options_of(PretrainConfig)[name]) for name in ("objective", "masking")}
+_OF_BOTH = ("batch_size", "max_length", "seed")
+_OPTIONS = {name for family in FAMILIES.values() for name in options_of(family)} | set(_OF_BOTH)
 
 
-@with_options(known={name: ("Sequences", options_of(PretrainConfig)[name]) for name in _OPTIONS})
+@with_options(known={name: of for name, of in recipe_options().items() if name in _OPTIONS} | _OF_CORPUS)
 def check(
-    corpus: Annotated[Path, typer.Argument(help="A corpus: bertkit corpus build makes one.", metavar="CORPUS")],
-    examples: Annotated[int, typer.Option(help="Sequences to show.", min=1)] = 5,
+    target: Annotated[
+        str,
+        typer.Argument(help="A recipe, a task family, a data file or folder, a run folder, or a corpus.", metavar="TARGET"),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="Model whose tokenizer to look with; with it, three steps are measured too."),
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="What the data is for. Default: by its look.")] = None,
+    examples: Annotated[int, typer.Option(help="Examples to show.", min=1)] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Write what was found to stdout as JSON.")] = False,
     typed: dict[str, Any] | None = None,
 ) -> None:
-    """Show a corpus as pre-training will see it: the first sequences, and what becomes of their tokens.
+    """Show data as training will see it, and what is wrong with it; exit code 3 where there are errors.
 
-    Give the options that the training will have: with the same seed these are its first sequences.
+    Of labelled data: labels and their counts, labels that only one side has, duplicates and contradictions within and across
+    splits, empty texts, broken characters, and with a model's tokenizer lengths, \\[UNK] and examples. Of a corpus: its first
+    sequences, and what becomes of their tokens; with the options of the training these are the training's own.
 
-    [bold]bertkit check corpora/mine[/]
+    [bold]bertkit check mrpc --data glue/MRPC --model bert-base-uncased[/]
+
+    [bold]bertkit check my.csv --text question --label kind --model minilm[/]
 
     [bold]bertkit check corpora/mine --masking whole-word --examples 20[/]
     """
+    from bertkit.corpus.build import META
+
+    given = typed or {}
+    if (Path(target) / META).is_file():
+        if others := sorted(set(given) - set(_OF_CORPUS) - set(_OF_BOTH)):
+            raise UsageError(f"--{others[0].replace('_', '-')} is for labelled data; this is a corpus", where=target)
+        _check_corpus(Path(target), given, examples)
+        return
+    if others := sorted(set(given) & set(_OF_CORPUS)):
+        raise UsageError(f"--{others[0]} is for a corpus; {target} is none", hint="bertkit corpus build makes one")
+    _check_data(target, model, recipe, given, examples, as_json=as_json)
+
+
+def _check_data(
+    target: str, model: str | None, recipe: str | None, typed: dict[str, Any], count: int, *, as_json: bool
+) -> None:
+    from bertkit import progress
+    from bertkit.data_check import check_data, open_data, show_checked
+    from bertkit.finetuning import finetune
+    from bertkit.pretrained import open_pretrained
+    from bertkit.preview import show_examples
+
+    opened, splits, own_model = open_data(target, recipe, typed)
+    model = model or own_model
+    pretrained = open_pretrained(model) if model is not None else None
+    checked = check_data(opened, splits, pretrained.tokenizer if pretrained else None)
+    found = checked.to_json()
+    if pretrained is None:
+        progress.note("no --model is named: lengths, unknown tokens and examples are left out")
+    elif checked.has_errors:
+        for rows in list(checked.splits.values())[:1]:
+            features = opened.encode(rows, pretrained.tokenizer, opened.training.max_length, labelled=False).features
+            show_examples(opened, rows, features, pretrained.tokenizer, count=count)
+    elif model is not None:
+        measured = finetune(opened, name=target, model=model, output_dir=Path(), fresh_head=True, dry_run=True, shown=count)
+        found["measured"] = measured
+    show_checked(target, checked)
+    if as_json and not progress.console.quiet:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    if checked.has_errors:
+        raise typer.Exit(DataError.exit_code)
+
+
+def _check_corpus(corpus: Path, typed: dict[str, Any], examples: int) -> None:
     from bertkit import pretraining, progress
     from bertkit.corpus.build import read_meta
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences
     from bertkit.tokenizer import Tokenizer
 
-    config = PretrainConfig.of(typed or {})
+    config = PretrainConfig.of(typed)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     sampler = pretraining.sampler_of(corpus, meta, "train", tokenizer, config, config.max_length)

@@ -24,6 +24,10 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder to write predictions to; of a second split below it.", metavar="DIR")
     ] = None,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Show the 95% interval of each score, by a bootstrap over the rows.")
+    ] = False,
+    errors: Annotated[int, typer.Option(help="Show so many of the worst errors of each split.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
     corpus: Annotated[
         Path | None, typer.Option(help="Corpus to score a pre-trained model on. Default: its own.", metavar="CORPUS")
@@ -34,6 +38,8 @@ def evaluate(
 
     [bold]bertkit eval runs/mrpc[/]
 
+    [bold]bertkit eval runs/mnli --intervals --errors 10[/]
+
     [bold]bertkit eval runs/mnli --validation more.jsonl --json[/]
 
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
@@ -41,6 +47,8 @@ def evaluate(
     from bertkit import inference, masked_inference, progress
     from bertkit.checkpoint import disk_errors
     from bertkit.recipe import published_scores
+    from bertkit.resampling import RESAMPLES
+    from bertkit.score_report import show_scores
 
     if output is not None and output.is_file():
         raise UsageError("--output is a file; expected a folder", where=str(output))
@@ -56,7 +64,6 @@ def evaluate(
         raise UsageError("--corpus is for pre-trained models; a recipe names its data")
     opened = inference.open_target(target, recipe, typed or {})
     scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
-    scores = scored.scores
     if output is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):
             folder = output / name if number else output
@@ -65,14 +72,16 @@ def evaluate(
                 for file, content in opened.recipe.files(predictions, examples[name]).items():
                     (folder / file).write_text(content, encoding="utf-8")
             progress.note(f"wrote the predictions on {name} to {folder}")
-    published = published_scores(opened.recipe.settled(), opened.trained_from)
-    columns = ["score", "value"]
-    rows: list[list[Any]] = [[name, value] for name, value in scores.items()]
-    if published:
-        columns.append(f"published, {opened.trained_from}")
-        rows = [[name, value, published.get(name)] for name, value in scores.items()]
-    progress.table(target, columns, rows)
-    if published:
-        progress.note(f"published: {opened.recipe.reference_source}")
+    task = opened.recipe.settled()
+    found = show_scores(
+        target,
+        task,
+        scored,
+        examples,
+        published=published_scores(task, opened.trained_from),
+        published_by=opened.trained_from,
+        resamples=RESAMPLES if intervals else 0,
+        errors=errors,
+    )
     if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(scores))
+        typer.echo(json.dumps(found))

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import read_options, with_options
-from bertkit.errors import UsageError
+from bertkit.cli.options import read_options, recipe_names, with_options
+from bertkit.config import PRESETS
+from bertkit.errors import UsageError, did_you_mean
 
 
 @with_options()
 def finetune(
     recipe: Annotated[
-        str, typer.Argument(help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, or a task family.")
+        str,
+        typer.Argument(
+            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all of it.",
+            autocompletion=recipe_names,
+        ),
     ],
     model: Annotated[str, typer.Option("--model", "-m", help="Model folder, hub id, or minilm.", metavar="MODEL")],
     output_dir: Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="YAML or JSON file with options; those typed come first.", metavar="FILE")
+        Path | None,
+        typer.Option(help="YAML or JSON file with options, or the run.json of a run; those typed come first.", metavar="FILE"),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings for few rows: stable (more epochs, warm-up, bias correction) or few-sample (a fresh top layer, "
+            "slower lower ones); what --config or you say comes first.",
+            metavar="|".join(PRESETS),
+        ),
     ] = None,
     resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
     fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Put a new head on a model that has one.")] = False,
+    tasks: Annotated[
+        str | None, typer.Option(help="With the recipe glue: these of its tasks alone, as in mrpc,rte.", metavar="A,B,...")
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=2, help="Train with each of the seeds 1 to N, and show what they come to.", metavar="N"),
@@ -41,41 +60,58 @@ def finetune(
 
     [bold]bertkit finetune mrpc --data glue/MRPC --model ./bert --output-dir runs/mrpc --learning-rate 3e-5[/]
 
-    [bold]bertkit finetune rte --model bert-base-uncased --output-dir runs/rte --seeds 5[/]
+    [bold]bertkit finetune rte --model bert-base-uncased --output-dir runs/rte --seeds 5 --preset stable[/]
+
+    [bold]bertkit finetune glue --data glue --model bert-base-uncased --output-dir runs/glue[/]
 
     [bold]bertkit finetune text-classification --train my.csv --validation 10% --text question --label kind
     --model bert-base-uncased --output-dir runs/mine[/]
     """
+    from bertkit import glue
     from bertkit.recipe import load_recipe, override
 
     if output_dir is None and not dry_run:
         raise UsageError("--output-dir is missing", hint="name the folder to write, as in --output-dir runs/mine")
-    chosen = load_recipe(recipe)
-    try:
-        chosen = override(chosen, read_options(config))
-    except UsageError as error:
-        raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
-    chosen = override(chosen, typed or {})
-
-    if seeds is not None:
-        given = {"--seed": "seed" in (typed or {}), f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
+    if preset is not None and preset not in PRESETS:
+        what = f"--preset is {preset!r}; expected {' or '.join(PRESETS)}"
+        raise UsageError(what, hint=did_you_mean(preset, PRESETS))
+    if tasks is not None and recipe != glue.NAME:
+        raise UsageError(f"--tasks is for the recipe {glue.NAME}; this is {recipe}")
+    if several := "--seeds" if seeds is not None else glue.NAME if recipe == glue.NAME else None:
+        given = {f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
+        given |= {"--seed": "seed" in (typed or {})} if seeds is not None else {}
         for flag, is_given in given.items():
             if is_given:
-                raise UsageError(f"--seeds trains several runs, and {flag} is for one", hint="leave out one of the two")
-    name = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
-
+                raise UsageError(f"{several} trains several runs, and {flag} is for one", hint="leave out one of the two")
     how: dict[str, Any] = {
-        "name": name,
         "model": model,
         "output_dir": output_dir or Path(),
         "overwrite": overwrite,
         "fresh_head": fresh_head,
     }
-    if seeds is not None:
-        from bertkit.seeds import finetune_seeds
-
-        finetune_seeds(chosen, seeds=seeds, **how)
+    own = PRESETS[preset] if preset else {}
+    if recipe == glue.NAME:
+        options = own | read_options(config) | (typed or {})
+        chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
+        glue.finetune_glue(chosen_tasks, options, _run(seeds), **how)
         return
-    from bertkit import finetuning
+    chosen = override(load_recipe(recipe), own)
+    try:
+        chosen = override(chosen, read_options(config))
+    except UsageError as error:
+        raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
+    chosen = override(chosen, typed or {})
+    how["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
+    once = {} if seeds is not None else {"resume": resume, "dry_run": dry_run}
+    _run(seeds)(chosen, **how, **once)
 
-    finetuning.finetune(chosen, resume=resume, dry_run=dry_run, **how)
+
+def _run(seeds: int | None) -> Callable[..., dict[str, Any]]:
+    """What trains a recipe: once, or with several seeds."""
+    if seeds is None:
+        from bertkit.finetuning import finetune
+
+        return finetune
+    from bertkit.seeds import finetune_seeds
+
+    return partial(finetune_seeds, seeds=seeds)

@@ -82,7 +82,10 @@ _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 
 def read_options(path: Path | None) -> dict[str, Any]:
-    """The options in a YAML or JSON file (--config): a mapping of option names to values. Raises UsageError."""
+    """The options in a YAML or JSON file (--config): names and values, or a run.json, which has all of its run's.
+
+    Raises UsageError.
+    """
     if path is None:
         return {}
     import yaml
@@ -100,4 +103,23 @@ def read_options(path: Path | None) -> dict[str, Any]:
         raise UsageError(f"the options cannot be parsed: {getattr(error, 'problem', error)}", where=place) from None
     if not isinstance(values, dict):
         raise UsageError("the file holds no options; expected lines like learning_rate: 3e-5", where=str(path))
+    if {"recipe", "training", "status"} <= values.keys():
+        return _options_of_run(values)
     return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
+def _options_of_run(values: dict[str, Any]) -> dict[str, Any]:
+    """What run.json says of every option of its recipe and training; None, which is no value, is left out."""
+    recipe, training = values["recipe"], values["training"]
+    known = {*options_of(FAMILIES[recipe["family"]])} if recipe.get("family") in FAMILIES else set[str]()
+    if recipe.get("labels_derived"):
+        known.discard("labels")  # which follow from the data again
+    found = {name: value for name, value in recipe.items() if name in known} | training
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def recipe_names(begin: str) -> list[str]:
+    """What a shell completes a recipe's name to."""
+    from bertkit.recipe import list_recipes
+
+    return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(begin)]

@@ -16,12 +16,17 @@ from bertkit.tasks import FAMILIES
 from bertkit.tasks.output import FORMATS
 
 
-@with_options([*dict.fromkeys(name for cls in FAMILIES.values() for name in cls.inputs), "columns", "separator", *INFERENCE])
+@with_options(
+    [*dict.fromkeys(name for cls in FAMILIES.values() for name in cls.inputs), "data", "columns", "separator", *INFERENCE]
+)
 def predict(
     target: Annotated[str, typer.Argument(help="A run folder, or any Hugging Face BERT with a head.", metavar="RUN|MODEL")],
     file: Annotated[
         str, typer.Argument(help="CSV, TSV, JSONL, CoNLL, SQuAD JSON or lines of text, as the task takes; - is stdin.")
     ] = "-",
+    split: Annotated[
+        str | None, typer.Option(help="Predict for a split of the run's own data, or of --data, in place of a file.")
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="The recipe to use a model by that is no run of bertkit.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="File to write: .jsonl, .csv, .tsv, or for tags .conll.")
@@ -41,6 +46,8 @@ def predict(
 
     [bold]echo "Where is my parcel?" | bertkit predict runs/helpdesk[/]
 
+    [bold]bertkit predict runs/mrpc --split test --output test.tsv[/]
+
     [bold]bertkit predict runs/conll2003 news.txt --output news.conll[/]
 
     [bold]bertkit predict runs/squad page.txt --question "Who founded it?"[/]
@@ -55,6 +62,10 @@ def predict(
     elif form is not None and form != "text" and f".{form}" not in endings:
         raise UsageError(f"--format is {form!r}; expected text, {' or '.join(ending[1:] for ending in endings)}")
     form = output.suffix[1:] if output else form or ("text" if sys.stdout.isatty() else "jsonl")
+    if split is not None and file != "-":
+        raise UsageError("--split is for the run's own data, and a file is named", hint="leave out one of the two")
+    if split is None and "data" in (typed or {}):
+        raise UsageError("--data is the folder of --split, which is missing", hint="as in --split test")
     if recipe is None and masked_inference.is_language_model(target):
         _check_form(form, tuple(FORMATS), "a filled mask")
         masked_inference.refuse_others(typed or {})
@@ -66,7 +77,10 @@ def predict(
     opened = inference.open_target(target, recipe, typed or {}, to_predict=True)
     task = opened.recipe
     _check_form(form, task.prediction_endings, task.family)
-    examples, predictions = inference.predict_file(opened, file, typed or {})
+    if split is not None:
+        examples, predictions = inference.predict_rows(opened, task, split)
+    else:
+        examples, predictions = inference.predict_file(opened, file, typed or {})
     _give(
         list(enumerate(predictions)),
         None if form == "text" else lambda _: task.formatted(predictions, examples, f".{form}"),

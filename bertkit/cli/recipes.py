@@ -28,8 +28,10 @@ def recipes(
     listed = {recipe.name: recipe for recipe in list_recipes()}
     if name is not None and name not in listed:
         raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
+    if name is not None and listed[name].path is None:
+        raise UsageError(f"the recipe {name} is {listed[name].description}, and no file of bertkit's")
     if copy is not None:
-        source = listed[name].path if name else recipe_folder() / "_template.py"
+        source = (listed[name].path if name else None) or recipe_folder() / "_template.py"
         target = copy / source.name.lstrip("_")
         if target.exists():
             raise UsageError("the file is there already", where=str(target))
@@ -37,6 +39,6 @@ def recipes(
         shutil.copyfile(source, target)
         progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
     elif name is not None:
-        typer.echo(listed[name].path.read_text(encoding="utf-8"), nl=False)
+        typer.echo((listed[name].path or Path()).read_text(encoding="utf-8"), nl=False)
     else:
         progress.table("recipes", ["name", "family", "task"], [[r.name, r.family, r.description] for r in listed.values()])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
+from bertkit.readers.arrow import ENDINGS as ARROW_ENDINGS
+from bertkit.readers.arrow import is_arrow, read_arrow
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.lines import extension, parse_lines, read_text, source_name, unpacked_name
@@ -21,17 +23,19 @@ _FORMATS = {
     ".json-lines": "jsonl",
     ".ndjson": "jsonl",
 }
-ENDINGS = tuple(_FORMATS)
+ENDINGS = (*_FORMATS, *ARROW_ENDINGS)
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 
 
 def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[str, ...] | None = None) -> Examples:
-    """The rows of a CSV, TSV, JSON or plain text file, or of the standard input for "-"; plain, .gz or .xz.
+    """The rows of a CSV, TSV, JSON or plain text file, plain, .gz or .xz, of the standard input for "-", of Parquet or Arrow.
 
     separator and columns are for tables; see `parse_delimited`. A name without a known extension leaves it to the first
     line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
     """
+    if is_arrow(path):
+        return read_arrow(path)
     return parse_file(read_text(path), source_name(path), separator=separator, columns=columns)
 
 

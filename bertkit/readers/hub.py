@@ -13,6 +13,7 @@ from typing import Any
 
 from bertkit.errors import DataError, MachineError, UserError
 from bertkit.readers import Examples
+from bertkit.readers.arrow import as_examples
 from bertkit.readers.files import find_split_file, read_file
 from bertkit.readers.lines import nearest_files
 
@@ -39,7 +40,7 @@ def read_hub(path: str, name: str | None = None, *, split: str, revision: str | 
         from datasets import load_dataset
 
         try:
-            return _as_examples(load_dataset(path, name, split=split, revision=revision), source)
+            return as_examples(load_dataset(path, name, split=split, revision=revision), source)
         except Exception as error:
             raise _explain(error, path, name, split, offline) from None
 
@@ -71,29 +72,15 @@ def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
                 splits = {str(saved.split or "train"): saved} if isinstance(saved, Dataset) else saved
                 if split not in splits:
                     raise _no_split(split, splits, str(folder))
-                return _as_examples(splits[split], f"{folder}/{split}")
+                return as_examples(splits[split], f"{folder}/{split}")
             # Not through datasets: to its CSV reader the text "NA" is a missing value.
             if file := find_split_file(folder, split):
                 return read_file(file)
-            return _as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
+            return as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
         except UserError:
             raise
         except Exception as error:
             raise _explain(error, str(folder), name, split, offline=False) from None
-
-
-def _as_examples(dataset: Any, source: str) -> Examples:
-    from datasets import ClassLabel
-
-    label_names = {}
-    for column, feature in dataset.features.items():
-        feature = getattr(feature, "feature", feature)  # of a list of classes, as tags are
-        if isinstance(feature, ClassLabel):
-            label_names[column] = tuple(feature.names)
-    if not len(dataset):
-        raise DataError("the split holds no rows", where=source)
-    columns = dataset.with_format(None)[:]
-    return Examples(columns=columns, source=source, lines=range(len(dataset)), label_names=label_names)
 
 
 @lru_cache  # once per data set, not per split

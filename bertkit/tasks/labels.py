@@ -33,7 +33,7 @@ def check_labels(examples: Examples, column: str) -> None:
     """Raise DataError with the row for a label that is no text, number or truth value."""
     for row, value in enumerate(examples.columns[column]):
         if isinstance(value, (list, dict)):
-            hint = "give every row one label, as text or as a number"
+            hint = "give every row one label, as text or as a number; several are --multi-label"
             raise DataError(
                 f"the label in column {column!r} is {value!r}; expected one label", where=examples.where(row), hint=hint
             )
@@ -98,7 +98,7 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_numb
         if number is None and by_number and _is_number(name) and int(name) < len(labels):
             number = int(name)
         if number is None:
-            raise _unknown(name, labels, examples.where(row), by_number=by_number)
+            raise unknown_label(name, labels, examples.where(row), by_number=by_number)
         ids[row] = number
     return ids
 
@@ -107,7 +107,8 @@ def _is_number(name: str) -> bool:
     return re.fullmatch("[0-9]+", name) is not None
 
 
-def _unknown(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:
+def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:
+    """The error of a label that is none of the labels."""
     shown = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
     if by_number and re.fullmatch("-?[0-9]+", name):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({shown})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from bertkit.errors import DataError
 from bertkit.metrics import accuracy
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.readers.arrow import is_arrow, read_arrow
 from bertkit.readers.c3 import is_c3, parse_c3
 from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.readers.files import parse_file
@@ -59,12 +60,14 @@ class MultipleChoice(PoolingTask):
     labels_are: str | None = None  # "numbers" of choices or their "texts", as training data has them
 
     def settled(self) -> Self:
-        return replace(super().settled(), metrics=self.metrics or (accuracy,))
+        return super(MultipleChoice, replace(self, metrics=self.metrics or (accuracy,))).settled()
 
     # --- data ---
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         """The rows of a table, of JSON lines, or of C3's JSON."""
+        if is_arrow(path):
+            return read_arrow(path)
         text, source = read_text(path), source_name(path)
         if is_c3(text):
             return parse_c3(text, source)
@@ -204,8 +207,13 @@ class MultipleChoice(PoolingTask):
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Every metric of the recipe by its name, over numbers of choices."""
+        return self.scorer(predictions, examples)(np.arange(len(examples)))
+
+    def scorer(
+        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
+    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
         predicted, gold = np.array([found["choice"] for found in predictions]), np.array(examples.columns["label"])
-        return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
+        return lambda rows: {metric.__name__: metric(predicted[rows], gold[rows]) for metric in self.metrics}
 
     # --- what a user sees ---
 
@@ -213,6 +221,21 @@ class MultipleChoice(PoolingTask):
         start, end = features.offsets[at : at + 2]
         right = features.labels["labels"][at][0]
         return [{0: "right"} if choice == right else {} for choice in range(end - start)]
+
+    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
+        pairs = zip(predictions, examples.columns["label"], strict=True)
+        return np.array([0.0 if found["choice"] == gold else 1.0 - found["probabilities"][gold] for found, gold in pairs])
+
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        inputs = [examples.columns[name] for name in ("text", "question") if name in examples.columns]
+        return [(*its[:-1], *its[-1]) for its in zip(*inputs, examples.columns["choices"], strict=True)]
+
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        return [(str(label),) for label in examples.columns["label"]] if "label" in examples.columns else [()] * len(examples)
+
+    def gold(self, examples: Examples) -> list[str]:
+        rows = zip(examples.columns["choices"], examples.columns["places"], examples.columns["label"], strict=True)
+        return [choices[places.index(label)] for choices, places, label in rows]
 
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         inputs = {name: examples.columns[name] for name in ("text", "question") if name in examples.columns}

@@ -8,6 +8,7 @@ from typing import Self
 from bertkit.bert_config import CLS_LAYERS, FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.config import option
 from bertkit.errors import ModelError, UsageError
+from bertkit.metrics import find_metric
 from bertkit.tasks.task import Task
 
 
@@ -17,10 +18,19 @@ class PoolingTask(Task):
 
     pooling: str = option(
         "pooled",
-        "what is classified: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max of all tokens; or cls-last4, "
-        "[CLS] of the last four layers side by side; only pooled opens as a classifier in transformers",
+        "what is classified: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max of all tokens; cls-last4, [CLS] "
+        "of the last four layers side by side; or cls-mix, a learned mix of it over all layers, for --freeze encoder; only "
+        "pooled opens as a classifier in transformers",
         choices=POOLINGS,
     )
+
+    metric: tuple[str, ...] | None = option(
+        None, "scores by name, the first of which decides which step is best; also evaluate:NAME of the evaluate library"
+    )
+
+    def settled(self) -> Self:
+        recipe = super().settled()
+        return recipe if self.metric is None else replace(recipe, metrics=tuple(map(find_metric, self.metric)))
 
     def architecture(self, config: BertConfig) -> str:
         return self.hf_class if self.pooling == "pooled" and not config.is_decoder else "BertModel"

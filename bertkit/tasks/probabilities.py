@@ -1,4 +1,4 @@
-"""Softmax in float64, over equally many logits a row or over groups of any size."""
+"""Softmax in float64, over equally many logits a row or over groups of any size; and the logistic function."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def softmax_of_groups(logits: ArrayLike, offsets: NDArray[np.integer]) -> NDArra
     begins, counts = offsets[:-1], np.diff(offsets)
     exponentials = np.exp(logits - np.repeat(np.maximum.reduceat(logits, begins), counts))
     return exponentials / np.repeat(np.add.reduceat(exponentials, begins), counts)
+
+
+def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
+    """The logistic function of each logit."""
+    return np.exp(-np.logaddexp(0, -np.asarray(logits, dtype=np.float64)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -302,34 +302,40 @@ class QuestionAnswering(Task):
         best_f1 (which comes first there, and so decides) and best_exact are those of the best thresholds, best_f1_thresh and
         best_exact_thresh; f1 and exact those of null_threshold, or 0.
         """
-        references = [[text for text, _ in answers] for answers in examples.columns["answers"]]
-        matching, unanswerable = self._matching(examples), self._unanswerable(examples)
+        return self.scorer(predictions, examples)(np.arange(len(examples)))
 
-        def scores_of(answers: Sequence[str]) -> NDArray[np.float64]:
-            """(E, 2) exact match and F1."""
-            pairs = zip(answers, references, strict=True)
-            if matching == "characters":
-                return np.array([score_characters(*pair) for pair in pairs])
-            return np.array([score_words(*pair, unanswerable=unanswerable) for pair in pairs])
-
-        given = scores_of([prediction["answer"] for prediction in predictions])
-        exact, f1 = given.mean(axis=0).tolist()
-        if not unanswerable:
-            return {"f1": f1, "exact_match": exact}
+    def scorer(
+        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
+    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
+        given = self._scores([prediction["answer"] for prediction in predictions], examples)
+        if not self._unanswerable(examples):
+            return lambda rows: dict(zip(("f1", "exact_match"), given[rows].mean(axis=0)[::-1].tolist(), strict=True))
         # The best answers themselves, with nothing held back.
         answers = [next((c["text"] for c in p["nbest"] if c["start"] is not None), "") for p in predictions]
         answered, null_odds = np.array([bool(text) for text in answers]), np.array([p["null_odds"] for p in predictions])
-        has_answer = np.array([bool(known) for known in references])
-        found: dict[str, float | None] = {}
-        ungated = scores_of(answers)
-        for column, name in ((1, "f1"), (0, "exact")):
-            best = best_threshold(ungated[:, column], has_answer, answered, null_odds)
-            found |= {f"best_{name}": best.score, f"best_{name}_thresh": best.value}
-        found |= {"f1": f1, "exact": exact}
-        for name, rows in (("HasAns", has_answer), ("NoAns", ~has_answer)):
-            if rows.any():
-                found[f"{name}_exact"], found[f"{name}_f1"] = given[rows].mean(axis=0).tolist()
-        return found
+        has_answer = np.array([bool(known) for known in examples.columns["answers"]])
+        ungated = self._scores(answers, examples)
+
+        def scores(rows: NDArray[np.int64]) -> dict[str, float | None]:
+            found: dict[str, float | None] = {}
+            for column, name in ((1, "f1"), (0, "exact")):
+                best = best_threshold(ungated[rows, column], has_answer[rows], answered[rows], null_odds[rows])
+                found |= {f"best_{name}": best.score, f"best_{name}_thresh": best.value}
+            found["exact"], found["f1"] = given[rows].mean(axis=0).tolist()
+            for name, chosen in (("HasAns", has_answer[rows]), ("NoAns", ~has_answer[rows])):
+                if chosen.any():
+                    found[f"{name}_exact"], found[f"{name}_f1"] = given[rows[chosen]].mean(axis=0).tolist()
+            return found
+
+        return scores
+
+    def _scores(self, answers: Sequence[str], examples: Examples) -> NDArray[np.float64]:
+        """(E, 2) exact match and F1 of answers."""
+        references = [[text for text, _ in known] for known in examples.columns["answers"]]
+        pairs = zip(answers, references, strict=True)
+        if self._matching(examples) == "characters":
+            return np.array([score_characters(*pair) for pair in pairs])
+        return np.array([score_words(*pair, unanswerable=self._unanswerable(examples)) for pair in pairs])
 
     # --- what a user sees ---
 
@@ -343,6 +349,20 @@ class QuestionAnswering(Task):
         if start == 0:
             return [{0: "no answer here"}]
         return [{start: "answer starts", end: "answer ends"} if start != end else {start: "answer"}]
+
+    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
+        f1 = self._scores([prediction["answer"] for prediction in predictions], examples)[:, 1]
+        return (1.0 - f1) * np.array([prediction["probability"] for prediction in predictions])
+
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        return list(zip(examples.columns["question"], examples.columns["context"], strict=True))
+
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        known = examples.columns.get("answers", [None] * len(examples))
+        return [() if its is None else ("answered",) if its else ("no answer",) for its in known]
+
+    def gold(self, examples: Examples) -> list[str]:
+        return [" / ".join(dict.fromkeys(text for text, _ in known)) or "no answer" for known in examples.columns["answers"]]
 
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         questions = examples.columns["question"]

@@ -95,6 +95,10 @@ class Folder:
             hint="name the files yourself: --train FILE --validation FILE",
         )
 
+    def has(self, folder: Path, split: str, endings: Sequence[str]) -> bool:
+        """Whether a folder has a file of the split."""
+        return folder.is_dir() and self._find(folder, split, endings) is not None
+
     def _find(self, folder: Path, split: str, endings: Sequence[str]) -> Path | None:
         """The file (or for a pattern that ends in /, the folder) of a split."""
         if split not in self.files:

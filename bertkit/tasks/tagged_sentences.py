@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +17,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.words import split_words
-from bertkit.tasks.tags import tags_of
+from bertkit.tasks.tags import detect_scheme, tags_of
 
 _ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
 _HINT = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
@@ -199,3 +200,13 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
             what = f"the entities {list(before)} and {list(after)} overlap; a word has one tag"
             raise DataError(what, where=where, hint="keep one of the two")
     return entities
+
+
+def warn_of_strays(examples: Examples) -> None:
+    """Say so where a few tags alone keep the others from being chunk tags, and their scores from being those of chunks."""
+    counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
+    strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
+    if 0 < sum(counts[tag] for tag in strays) < counts.total() / 10 and any("-" in tag for tag in counts):
+        row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
+        what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor such as B-PER"
+        progress.warn(f"{what}; words are scored, not chunks")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bertkit.tasks.tags import convert
 
@@ -30,6 +33,38 @@ def score_tags(
         return accuracy
     overall, by_type = _chunk_scores(predicted, gold, scheme)
     return {**overall, **accuracy, **{f"f1_{kind}": value for kind, value in by_type.items()}}
+
+
+def tag_scorer(
+    predicted: Sentences, gold: Sentences, scheme: str | None
+) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
+    """Of any of these sentences, maybe drawn more than once: f1, precision and recall of chunks, accuracy, sentence_accuracy.
+
+    They are those of `score_tags`, from what is counted of each sentence once.
+    """
+    right = np.array([sum(p == g for p, g in zip(*pair, strict=True)) for pair in zip(predicted, gold, strict=True)])
+    words = np.array([len(row) for row in gold])
+    chunks = None if scheme is None else _chunk_counts(predicted, gold)  # (S, 3) right, predicted, gold
+
+    def scores(rows: NDArray[np.int64]) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        if chunks is not None:
+            true, taken, known = chunks[rows].sum(axis=0).tolist()
+            ratios = {"f1": (2 * true, taken + known), "precision": (true, taken), "recall": (true, known)}
+            found |= {name: part / whole if whole else None for name, (part, whole) in ratios.items()}
+        found["accuracy"] = float(right[rows].sum() / max(1, words[rows].sum()))
+        found["sentence_accuracy"] = float((right[rows] == words[rows]).mean())
+        return found
+
+    return scores
+
+
+def _chunk_counts(predicted: Sentences, gold: Sentences) -> NDArray[np.int64]:
+    """(S, 3) chunks of each sentence: right, predicted and gold, as seqeval's default mode finds them."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    pairs = ((set(get_entities(p)), set(get_entities(g))) for p, g in zip(_spelt(predicted), _spelt(gold), strict=True))
+    return np.array([(len(taken & known), len(taken), len(known)) for taken, known in pairs])
 
 
 def _share(right: Sequence[bool]) -> float | None:

@@ -228,3 +228,11 @@ def _find_paths(
         count = alive[time]
         label[:count] = pointers[time - 1][np.arange(count), label[:count]]
         path[begins[:count] + time - 1] = label[:count]
+
+
+def scheme_of(labels: Sequence[str]) -> str:
+    """The scheme that a model's labels can stand for, where no data says which."""
+    prefixes = {label.partition("-")[0] for label in labels}
+    if prefixes & {"E", "S", "L", "U"}:
+        return "iobes"
+    return "iob2" if "B" in prefixes else "iob1"

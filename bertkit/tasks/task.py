@@ -21,6 +21,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.files import ENDINGS, read_file
 from bertkit.readers.splitting import parse_held_out, split_examples
+from bertkit.tasks.class_report import Table
 from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
@@ -75,6 +76,8 @@ class Task(ABC):
     train_split: str = "train"
     eval_splits: tuple[str, ...] = ("validation",)
     training: TrainConfig = TrainConfig()
+    eval_those_there: bool = False  # whether a folder may lack some of eval_splits
+    held_out: str | None = None  # what of the training rows is the validation split of data that has none, as in "10%"
     reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reference_source: str = ""
 
@@ -95,7 +98,7 @@ class Task(ABC):
         if not (self.train or self.validation or self.test):
             if self.dataset is None and self.data is None:
                 raise UsageError("no data is named", hint=_NO_DATA)
-            return replace(self, data=_absolute(self.data))
+            return replace(self, data=_absolute(self.data), eval_splits=self._splits_there())
         if self.data is not None:
             raise UsageError("--data names a folder and --train or --validation a file; expected one of the two")
         if self.train == "-":
@@ -110,6 +113,12 @@ class Task(ABC):
             eval_splits=tuple(named[:1] if self.train else named),
             reference={},  # published scores are of the recipe's own data
         )
+
+    def _splits_there(self) -> tuple[str, ...]:
+        if self.data is None or not self.eval_those_there:
+            return self.eval_splits
+        there = tuple(split for split in self.eval_splits if self.folder.has(Path(self.data), split, self.file_endings))
+        return there or self.eval_splits
 
     @property
     def greater_is_better(self) -> bool:
@@ -143,6 +152,11 @@ class Task(ABC):
         own = {"train": self.train, "validation": self.validation, "test": self.test}
         if any(own.values()):
             return self._read_own(split, own.get(split))
+        if self.held_out is not None and split in (self.train_split, "validation"):
+            return self._held_out(self._read_source(self.train_split), self.held_out, split)
+        return self._read_source(split)
+
+    def _read_source(self, split: str) -> Examples:
         if self.data is not None:
             name = self.dataset.name if isinstance(self.dataset, Hub) else None
             return self.folder.read(Path(self.data), split, name, self.read_file, self.file_endings, self.columns)
@@ -171,10 +185,15 @@ class Task(ABC):
             return self.read_file(file)
         if self.train is None:
             raise UsageError(f"--validation {self.validation} is a share of the training rows, and --train is missing")
-        rows = self.read_file(self.train)
+        return self._held_out(self.read_file(self.train), self.validation or "", split)
+
+    def _held_out(self, rows: Examples, share: str, split: str) -> Examples:
+        """The training rows without a share or fold of them, or that part, as the split asks."""
+        held_out = parse_held_out(share)
+        assert held_out is not None, share
         text, label = self.columns_to_split_by(rows)
         kept, taken = split_examples(rows, held_out, seed=self.split_seed, label=label, text=text)
-        return kept if split == "train" else taken
+        return kept if split == self.train_split else taken
 
     # --- what a family brings ---
 
@@ -252,7 +271,37 @@ class Task(ABC):
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Every metric of the recipe by its name; the first decides which step is best."""
 
+    @abstractmethod
+    def scorer(
+        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
+    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
+        """The scores of any rows of these, maybe drawn more than once: what a bootstrap asks for a thousand times."""
+
     # --- what a user sees ---
+
+    def report(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[Table]:
+        """What the scores hide, as tables."""
+        return []
+
+    def doubts(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[str]:
+        """What speaks against these scores, a line each."""
+        return []
+
+    @abstractmethod
+    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
+        """(E,) how wrong each prediction is; 0 where it is right."""
+
+    @abstractmethod
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        """All texts of each row, by which rows are told to be equal."""
+
+    @abstractmethod
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        """The labels of each row as they stand in the data; none where it has none."""
+
+    @abstractmethod
+    def gold(self, examples: Examples) -> list[str]:
+        """What each prediction should have been, for a person."""
 
     def uncut(self) -> Self:
         """This recipe without limits of its own beside max_length: with NOTHING_CUT as that, `encode` keeps every token."""

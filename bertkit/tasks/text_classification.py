@@ -1,9 +1,11 @@
-"""Text classification: a class, or with `regression` a number, for one sentence or two (Devlin et al., 2019, section 4.1)."""
+"""Text classification: a class, several labels, or a number, for one sentence or two (Devlin et al., 2019, section 4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -11,14 +13,15 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.bert_config import BertConfig
+from bertkit.bert_config import THRESHOLDS_KEY, BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.metrics import accuracy, pearson, spearmanr
+from bertkit.metrics import accuracy, macro_f1, micro_f1, pearson, spearmanr
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.store import Features, Ragged
+from bertkit.tasks.class_report import Table, describe_calibration, describe_classes, describe_confusions, permuted
+from bertkit.tasks.label_sets import derive_set_labels, find_separator
 from bertkit.tasks.labels import (
     FRESH_HEAD,
     check_labels,
@@ -26,17 +29,23 @@ from bertkit.tasks.labels import (
     class_weights,
     derive_labels,
     in_the_models_order,
+    is_missing,
     label_ids,
-    scores_of,
+    label_name,
 )
+from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
-from bertkit.tasks.probabilities import softmax
+from bertkit.tasks.targets import HALF, AnyOf, Number, OneOf, Target
 from bertkit.tasks.task import Encoding
+from bertkit.tasks.text_columns import TextColumns
+from bertkit.truncation import TRUNCATIONS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from bertkit.tokenizer import Tokenizer
+
+_THRESHOLD = "threshold_"  # what begins the name under which a label's tuned threshold stands among the scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,34 +54,48 @@ class TextClassification(PoolingTask):
 
     family: ClassVar[str] = "text-classification"
     hf_class: ClassVar[str] = "BertForSequenceClassification"
-    inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair")
+    inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair", "truncate")
 
     text: str | None = option(None, "column of the text (of a pair: the first one)")
     text_pair: str | None = option(None, "column of the second text of a pair")
-    label: str | None = option(None, "column of the label")
+    label: str | None = option(None, "column of the label; with --multi-label also A,B,...: columns of 0 and 1")
     labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
     regression: bool = option(False, "predict a number instead of a class")
+    multi_label: bool = option(False, "a text has any number of labels: a list, names parted by | ; or , or columns of 0 and 1")
+    label_separator: str | None = option(
+        None, "what parts several labels in a cell; default: the first of | ; , that stands in any"
+    )
+    truncate: str = option(
+        "head",
+        "what stays of a longer text: its head, its tail, head+tail (a quarter and the rest), or all of it in windows, over "
+        "which logits are averaged",
+        choices=TRUNCATIONS,
+    )
     class_weights: tuple[str, ...] | None = option(
         None, "what each class counts for in the loss, in the order of the labels; or balanced, the rarer the more"
     )
     label_smoothing: float = option(
         0.0, "share of the target that is spread over all classes in training (Szegedy et al., 2016)", minimum=0, maximum=1
     )
+    no_label: str | None = None  # what stands for the label of rows that have none, which are left out
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
     labels_derived: bool = False  # whether the labels come from the data: then their order means nothing to other data
+    thresholds: tuple[float, ...] | None = None  # of each of several labels, in the order of `labels`
 
     def settled(self) -> Self:
-        metrics = self.metrics or ((pearson, spearmanr) if self.regression else (accuracy,))
-        return replace(super().settled(), metrics=metrics)
+        if self.regression and self.multi_label:
+            raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
+        own = (pearson, spearmanr) if self.regression else (micro_f1, macro_f1, accuracy) if self.multi_label else (accuracy,)
+        return super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
 
     # --- data ---
 
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
-        columns = self._columns(examples)
-        self._require_texts(examples, columns)
-        self._require_label(examples, columns)
+        columns = self._roles.found_in(examples)
+        self._roles.require_texts(examples, columns)
+        self._roles.require_label(examples, columns)
         texts = tuple(columns[role] for role in ("text", "text_pair") if role in columns)
-        if self.regression:
+        if self.regression or self.multi_label:
             return texts, None
         check_labels(examples, columns["label"])
         return texts, columns["label"]
@@ -86,68 +109,36 @@ class TextClassification(PoolingTask):
         examples = self.read(split)
         if len(examples) == 0:
             raise DataError(f"split {split!r} has no rows", where=examples.source)
-        columns = self._columns(examples)
+        columns = self._roles.found_in(examples)
         if to_predict and self.text_pair is None and list(examples.columns) == ["text"]:
             columns = {"text": "text"}
-        standard = self._standard(examples, columns, empty_texts=to_predict)
+        if not to_predict and self.no_label is not None and "label" in columns:
+            examples = self._with_labels_alone(examples, columns["label"], split)
+        standard = self._roles.standard(examples, columns, empty_texts=to_predict)
         if not to_predict:
-            self._require_label(examples, columns)
+            self._roles.require_label(examples, columns)
         return standard
 
+    def _with_labels_alone(self, examples: Examples, column: str, split: str) -> Examples:
+        rows = [row for row, value in enumerate(examples.columns[column]) if value != self.no_label]
+        if left_out := len(examples) - len(rows):
+            progress.note(f"{split}: {left_out} of {len(examples)} rows left out, whose label is {self.no_label!r}")
+        return examples.select(rows)
+
     def with_columns_found(self) -> Self:
-        columns = self._columns(self.read(self.train_split))
+        examples = self.read(self.train_split)
+        columns = self._roles.found_in(examples)
         if guessed := [f"{role} = {name}" for role, name in columns.items() if getattr(self, role) is None]:
             progress.note(f"columns by their names: {', '.join(guessed)}")
         named = {role: columns.get(role, getattr(self, role)) for role in ("text", "text_pair", "label")}
-        return replace(self, text=named["text"], text_pair=named["text_pair"], label=named["label"])
+        separator = self.label_separator
+        if self.multi_label and separator is None and "label" in columns:
+            separator = find_separator(examples, columns["label"])
+        return replace(self, **named, label_separator=separator)
 
-    def _columns(self, examples: Examples) -> dict[str, str]:
-        """The column in the data by role, as named by the recipe or guessed where the names leave no doubt."""
-        names = list(examples.columns)
-        found: dict[str, str] = {}
-        for role in ("text", "text_pair", "label"):
-            wanted = getattr(self, role)
-            if wanted in names:
-                found[role] = wanted
-            elif wanted is None and (guess := guess_column(names, role)) is not None:
-                found[role] = guess
-        if self.text is not None and self.text_pair is None:
-            found.pop("text_pair", None)  # a recipe or a user that names one text means one
-        return found
-
-    def _require_texts(self, examples: Examples, columns: dict[str, str]) -> None:
-        for role in ("text", "text_pair"):
-            if role not in columns and (role == "text" or self.text_pair is not None):
-                name = getattr(self, role)
-                if name is None:
-                    hint = f"name it: --text {next(iter(examples.columns))}; for files without a header --columns label,text"
-                    raise DataError(
-                        f"no telling which column is the text; columns: {', '.join(examples.columns)}",
-                        where=examples.source,
-                        hint=hint,
-                    )
-                require_column(examples, name, option="--" + role.replace("_", "-"))
-
-    def _require_label(self, examples: Examples, columns: dict[str, str]) -> None:
-        if "label" in columns:
-            return
-        if self.label is None:
-            what = f"no telling which column is the label; columns: {', '.join(examples.columns)}"
-            raise DataError(what, where=examples.source, hint="name it: --label NAME")
-        require_column(examples, self.label, option="--label")
-
-    def _standard(self, examples: Examples, columns: dict[str, str], *, empty_texts: bool) -> Examples:
-        self._require_texts(examples, columns)
-        standard = {role: examples.columns[name] for role, name in columns.items()}
-        for role in ("text", "text_pair"):
-            if role in standard:
-                standard[role] = [
-                    text_of(value, examples, row, columns[role], may_be_empty=empty_texts, may_be_number=True)
-                    for row, value in enumerate(standard[role])
-                ]
-        if (names := examples.label_names.get(columns.get("label", ""))) is not None:
-            standard["label"] = [names[value] if value is not None and value >= 0 else None for value in standard["label"]]
-        return replace(examples, columns=standard, label_names={})
+    @property
+    def _roles(self) -> TextColumns:
+        return TextColumns(self.text, self.text_pair, self.label, self.multi_label, self.label_separator)
 
     # --- labels ---
 
@@ -156,14 +147,15 @@ class TextClassification(PoolingTask):
 
         Raises DataError where the training data gives no labels.
         """
+        other = "--regression" if self.regression else "--multi-label" if self.multi_label else None
+        if other and (self.class_weights or self.label_smoothing):
+            option = "--class-weights" if self.class_weights else "--label-smoothing"
+            raise UsageError(
+                f"{option} is for one class a text, which {other} does not predict", hint="leave out one of the two"
+            )
         if self.regression:
-            if self.class_weights or self.label_smoothing:
-                option = "--class-weights" if self.class_weights else "--label-smoothing"
-                raise UsageError(
-                    f"{option} is for classes, and --regression predicts a number", hint="leave out one of the two"
-                )
             return self
-        labels = self.labels or derive_labels(examples, "label")
+        labels = self.labels or self._derived_labels(examples)
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
         outputs = labels if config is None else in_the_models_order(labels, config)
@@ -174,8 +166,20 @@ class TextClassification(PoolingTask):
         ids = label_ids(examples, "label", labels, by_number=not derived)
         return replace(recipe, class_weights=class_weights(recipe.class_weights, ids, labels))
 
+    def _derived_labels(self, examples: Examples) -> tuple[str, ...]:
+        if self.multi_label:
+            return examples.label_names.get("label") or derive_set_labels(examples, "label")
+        return derive_labels(examples, "label")
+
+    def as_trained(self, config: BertConfig) -> Self:
+        recipe = super().as_trained(config)
+        several = config.problem_type == "multi_label_classification"
+        return replace(recipe, multi_label=True) if several and not self.regression else recipe
+
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         recipe = self._with_labels_of(config, where)
+        if recipe.multi_label and recipe.thresholds is None and (own := config.extra.get(THRESHOLDS_KEY)):
+            recipe = replace(recipe, thresholds=tuple(float(own.get(label, HALF)) for label in recipe.labels or ()))
         given = recipe.class_weights
         if given is None or recipe.regression or given == ("balanced",):  # which only training rows can settle
             return replace(recipe, class_weights=None)
@@ -183,7 +187,7 @@ class TextClassification(PoolingTask):
 
     def _with_labels_of(self, config: BertConfig, where: str) -> Self:
         labels = self.labels
-        if labels is None and (config.problem_type == "regression" or config.num_labels == 1):
+        if labels is None and not self.multi_label and (config.problem_type == "regression" or config.num_labels == 1):
             return replace(self, regression=True)
         self.check_head(config, where)
         if self.regression:
@@ -195,10 +199,7 @@ class TextClassification(PoolingTask):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
-        config = super().model_config(config)
-        if self.regression:
-            return replace(config, id2label={0: "LABEL_0"}, problem_type="regression")
-        return replace(config, id2label=dict(enumerate(self._settled_labels()[1])), problem_type="single_label_classification")
+        return self._target.configured(super().model_config(config))
 
     def check_head(self, config: BertConfig, where: str) -> None:
         """Raise ModelError where a fine-tuned model's labels are not this task's. LABEL_0 ... fit by their number."""
@@ -212,6 +213,24 @@ class TextClassification(PoolingTask):
         else:
             check_model_labels(self.labels, config, where)
 
+    def with_scores(self, scores: Mapping[str, float | None]) -> Self:
+        tuned: dict[str, float] = {}
+        for name, value in scores.items():
+            label = name.partition("/")[2]
+            if label.startswith(_THRESHOLD) and value is not None:
+                tuned.setdefault(label.removeprefix(_THRESHOLD), value)
+        if not self.multi_label or not tuned:
+            return self
+        return replace(self, thresholds=tuple(tuned[label] for label in self._settled_labels()[0]))
+
+    @cached_property
+    def _target(self) -> Target:
+        if self.regression:
+            return Number()
+        if self.multi_label:
+            return AnyOf(*self._settled_labels(), thresholds=self.thresholds)
+        return OneOf(*self._settled_labels(), by_number=not self.labels_derived)
+
     def _settled_labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The labels in the order of their numbers in the data, and in that of the model's outputs."""
         assert self.labels is not None, "with_labels or with_model_labels comes first"
@@ -221,30 +240,23 @@ class TextClassification(PoolingTask):
     # --- features, model, predictions ---
 
     def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
-        """One feature an example, reading [CLS]."""
+        """One feature an example, or one each of its windows, reading [CLS]."""
         pairs = examples.columns.get("text_pair")
-        encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=max_length)
-        labels = {}
-        if labelled:
-            targets = scores_of(examples, "label") if self.regression else self._outputs_of(examples)
-            labels["labels"] = Ragged(targets, np.arange(len(targets) + 1))
+        encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=max_length, truncate=self.truncate)
         features = Features(
             input_ids=encoded.input_ids,
             token_type_ids=encoded.token_type_ids,
-            examples=np.arange(len(examples)),
-            rows=Ragged.column(np.zeros(len(examples))),
-            labels=labels,
+            examples=encoded.examples,
+            rows=Ragged.column(np.zeros(len(encoded.examples))),
+            labels={"labels": self._target.of(examples).take(encoded.examples)} if labelled else {},
             class_weights={} if self.class_weights is None else {"labels": self._weights_of_outputs()},
         )
-        truncated = int(encoded.truncated.sum())
-        return Encoding(features, (f"{truncated} longer than {max_length} truncated",) if truncated else ())
-
-    def _outputs_of(self, examples: Examples) -> NDArray[np.int64]:
-        """The number of each row's label among the model's outputs."""
-        labels, outputs = self._settled_labels()
-        return np.array([outputs.index(label) for label in labels])[
-            label_ids(examples, "label", labels, by_number=not self.labels_derived)
-        ]
+        truncated, more = int(encoded.truncated.sum()), len(encoded.examples) - len(examples)
+        remarks = {
+            f"{truncated} longer than {max_length} truncated": truncated,
+            f"longer ones in windows: {len(encoded.examples)} features": more,
+        }
+        return Encoding(features, tuple(remark for remark, count in remarks.items() if count))
 
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.heads import BertForSequenceClassification
@@ -259,46 +271,100 @@ class TextClassification(PoolingTask):
         return np.array([float(weight_of[label]) for label in outputs])
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
-        """One prediction an example: its label and probability, or its number."""
+        """One prediction an example, from the mean of its windows' logits: a label, labels or a number, with probabilities."""
         logits = np.stack([rows[0] for rows in outputs["logits"]]).astype(np.float64)  # (F, C)
-        if self.regression:
-            return [{"prediction": float(value)} for value in logits[:, 0]]
-        probabilities = softmax(logits)
-        best = logits.argmax(axis=1)
-        names = self._settled_labels()[1]
-        return [{"label": names[c], "probability": float(probabilities[row, c])} for row, c in enumerate(best)]
+        sums = np.zeros((len(examples), logits.shape[1]))
+        np.add.at(sums, features.examples, logits)
+        return self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None])
 
     def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
-        return {p["prediction"] if self.regression else p["label"] for p in predictions}
+        return {self._target.outcome(prediction) for prediction in predictions}
 
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
-        """Every metric of the recipe by its name. Raises DataError for examples without labels."""
-        predicted: NDArray
-        gold: NDArray
-        if self.regression:
-            predicted, gold = np.array([p["prediction"] for p in predictions]), scores_of(examples, "label")
-        else:
-            labels = self._settled_labels()[0]  # the order of the data: f1 is that of class 1
-            number = {name: i for i, name in enumerate(labels)}
-            predicted, gold = (
-                np.array([number[p["label"]] for p in predictions]),
-                label_ids(examples, "label", labels, by_number=not self.labels_derived),
-            )
-        return {metric.__name__: metric(predicted, gold) for metric in self.metrics}
+        """Every metric of the recipe by its name. Raises DataError for examples without labels.
+
+        Of several labels without thresholds, also the best threshold of each on these rows, and what they come to.
+        """
+        found = self.scorer(predictions, examples)(np.arange(len(examples)))
+        if isinstance(self._target, AnyOf) and self._target.thresholds is None:
+            gold = self._target.gold(examples)
+            tuned, decided = self._target.tuned(predictions, gold)
+            found["tuned_micro_f1"] = micro_f1(tuned.predicted(decided), gold)
+            found |= {f"{_THRESHOLD}{label}": value for label, value in zip(tuned.labels, tuned.thresholds or ())}
+        return found
+
+    def scorer(
+        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
+    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
+        predicted, gold = self._target.predicted(predictions), self._target.gold(examples)
+        return lambda rows: {metric.__name__: metric(predicted[rows], gold[rows]) for metric in self.metrics}
 
     # --- what a user sees ---
 
     def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
-        value = features.labels["labels"][at][0]
-        return [{0: f"{value:g}" if self.regression else self._settled_labels()[1][value]}]
+        return [{0: self._target.describe(features.labels["labels"][at])}]
+
+    def report(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[Table]:
+        if isinstance(self._target, Number):
+            return []
+        predicted, gold = self._target.predicted(predictions), self._target.gold(examples)
+        by_class = describe_classes(self._settled_labels()[0], predicted, gold)
+        if isinstance(self._target, AnyOf):
+            return [by_class]
+        probability = np.array([found["probability"] for found in predictions])
+        confusions = describe_confusions(self._settled_labels()[0], predicted, gold)
+        return [by_class, confusions, describe_calibration(probability, predicted == gold)]
+
+    def doubts(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[str]:
+        if not isinstance(self._target, OneOf):
+            return []
+        labels, outputs = self._settled_labels()
+        found = permuted(len(labels), self._target.predicted(predictions), self._target.gold(examples))
+        if found is None:
+            return []
+        renamed = {at: labels[found.order[labels.index(name)]] for at, name in enumerate(outputs)}
+        return [
+            f"the model's labels may be in another order: accuracy {found.accuracy:.3f} as they are named, {found.best:.3f} "
+            f'with "id2label": {json.dumps(renamed, ensure_ascii=False)} in its config.json'
+        ]
+
+    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
+        return self._target.wrongness(predictions, examples)
+
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        return list(zip(*(examples.columns[name] for name in ("text", "text_pair") if name in examples.columns), strict=True))
+
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        values = examples.columns.get("label", [None] * len(examples))
+        if self.multi_label:
+            return [its or () for its in values]
+        if self.regression:
+            return [() for _ in values]
+        named = not self.labels or any(label_name(value) in self.labels for value in values)
+        return [() if is_missing(value) else (self._named(label_name(value), named),) for value in values]
+
+    def _named(self, label: str, named: bool) -> str:
+        """The name of a label that the data may give by number."""
+        labels = self.labels or ()
+        return label if named or not label.isdecimal() or int(label) >= len(labels) else labels[int(label)]
+
+    def gold(self, examples: Examples) -> list[str]:
+        return [
+            (", ".join(truth) or "none") if isinstance(truth, list) else f"{truth}" for truth in self._target.truths(examples)
+        ]
 
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
-        return [{**{name: values[at] for name, values in texts.items()}, **found} for at, found in enumerate(predictions)]
+        return [
+            {**{name: values[at] for name, values in texts.items()}, **self._target.row(found)}
+            for at, found in enumerate(predictions)
+        ]
+
+    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
+        truths = zip(self.rows(predictions, examples), predictions, self._target.truths(examples), strict=True)
+        whole = [{**row, "probabilities": self._target.probabilities(found), "gold": gold} for row, found, gold in truths]
+        return {"predictions.jsonl": as_jsonl(whole)}
 
     def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
-        label = (
-            f"{prediction['prediction']:.2f}" if self.regression else f"{prediction['label']} {prediction['probability']:.0%}"
-        )
         texts = [examples.columns[name][at] for name in ("text", "text_pair") if name in examples.columns]
-        return Text(plain(label).plain, style="bold green") + "  " + plain(" | ".join(texts))
+        return Text(plain(self._target.said(prediction)).plain, style="bold green") + "  " + plain(" | ".join(texts))

@@ -6,7 +6,7 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,9 +28,19 @@ from bertkit.tasks.labels import check_model_labels, in_the_models_order, refuse
 from bertkit.tasks.output import FORMATS
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
-from bertkit.tasks.tagged_sentences import standard_columns
-from bertkit.tasks.tagging_scores import score_tags
-from bertkit.tasks.tags import SCHEMES, canonical, convert, count_illegal, detect_scheme, respell, transitions, viterbi
+from bertkit.tasks.tagged_sentences import standard_columns, warn_of_strays
+from bertkit.tasks.tagging_scores import score_tags, tag_scorer
+from bertkit.tasks.tags import (
+    SCHEMES,
+    canonical,
+    convert,
+    count_illegal,
+    detect_scheme,
+    respell,
+    scheme_of,
+    transitions,
+    viterbi,
+)
 from bertkit.tasks.task import Encoding, Task
 from bertkit.tasks.word_features import encode_words
 
@@ -138,7 +148,7 @@ class TokenClassification(Task):
             raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
         scheme = self.scheme or found
         if found is None:
-            _warn_of_strays(examples)
+            warn_of_strays(examples)
         else:
             turned = "" if scheme == found else f", converted to {scheme}"
             progress.note(f"tag scheme of the training data: {found}{turned}")
@@ -178,7 +188,7 @@ class TokenClassification(Task):
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         intents = tuple(config.extra[_INTENTS_KEY]) if self.intent else None
         names = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
-        scheme = detect_scheme([[name] for name in names]) and _scheme_of(names)
+        scheme = detect_scheme([[name] for name in names]) and scheme_of(names)
         if self.scheme is not None and scheme is not None and "iobes" in (scheme, self.scheme) and scheme != self.scheme:
             raise UsageError(f"--scheme is {self.scheme}; the model's labels are of {scheme}", where=where)
         if self.constrained and scheme is None:
@@ -354,7 +364,30 @@ class TokenClassification(Task):
             )
         return own | score_tags(predicted, gold, self.scheme, intents)
 
+    def scorer(
+        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
+    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
+        """The scores of chunks, words and sentences; intents and metrics of the recipe's own are not among them."""
+        return tag_scorer([list(p["tags"]) for p in predictions], self._tags(examples)[0], self.scheme)
+
     # --- what a user sees ---
+
+    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
+        pairs = zip(predictions, self._tags(examples)[0], strict=True)
+        return np.array([float(sum(p != g for p, g in zip(found["tags"], gold, strict=True))) for found, gold in pairs])
+
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        return [(" ".join(words),) for words in examples.columns["tokens"]]
+
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        intents: list[tuple[str, ...]] = [(intent,) for intent in examples.columns.get("intent", ())]
+        intents = intents or [()] * len(examples)
+        return [(*tags, *its) for tags, its in zip(examples.columns.get("tags", [()] * len(examples)), intents, strict=True)]
+
+    def gold(self, examples: Examples) -> list[str]:
+        rows = zip(examples.columns["tokens"], self._tags(examples)[0], strict=True)
+        marked = ((f"{word}[{tag}]" if tag != "O" else word for word, tag in zip(*row, strict=True)) for row in rows)
+        return [" ".join(words) for words in marked]
 
     def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
         assert features.rows is not None
@@ -383,21 +416,3 @@ def _listed(names: Iterable[str]) -> str:
     """The first of some names."""
     names = list(names)
     return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-
-
-def _warn_of_strays(examples: Examples) -> None:
-    """Say so where a few tags alone keep the others from being chunk tags, and their scores from being those of chunks."""
-    counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
-    strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
-    if 0 < sum(counts[tag] for tag in strays) < counts.total() / 10 and any("-" in tag for tag in counts):
-        row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
-        what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor such as B-PER"
-        progress.warn(f"{what}; words are scored, not chunks")
-
-
-def _scheme_of(labels: Sequence[str]) -> str:
-    """The scheme that a model's labels can stand for, where no data says which."""
-    prefixes = {label.partition("-")[0] for label in labels}
-    if prefixes & {"E", "S", "L", "U"}:
-        return "iobes"
-    return "iob2" if "B" in prefixes else "iob1"

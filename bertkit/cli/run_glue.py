@@ -1,0 +1,69 @@
+"""The spellings of transformers' run_glue.py, which `bertkit finetune` understands, each with its own meaning.
+
+They are translated before the command line is read: --per_device_train_batch_size is of one process, ours of a whole step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from bertkit.errors import UsageError
+
+# Theirs, without the dashes -> ours. A name that is the same but for its underscores stands in _SAME.
+_RENAMED = {
+    "model_name_or_path": "model",
+    "max_seq_length": "max-length",
+    "num_train_epochs": "num-epochs",
+    "lr_scheduler_type": "schedule",
+    "train_file": "train",
+    "validation_file": "validation",
+    "test_file": "test",
+}
+_SAME = """
+    output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
+    logging_steps label_smoothing_factor
+""".split()
+_SWITCHES = {"overwrite_output_dir": ["--overwrite"], "bf16": ["--precision", "bf16"]}
+_TRUTH = {"true": True, "false": False}  # a switch may have a value there
+_BATCH, _ACCUMULATION, _TASK = "per_device_train_batch_size", "gradient_accumulation_steps", "task_name"
+_OURS = _RENAMED | {name: name.replace("_", "-") for name in _SAME} | {"label_smoothing_factor": "label-smoothing"}
+
+
+def in_our_spelling(argv: Sequence[str]) -> list[str]:
+    """The arguments of `bertkit finetune` with the options of run_glue.py translated, others as they are. Raises UsageError."""
+    if not argv or argv[0] != "finetune":
+        return list(argv)
+    found, task = [], []
+    per_device: dict[str, int] = {}
+    rest = list(argv[1:])
+    while rest:
+        word = rest.pop(0)
+        flag, has_value, value = word.partition("=")
+        name = flag.removeprefix("--")
+        if not flag.startswith("--"):
+            found.append(word)
+        elif name in _SWITCHES:
+            value = value if has_value else rest.pop(0) if rest and rest[0].lower() in _TRUTH else "true"
+            if value.lower() not in _TRUTH:
+                raise UsageError(f"{flag} is {value!r}; expected true or false")
+            found += _SWITCHES[name] if _TRUTH[value.lower()] else []
+        elif name in _OURS:
+            found += [f"--{_OURS[name]}", *([value] if has_value else [])]
+        elif name in (_BATCH, _ACCUMULATION, _TASK):
+            value = value if has_value else rest.pop(0) if rest else ""
+            if name == _TASK:
+                task = [value.replace("-", "").lower()]
+            elif not value.isdecimal() or int(value) < 1:
+                raise UsageError(f"{flag} is {value!r}; expected a whole number of at least 1")
+            else:
+                per_device[name] = int(value)
+        else:
+            found.append(word)
+    if per_device:
+        if _BATCH not in per_device:
+            hint = "a step's memory is --micro-batch-tokens here; --batch-size is the whole step"
+            raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)
+        processes = int(os.environ.get("WORLD_SIZE", "1") or 1)
+        found += ["--batch-size", str(per_device[_BATCH] * per_device.get(_ACCUMULATION, 1) * processes)]
+    return ["finetune", *task, *found]

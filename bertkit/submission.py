@@ -1,0 +1,103 @@
+"""The files of GLUE's leaderboard: a label, or a number, for every row of the unlabelled test sets, and a zip of them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertkit import progress
+from bertkit.checkpoint import disk_errors
+from bertkit.errors import DataError, UsageError
+from bertkit.glue import AX, DIAGNOSTIC, TASKS, GlueTask
+from bertkit.inference import open_target, predict_rows
+from bertkit.recipe import load_recipe
+from bertkit.run_directory import read_run_file
+
+ZIP = "submission.zip"
+INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")  # how a run reads another recipe's data
+
+
+def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None = None) -> dict[str, str]:
+    """Write NAME.tsv for every task of the leaderboard, and a zip of them; returns for each where it comes from.
+
+    runs: run folders, or folders of them such as `finetune glue` makes. data: the folder of GLUE's download; without it each
+    run's own. A task without a run is filled with one constant, and said to be. Raises UsageError, or DataError where a test
+    set has another number of rows than the leaderboard's.
+    """
+    by_task = _by_task(runs)
+    columns: dict[str, list[str]] = {}
+    sources: dict[str, str] = {}
+    for name, task in {**TASKS, DIAGNOSTIC: AX}.items():
+        run = by_task.get("mnli" if name == DIAGNOSTIC else name)
+        for file, (split, count) in task.files.items():
+            if run is None:
+                (constant,) = _written(name, task, [None])
+                columns[file], sources[file] = [constant] * count, f"no run: the constant {constant}"
+            else:
+                columns[file], sources[file] = _predicted(run, name, task, split, count, data), str(run)
+    with disk_errors(output_dir):
+        output_dir.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(output_dir / ZIP, "w") as packed:
+            for file, column in columns.items():
+                content = "index\tprediction\n" + "".join(f"{at}\t{value}\n" for at, value in enumerate(column))
+                (output_dir / f"{file}.tsv").write_text(content, encoding="utf-8")
+                packed.writestr(_entry(f"{file}.tsv"), content, zipfile.ZIP_DEFLATED)
+    progress.table(str(output_dir), ["file", "rows", "from"], [[f"{f}.tsv", len(columns[f]), sources[f]] for f in columns])
+    if constant_ones := [file for file, source in sources.items() if source.startswith("no run")]:
+        progress.warn(f"filled with a constant, for want of a run: {', '.join(constant_ones)}")
+    return sources
+
+
+def _by_task(runs: Sequence[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name in runs:
+        folders = [Path(name)] if (Path(name) / "run.json").is_file() else sorted(Path(name).glob("*/"))
+        own = {folder: values for folder in folders if (values := read_run_file(folder)) is not None}
+        if not own:
+            raise UsageError("this is no run of bertkit, nor a folder of runs", where=name)
+        for folder, values in own.items():
+            task = values["recipe"].get("name")
+            if task not in TASKS:
+                hint = f"GLUE's are {', '.join(TASKS)}"
+                raise UsageError(f"this is a run of {task}, which is no task of GLUE's", where=str(folder), hint=hint)
+            if task in found:
+                raise UsageError(f"two runs of {task}: {found[task]} and {folder}", hint="leave out one of the two")
+            found[task] = folder
+    return found
+
+
+def _predicted(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> list[str]:
+    values = read_run_file(run) or {}
+    own = values["recipe"].get("data")
+    options: dict[str, Any] = {}
+    if name == DIAGNOSTIC:  # another recipe, whose data lies beside the run's
+        data = data or (str(Path(own).parent) if own else None)
+        options |= {option: values["training"][option] for option in INFERENCE}
+    if data is not None:
+        options["data"] = str(Path(data) / task.folder)
+    target = open_target(str(run), name if name == DIAGNOSTIC else None, options)
+    examples, predictions = predict_rows(target, target.recipe, split)
+    if len(examples) != count:
+        what = f"the test set of {name} has {len(examples)} rows; the leaderboard expects {count}"
+        raise DataError(what, where=examples.source, hint="take GLUE's own download")
+    return _written(name, task, predictions)
+
+
+def _written(name: str, task: GlueTask, predictions: Sequence[dict[str, Any] | None]) -> list[str]:
+    """Predictions as the leaderboard has them; None: the constant of a task without a run."""
+    labels: Sequence[str] | None = getattr(load_recipe(name), "labels", None)
+    if not labels:
+        return [f"{0.0 if found is None else found['prediction']:.3f}" for found in predictions]
+    chosen = [labels[0] if found is None else found["label"] for found in predictions]
+    if other := next((label for label in chosen if label not in labels), None):
+        raise DataError(f"{name}: the run predicts {other!r}; expected {', '.join(labels)}")
+    return [str(labels.index(label)) if task.numbered else label for label in chosen]
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """A file of the zip, of no date, that who unpacks it may read."""
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = 0o644 << 16
+    return entry

@@ -1,0 +1,84 @@
+"""Several labels a row: a list of names, names in one cell, or a column of 0 and 1 each; to names and back to a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.tasks.labels import label_name, refuse_missing, unknown_label
+
+SEPARATORS = ("|", ";", ",")
+NamesOfRow = tuple[str, ...]
+_YES, _NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
+
+
+def find_separator(examples: Examples, column: str) -> str | None:
+    """What parts names in the cells of a column: the first of SEPARATORS that stands in any; None where none does."""
+    cells = [value for value in examples.columns[column] if isinstance(value, str)]
+    return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
+
+
+def split_sets(examples: Examples, column: str, separator: str | None, names: Sequence[str] | None) -> list[NamesOfRow | None]:
+    """The names of each row; None for a row that says nothing, () for one that has none.
+
+    separator: what parts them in text. names: of numbered classes. Raises DataError with the row for what holds no names.
+    """
+    found: list[NamesOfRow | None] = []
+    for row, value in enumerate(examples.columns[column]):
+        if value is None:
+            found.append(None)
+            continue
+        items = value if isinstance(value, list) else _parts(value, separator)
+        if any(isinstance(item, (list, dict, type(None))) for item in items):
+            what = f"the labels in column {column!r} are {value!r}; expected a list of names"
+            raise DataError(what, where=examples.where(row), hint="mend or remove the row")
+        its = [names[item] if names is not None and isinstance(item, int) else label_name(item).strip() for item in items]
+        found.append(tuple(dict.fromkeys(name for name in its if name)))
+    return found
+
+
+def _parts(value: Any, separator: str | None) -> list[Any]:
+    return value.split(separator) if isinstance(value, str) and separator else [value]
+
+
+def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:
+    """The names of the columns in which each row has a 1. Raises DataError with the row for what is neither 0 nor 1."""
+    rows = []
+    for row, values in enumerate(zip(*(examples.columns[name] for name in columns), strict=True)):
+        marks = [label_name(value).strip().lower() if value is not None else "" for value in values]
+        for name, mark, value in zip(columns, marks, values, strict=True):
+            if mark not in _YES | _NO:
+                what = f"column {name!r} holds {value!r}; expected 1 where the label applies, and else 0"
+                raise DataError(what, where=examples.where(row), hint="mend or remove the row")
+        missing = all(value is None or value == "" for value in values)
+        rows.append(None if missing else tuple(name for name, mark in zip(columns, marks, strict=True) if mark in _YES))
+    return rows
+
+
+def derive_set_labels(examples: Examples, column: str) -> tuple[str, ...]:
+    """All names of the training data in alphabetical order. Raises DataError where there are none."""
+    names = {name for its in examples.columns[column] if its is not None for name in its}
+    if not names:
+        raise DataError(
+            f"no row has a label in column {column!r}", where=examples.source, hint="train on rows that have labels"
+        )
+    return tuple(sorted(names))
+
+
+def label_sets(examples: Examples, column: str, labels: Sequence[str]) -> NDArray[np.int64]:
+    """(E, C) 1 where a row has a label. Raises DataError with the row for labels that are missing or unknown."""
+    sets = examples.columns[column]
+    refuse_missing([row for row, its in enumerate(sets) if its is None], examples, column)
+    number = {name: at for at, name in enumerate(labels)}
+    found = np.zeros((len(sets), len(labels)), dtype=np.int64)
+    for row, its in enumerate(sets):
+        for name in its:
+            if name not in number:
+                raise unknown_label(name, labels, examples.where(row), by_number=False)
+            found[row, number[name]] = 1
+    return found

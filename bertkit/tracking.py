@@ -1,0 +1,44 @@
+"""Dashboards that a run reports to (TensorBoard, Weights & Biases, trackio, MLflow), through Accelerate."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertkit.errors import MachineError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+
+
+def check_trackers(names: Sequence[str] | None) -> None:
+    """Raise UsageError for a tracker that is none of TRACKERS, MachineError for one whose package is missing."""
+    for name in names or ():
+        if name not in TRACKERS:
+            raise UsageError(f"--track is {name!r}; expected {' or '.join(TRACKERS)}", hint=did_you_mean(name, TRACKERS))
+        if importlib.util.find_spec(name) is None:
+            raise MachineError(f"--track {name} needs the package {name}, which is missing", hint=f"pip install {name}")
+
+
+@contextmanager
+def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Report what `accelerator.log` is given to these trackers until the run is over. settings: shown beside the curves."""
+    if not names:
+        yield
+        return
+    from accelerate.utils import LoggerType, ProjectConfiguration
+
+    accelerator.project_configuration = ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder))
+    accelerator.log_with = [LoggerType(name) for name in names]
+    plain = {name: value for name, value in settings.items() if isinstance(value, (int, float, str, bool))}
+    accelerator.init_trackers("bertkit", config=plain, init_kwargs={"wandb": {"name": folder.name, "dir": str(folder)}})
+    try:
+        yield
+    finally:
+        for tracker in accelerator.trackers:  # not end_training, after which no process could wait for another
+            tracker.finish()

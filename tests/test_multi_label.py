@@ -1,0 +1,195 @@
+"""Several labels a text: how files may have them, the loss, the thresholds, and what comes out; transformers is the oracle."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from test_head_parity import packed, random_rows
+from test_parity import NO_DROPOUT, TINY, padded
+
+from bertkit.bert_config import BertConfig
+from bertkit.errors import DataError
+from bertkit.heads import BertForSequenceClassification
+from bertkit.metrics import accuracy, macro_f1, micro_f1
+from bertkit.readers import Examples
+from bertkit.store import Ragged
+from bertkit.tasks import TextClassification
+from bertkit.tasks.targets import AnyOf, best_threshold
+
+TEXTS = ("good movie", "bad film", "great story", "poor plot", "good book", "bad story", "printer", "old phone")
+NAMES = (("film", "praise"), ("film",), ("praise",), (), ("praise",), (), ("device",), ("device", "old"))
+ALL = ("device", "film", "old", "praise")
+
+
+def rows_of(*names: Any) -> Examples:
+    return Examples({"text": ["a"] * len(names), "label": list(names)}, "my.csv", range(2, 2 + len(names)))
+
+
+# --- the files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], list[Any]]:
+    """A function that writes the rows in a form, and gives the options that name them."""
+
+    def write(form: str) -> list[Any]:
+        path = tmp_path / f"my{'.jsonl' if form == 'lists' else '.csv'}"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            if form == "lists":
+                file.writelines(json.dumps({"text": t, "label": list(n)}) + "\n" for t, n in zip(TEXTS, NAMES))
+                return ["--train", path, "--validation", path]
+            writer = csv.writer(file)
+            if form == "columns":
+                writer.writerow(["text", *ALL])
+                writer.writerows([text, *(int(name in names) for name in ALL)] for text, names in zip(TEXTS, NAMES))
+                return ["--train", path, "--validation", path, "--label", ",".join(ALL)]
+            writer.writerow(["text", "label"])
+            writer.writerows([text, form.join(names)] for text, names in zip(TEXTS, NAMES))
+        return ["--train", path, "--validation", path]
+
+    return write
+
+
+@pytest.mark.parametrize("form", ["lists", "columns", "|", "; ", ", "])
+def test_every_form_of_several_labels(write, form: str, run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    data = write(form)
+    common = ["--multi-label", "--model", tiny_model_dir, "--output-dir", "run", "--max-steps", 1, "--max-length", 16]
+    ran = run_bertkit("finetune", "text-classification", *data, *common)
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["recipe"]["labels"] == list(ALL)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["problem_type"] == "multi_label_classification"
+    assert set(config["label_thresholds"]) == set(ALL) == set(config["id2label"].values())
+    ran = run_bertkit("eval", "run", "--output", "out", "--json")
+    assert ran.code == 0, ran.err
+    rows = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [tuple(row["gold"]) for row in rows] == list(NAMES)
+
+
+def test_what_is_no_label_is_named_by_its_row() -> None:
+    task = TextClassification(multi_label=True, labels=("a", "b"), model_labels=("a", "b"))
+    with pytest.raises(DataError, match=r"unknown label 'c'.*my.csv:3"):
+        task.score([{"labels": []}] * 2, rows_of(("a",), ("c",)))
+    with pytest.raises(DataError, match=r"1 of 2 rows have no label.*my.csv:2"):
+        task.score([{"labels": []}] * 2, rows_of(None, ("b",)))
+
+
+def test_marks_that_are_neither_0_nor_1(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("text,x,y\ngood,1,0\nbad,2,1\n", encoding="utf-8")
+    data = ["--train", "my.csv", "--validation", "my.csv", "--label", "x,y", "--multi-label", "--max-length", 16]
+    ran = run_bertkit("finetune", "text-classification", *data, "--model", tiny_model_dir, "--output-dir", "run")
+    assert ran.code == 3
+    assert "column 'x' holds '2'; expected 1 where the label applies, and else 0" in ran.err
+    assert "my.csv:3" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--regression", "--class-weights balanced", "--label-smoothing 0.1"])
+def test_what_means_nothing_for_several_labels(write, option: str, run_bertkit, tiny_model_dir: Path) -> None:
+    common = ["--multi-label", "--model", tiny_model_dir, "--output-dir", "run", "--max-length", 16, *option.split()]
+    ran = run_bertkit("finetune", "text-classification", *write("|"), *common)
+    assert ran.code == 2
+    assert option.split()[0] in ran.err
+
+
+# --- loss and scores -------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_that_of_transformers() -> None:
+    sizes = {**TINY, **NO_DROPOUT, "problem_type": "multi_label_classification", "num_labels": 3}
+    config = transformers.BertConfig(**sizes, attn_implementation="eager")
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        theirs = transformers.BertForSequenceClassification(config).double()
+        targets = torch.randint(0, 2, (5, 3))
+    ours = BertForSequenceClassification(BertConfig.from_dict(config.to_dict())).double()
+    ours.load_state_dict(theirs.state_dict())
+    rows = random_rows(np.random.default_rng(3), [9, 1, 5, 12, 4], TINY["vocab_size"], TINY.get("type_vocab_size", 2))
+    labels = Ragged(targets.numpy().astype(np.float32).ravel(), np.arange(6) * 3)
+    batch = packed(rows, labels={"labels": labels}, read=Ragged.column(np.zeros(5)))
+    outputs = ours(batch)
+    expected = theirs(**padded(rows), labels=targets.double())
+    torch.testing.assert_close(outputs.logits["logits"], expected.logits)
+    torch.testing.assert_close(outputs.loss_sums["labels"] / batch.weights["labels"], expected.loss)
+
+
+def test_scores_by_hand() -> None:
+    predicted, gold = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]])
+    assert accuracy(predicted, gold) == pytest.approx(2 / 3)
+    assert micro_f1(predicted, gold) == pytest.approx(2 * 2 / (3 + 3))
+    assert macro_f1(predicted, gold) == pytest.approx((2 / 3 + 1 + 0) / 3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_threshold_by_trying_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    probabilities, gold = rng.integers(0, 10, 30) / 10 + 0.01, rng.integers(0, 2, 30)
+
+    def f1(threshold: float) -> float:
+        predicted = probabilities >= threshold
+        return 2 * (predicted & (gold == 1)).sum() / max(1, predicted.sum() + gold.sum())
+
+    found = best_threshold(probabilities, gold)
+    assert f1(found) == pytest.approx(max(map(f1, np.linspace(0, 1.1, 400))))
+
+
+def test_a_label_that_never_occurs_keeps_one_half() -> None:
+    assert best_threshold(np.array([0.2, 0.9]), np.array([0, 0])) == 0.5
+
+
+def test_thresholds_follow_their_labels_into_another_order() -> None:
+    target = AnyOf(("a", "b", "c"), ("c", "a", "b"), thresholds=(0.9, 0.5, 0.1))
+    (found,) = target.decide(np.array([[0.2, 0.8, 0.6]]))  # of c, a and b
+    assert found["labels"] == ["c", "b"]
+    assert target.predicted([found]).tolist() == [[0, 1, 1]]
+    assert target.of(rows_of(("a", "c"))).values.tolist() == [1, 1, 0]
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(write, run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> Path:
+    common = ["--multi-label", "--model", tiny_model_dir, "--output-dir", "run", "--max-length", 16, "--precision", "fp32"]
+    how = ["--num-epochs", 80, "--eval-steps", 80, "--learning-rate", 5e-3, "--batch-size", 8, "--dropout", 0]
+    ran = run_bertkit("finetune", "text-classification", *write("|"), *common, *how)
+    assert ran.code == 0, ran.err
+    return tmp_path / "run"
+
+
+def test_a_run_learns_and_its_thresholds_stay_with_the_model(run: Path, run_bertkit, tmp_path: Path) -> None:
+    best = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
+    assert best["validation/tuned_micro_f1"] > 0.9
+    ran = run_bertkit("eval", run, "--json", "--intervals")
+    scores = json.loads(ran.out)
+    assert scores["validation/micro_f1"] == best["validation/tuned_micro_f1"] >= best["validation/micro_f1"]
+    assert not any("threshold" in name for name in scores)
+    low, high = scores["intervals"]["validation/micro_f1"]
+    assert 0 < low < scores["validation/micro_f1"] < high <= 1
+    # The folder alone, without run.json, knows them too.
+    (run / "run.json").unlink()
+    alone = run_bertkit("eval", run, "--recipe", "text-classification", "--validation", "my.csv", "--max-length", 16, "--json")
+    assert json.loads(alone.out)["validation/micro_f1"] == scores["validation/micro_f1"]
+    lines = run_bertkit("predict", run, "--max-length", 16, stdin="\n".join(TEXTS).encode() + b"\n").out.splitlines()
+    found = [set(json.loads(line)["labels"]) for line in lines]
+    right = sum(len(its & set(names)) for its, names in zip(found, NAMES))
+    f1 = 2 * right / (sum(map(len, found)) + sum(map(len, NAMES)))
+    assert f1 == pytest.approx(scores["validation/micro_f1"])
+
+
+def test_the_pipeline_gives_the_same_probabilities(run: Path, run_bertkit) -> None:
+    from transformers import pipeline
+
+    classify = pipeline("text-classification", model=str(run), top_k=None)
+    lines = run_bertkit("predict", run, "--precision", "fp32", stdin="\n".join(TEXTS).encode() + b"\n").out.splitlines()
+    for text, line in zip(TEXTS, lines, strict=True):
+        theirs = {found["label"]: found["score"] for found in classify([text])[0]}
+        assert json.loads(line)["probabilities"] == pytest.approx(theirs, abs=1e-5)
