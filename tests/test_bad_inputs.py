@@ -349,6 +349,22 @@ def test_22_more_layers_than_the_file(bertkit, model_copy, refused) -> None:
     refused(lambda: bertkit(model=folder), 4, what, "take config.json and the weights from the same model")
 
 
+def test_23_a_truncated_or_empty_weights_file(bertkit, model_copy, refused) -> None:
+    model = model_copy()
+    weights = model / "model.safetensors"
+    whole = weights.read_bytes()
+    for content, said in (
+        (whole[: len(whole) // 2], "incomplete metadata, file not fully covered"),
+        (whole[:4], "header too small"),
+    ):
+        weights.write_bytes(content)
+        reason = f"(Error while deserializing header: {said})"
+        what = f"the weight file is truncated or not a safetensors file {reason} ({weights})"
+        refused(lambda what=what: bertkit(model=model), 4, what, "copy or download it again")
+    weights.write_bytes(b"")
+    refused(lambda: bertkit(model=model), 4, f"the weight file is empty ({weights})", "copy or download it again")
+
+
 def test_25_latin_1_and_utf_16(bertkit, write, refused) -> None:
     path = write("latin.csv", "text,label\ncafé noir,pos\nbad,neg\n".encode("latin-1"))
     what = f"byte 0xe9, byte 4 of its line, is not UTF-8; the file looks like Latin-1 ({path}:2)"
@@ -371,6 +387,22 @@ def test_26_nul_bytes(bertkit, write, refused) -> None:
 
 
 # --- 29 to 36, 42 ----------------------------------------------------------------------------------------------------------
+
+
+def test_27_a_row_with_too_many_or_too_few_fields(bertkit, write, refused, tmp_path: Path) -> None:
+    write("more.csv", "text,label\ngood movie,pos\nbad,movie,neg\n")
+    what = f"found 3 fields, expected 2: 'text, label' ({tmp_path}/more.csv:3)"
+    refused(lambda: bertkit(train="more.csv"), 3, what, "put a text that holds ',' in quotes: \"...\"")
+    write("less.tsv", "text\tlabel\ngood movie\tpos\nbad\n")
+    what = f"found 1 field, expected 2: 'text, label' ({tmp_path}/less.tsv:3)"
+    refused(lambda: bertkit(train="less.tsv"), 3, what, "is a field missing, or a text broken over two lines?")
+
+
+def test_28_a_line_of_json_that_is_cut_off(bertkit, write, refused, tmp_path: Path) -> None:
+    write("cut.jsonl", '{"text": "good", "label": "a"}\n\n{"text": "bad", "la')
+    what = f"the JSON ends too early: Unterminated string starting at character 17 ({tmp_path}/cut.jsonl:3)"
+    hint = "expected one object a line, or one list of objects; is the file cut off? copy or download it again"
+    refused(lambda: bertkit(train="cut.jsonl"), 3, what, hint)
 
 
 def test_29_an_empty_file_and_a_header_alone(bertkit, write, refused) -> None:
@@ -525,6 +557,89 @@ def test_36_ctrl_c_before_the_training(bertkit, write, tmp_path: Path, monkeypat
     assert not (tmp_path / "run").exists()
 
 
+class Hostile:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self.command,)
+
+
+def test_37_pickled_weights_old_and_hostile(bertkit, model_copy, refused, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    model = model_copy()
+    state, pickled = load_file(model / "model.safetensors"), model / "pytorch_model.bin"
+    expected = trained(bertkit(), tmp_path)["best"]
+    (model / "model.safetensors").unlink()
+    for zipped in (True, False):  # the form of today, and that of the first BERTs
+        shutil.rmtree(tmp_path / "run")
+        torch.save(state, pickled, _use_new_zipfile_serialization=zipped)
+        assert trained(bertkit(model=model), tmp_path)["best"] == expected
+    shutil.rmtree(tmp_path / "run")
+    torch.save({"weight": Hostile(f"touch {tmp_path}/taken")}, pickled)
+    what = f"the file pickles objects other than weights, which could run any code; it is not opened ({pickled})"
+    refused(lambda: bertkit(model=model), 4, what, "take the model in safetensors format")
+    assert not (tmp_path / "taken").exists()
+    pickled.write_bytes(b"no weights")
+    refused(lambda: bertkit(model=model), 4, f"the weight file is not a PyTorch file ({pickled})", "copy or download it again")
+
+
+def test_39_constant_predictions_are_said_and_no_score_is_nan(bertkit, write, tmp_path: Path) -> None:
+    write("same.csv", "text,label\n" + "good movie,1.5\nbad movie,1.5\n" * 4)
+    run = trained(bertkit("--regression", train="same.csv", validation="same.csv"), tmp_path)
+    assert run["best"]["scores"]["validation/pearson"] is None  # and JSON has no word for nan
+    assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    shutil.rmtree(tmp_path / "run")
+    many = "text,label\n" + "the same text,pos\nthe same text,neg\n" * 4
+    write("equal.csv", many)
+    run = trained(bertkit(train="equal.csv", validation="equal.csv"), tmp_path)
+    assert run["best"]["scores"]["validation/constant_predictions"] == 1.0
+
+
+def test_39_one_class_and_a_target_that_is_no_number(bertkit, write, refused, tmp_path: Path) -> None:
+    write("one.csv", "text,label\ngood,a\nbad,a\n")
+    what = f"every row has the label 'a'; expected two or more labels ({tmp_path}/one.csv)"
+    refused(lambda: bertkit(train="one.csv"), 3, what)
+    write("nan.csv", "text,label\ngood,1\nbad,nan\n")
+    what = f"'nan' in column 'label' is not a finite number, as regression needs ({tmp_path}/nan.csv:3)"
+    hint = "mend the row, or leave out --regression for classes"
+    refused(lambda: bertkit("--regression", train="nan.csv"), 3, what, hint)
+
+
+def test_40_what_is_silent_elsewhere_is_found_by_check(run_bertkit, write, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write("data/train.csv", "text,label\ngood movie,pos\ngood movie,pos\nbad movie,neg\nwhy \u00e9,neg\n\u4f60,pos\n")
+    write("data/dev.csv", "text,label\nBad  movie,neg\ngood movie,neg\n")
+    ran = run_bertkit("check", "data", "--model", tiny_model_dir, "--max-length", 16, "--json")
+    found = [finding["what"] for finding in json.loads(ran.out)["findings"]]
+    for what in (
+        "train: 1 rows repeat another",
+        "validation: 2 of 2 rows stand in train too, 1 of them with another label",
+        "train: 1 rows are [UNK] alone",
+    ):
+        assert what in found, found
+
+
+def test_41_a_vocabulary_with_a_token_twice(bertkit, model_copy, refused) -> None:
+    model = model_copy()
+    (model / "tokenizer.json").unlink()
+    vocabulary = model / "vocab.txt"
+    tokens = vocabulary.read_text(encoding="utf-8").splitlines()
+    vocabulary.write_text("\n".join([*tokens, "the"]) + "\n", encoding="utf-8")
+    lines = tokens.index("the") + 1, len(tokens) + 1
+    what = f"token 'the' stands in line {lines[0]} and again in line {lines[1]}; all numbers after it would shift"
+    refused(
+        lambda: bertkit(model=model),
+        4,
+        f"{what} ({vocabulary}:{lines[1]})",
+        "take the vocab.txt that the model was trained with",
+    )
+
+
 def test_42_a_path_that_is_a_file(bertkit, refused, write) -> None:
     path = write("taken", "")
     hint = "choose another --output-dir"
@@ -547,3 +662,19 @@ def test_42_a_read_only_output_folder(bertkit, refused, tmp_path: Path, monkeypa
 def test_42_an_output_folder_that_cannot_be_made(bertkit, refused) -> None:
     what = "the output folder cannot be written: No such file or directory (/proc/run)"
     refused(lambda: bertkit("--output-dir", "/proc/run"), 5, what, "choose another --output-dir")
+
+
+def test_43_markup_and_control_characters_are_shown_and_not_obeyed(bertkit, run_bertkit, write, tmp_path: Path) -> None:
+    write("marks.csv", "text,label\n[bold]good[/nope] \x1b[31mred,[red]pos\nbad [/] movie,neg\n")
+    data = {"train": "marks.csv", "validation": "marks.csv"}
+    ran = bertkit("--dry-run", **data)
+    assert ran.code == 0, ran.err
+    assert "[[red]pos]" in ran.err
+    assert trained(bertkit(**data), tmp_path)["recipe"]["labels"] == ["[red]pos", "neg"]
+    ran = run_bertkit("eval", "run", "--errors", 2)
+    assert ran.code == 0, ran.err
+    assert "[red]pos" in ran.err
+    ran = run_bertkit("predict", "run", "marks.csv", "--format", "text")
+    assert ran.code == 0, ran.err
+    assert "[bold]good[/nope] \\x1b[31mred" in ran.out
+    assert "\x1b[31m" not in ran.out + ran.err

@@ -168,7 +168,7 @@ TEXT = json.dumps(FILE, indent=1)
         (" \n", "dev.json", "empty"),
         (TEXT[:300], None, "ends too early"),
         (TEXT.rstrip()[:-1], None, "ends too early"),
-        ('{"data": [\n  {"title": "open', "dev.json:2", "ends too early: Unterminated string starting at at character 13"),
+        ('{"data": [\n  {"title": "open', "dev.json:2", "ends too early: Unterminated string starting at character 13"),
         ('{"data": [\n  {"title" 1}]}', "dev.json:2", "not JSON: Expecting ':' delimiter at character 12"),
         (TEXT + "\n{}", None, "Extra data"),
         ("[" * 100_000, "dev.json", "cannot be read"),

@@ -24,7 +24,7 @@ def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError
     """What the json module said of a text, for a user."""
     if not isinstance(error, json.JSONDecodeError):
         return DataError(f"JSON that cannot be read: {error}", where=where)
-    what = f"{error.msg} at character {error.colno}"
+    what = f"{error.msg.removesuffix(' at')} at character {error.colno}"  # of some the library says "at" itself
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         hint = f"{hint}; is the file cut off? copy or download it again"
         return DataError(f"the JSON ends too early: {what}", where=where, hint=hint)
