@@ -133,7 +133,7 @@ def test_never_nan(name):
 
 def test_metrics_by_name():
     assert all(find_metric(name) is metric and metric.__name__ == name for name, metric in METRICS.items())
-    assert len(METRICS) == 7
+    assert len(METRICS) == 8
     with pytest.raises(UsageError) as caught:
         find_metric("acuracy")
     assert caught.value.hint == "did you mean accuracy?"

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertkit.config import TrainConfig, convert, option, options_of
+from bertkit.config import PRESETS, TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError
 from bertkit.metrics import METRICS
 from bertkit.readers import Examples
 from bertkit.recipe import from_json, list_recipes, load_recipe, override, published_scores, to_json
 from bertkit.tasks import FAMILIES, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks.sources import Hub
 from bertkit.tasks.tagging_scores import score_tags
 from bertkit.tasks.task import Task
 
@@ -123,10 +124,28 @@ def through_json(recipe: Task, name: str) -> Task:
     return from_json(*json.loads(kept), where="run.json")
 
 
+def assert_same(found: Task, recipe: Task) -> None:
+    """That two recipes are equal; of data that a function gives, that its rows are."""
+    if not callable(recipe.dataset):
+        assert found == recipe
+        return
+    assert callable(found.dataset)
+    assert dataclasses.replace(found, dataset=None) == dataclasses.replace(recipe, dataset=None)
+    for split in (recipe.train_split, *recipe.eval_splits):
+        rows = list(recipe.dataset(split))
+        assert list(found.dataset(split)) == rows
+        assert rows
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_comes_back_from_run_json(name: str) -> None:
+def test_a_recipe_comes_back_from_run_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(hub: Hub, split: str) -> Examples:
+        columns = {"premise": [hub.path], "hypothesis": [f"{hub.name} {split}"], "label": [1]}
+        return Examples(columns, "hub", range(1))
+
+    monkeypatch.setattr(Hub, "read", read)
     recipe = load_recipe(name)
-    assert through_json(recipe, name) == recipe
+    assert_same(through_json(recipe, name), recipe)
     typed = {
         "data": "glue/X",
         "columns": "a,b",
@@ -138,7 +157,8 @@ def test_a_recipe_comes_back_from_run_json(name: str) -> None:
     own = {"text-classification": "labels", "token-classification": "labels", "multiple-choice": "choices"}
     typed |= {own[recipe.family]: "x,y"} if recipe.family in own else {"doc_stride": 7}
     changed = override(recipe, typed)
-    assert through_json(changed, name) == changed != recipe
+    assert changed != recipe
+    assert_same(through_json(changed, name), changed)
 
 
 def test_a_family_comes_back_from_run_json() -> None:
@@ -360,3 +380,274 @@ def test_a_file_where_a_folder_is_expected(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         override(load_recipe("sst2"), {"data": str(tmp_path / "train.tsv")}).load("train")
     assert refused.value.what == "--data is a file; expected a folder"
+
+
+# --- recipes of other packages ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that installs the package `flowers`: what its modules hold, and its entry points."""
+
+    def install(modules: dict[str, str], points: dict[str, str]) -> None:
+        site = tmp_path / "site"
+        info = site / "flowers-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: flowers\nVersion: 1.0\n", encoding="utf-8")
+        lines = [f"{name} = {value}" for name, value in points.items()]
+        (info / "entry_points.txt").write_text("[bertkit.recipes]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        for name, source in modules.items():
+            (site / f"{name}.py").write_text(source, encoding="utf-8")
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        monkeypatch.syspath_prepend(site)
+
+    return install
+
+
+def test_a_recipe_of_another_package(run_bertkit, install, tiny_model_dir: Path, tmp_path: Path) -> None:
+    install({"flowers_of_spring": OWN.replace("recipe = ", "tulips = ")}, {"tulips": "flowers_of_spring:tulips"})
+    listed = {each.name: each for each in list_recipes()}
+    assert set(listed) == {*NAMES, "tulips"}
+    assert (listed["tulips"].description, listed["tulips"].path) == ("of the package flowers", None)
+    shown = [line for line in run_bertkit("recipes").err.splitlines() if "tulips" in line]
+    assert len(shown) == 1
+    assert "of the package flowers" in shown[0]
+    recipe = load_recipe("tulips")
+    assert (recipe.text, recipe.training.max_length) == ("words", 16)  # type: ignore[attr-defined]
+    ran = run_bertkit("finetune", "tulips", "-m", tiny_model_dir, "-o", "run")
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["recipe"]["name"] == "tulips"
+    assert run["data"]["train"]["rows"] == 3
+    ran = run_bertkit("eval", "run", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], rel=1e-4)
+    ran = run_bertkit("recipes", "tulips")
+    what = "error: the recipe tulips is of the package flowers, and no file of bertkit's"
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", what)
+
+
+@pytest.mark.parametrize("name", ["mrpc", "text-classification"])
+def test_a_name_that_bertkit_has_already(run_bertkit, install, name: str) -> None:
+    install({"flowers_taken": "recipe = None\n"}, {name: "flowers_taken:recipe"})
+    ran = run_bertkit("recipes")
+    what = f"error: the package flowers calls a recipe {name!r}, as bertkit does one of its own"
+    hint = "hint: rename its entry point of the group bertkit.recipes, or uninstall it"
+    assert (ran.code, ran.out, ran.err.splitlines()) == (2, "", [what, hint])
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("import nothing_of_this_name\n", "the recipe fails: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("raise ValueError('two\\nlines')\n", "the recipe fails: ValueError: two lines"),
+        ("import sys\nsys.exit(3)\n", "the recipe fails: SystemExit: 3"),
+        ("other = 1\n", "the recipe fails: AttributeError: module 'flowers_broken' has no attribute 'recipe'"),
+        ("recipe = 'tulips'\n", "the entry point is str; expected a recipe"),
+    ],
+)
+def test_a_broken_recipe_of_another_package(run_bertkit, install, source: str, what: str) -> None:
+    install({"flowers_broken": source}, {"tulips": "flowers_broken:recipe"})
+    assert "tulips" in run_bertkit("recipes").err, "what is broken is still listed"
+    ran = run_bertkit("finetune", "tulips", "-m", "x", "-o", "run")
+    place = "bertkit.recipes: tulips = flowers_broken:recipe"
+    assert (ran.code, ran.out, ran.err.splitlines()) == (2, "", [f"error: {what} ({place})"])
+    assert run_bertkit("recipes", "sst2").code == 0, "others are not held up by it"
+
+
+# --- settings by name, and those of another run -----------------------------------------------------------------------------
+
+ROWS = "text,label\n" + "".join(
+    f"{text} {what},{label}\n"
+    for text in ("good movie", "bad book", "great plot", "poor story", "one film", "new team")
+    for what, label in (("like", "yes"), ("hate", "no"), ("love", "yes"))
+)
+TAGS = "the O\nmovie B-X\n\none O\nbook B-X\nteam I-X\n\nthe O\nplot B-X\n\ngood O\nstory B-X\n\n" * 3
+
+
+@pytest.fixture
+def run_of(run_bertkit, make_model_dir, tmp_path: Path):
+    """A function that trains a small run and gives its run.json."""
+    (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
+    (tmp_path / "tags.conll").write_text(TAGS, encoding="utf-8")
+    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
+
+    def run(family: str, output: str, *options: object) -> dict:
+        ran = run_bertkit("finetune", family, "-m", model, "-o", output, *options)
+        assert ran.code == 0, ran.err
+        return json.loads((tmp_path / output / "run.json").read_text(encoding="utf-8"))
+
+    return run
+
+
+SMALL = ("--max-length", 16, "--device", "cpu", "--precision", "fp32", "--batch-size", 4)
+CLASSES = ("--train", "rows.csv", "--validation", "20%")
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        (
+            "text-classification",
+            (*CLASSES, "--class-weights", "balanced", "--metric", "macro_f1,accuracy", "--pooling", "mean"),
+        ),
+        ("text-classification", (*CLASSES, "--max-train-samples", 9, "--split-seed", 3, "--label-smoothing", 0.1)),
+        (
+            "sst2",
+            ("--text", "text", "--labels", "no,yes", "--train", "rows.csv", "--validation", "1/3", "--preset", "few-sample"),
+        ),
+        ("token-classification", ("--train", "tags.conll", "--validation", "25%", "--head", "crf", "--constrained")),
+    ],
+    ids=["weights", "samples", "recipe", "tags"],
+)
+def test_a_run_is_repeated_from_its_run_json(run_of, family: str, options: tuple) -> None:
+    own = ("--learning-rate", 3e-4, "--num-epochs", 2, "--eval-steps", 3, "--seed", 5, "--schedule", "cosine", "--dropout", 0.2)
+    first = run_of(family, "first", *options, *SMALL, *own)
+    second = run_of(family, "second", "--config", "first/run.json")
+    for part in ("recipe", "training", "data", "total_steps", "best", "last"):
+        assert second[part] == first[part], part
+    assert first["training"]["seed"] == 5
+    assert first["total_steps"] > 3
+    other = run_of(family, "third", "--config", "first/run.json", "--seed", 6)
+    assert other["training"] == first["training"] | {"seed": 6}, "what is typed comes first"
+    assert other["recipe"] == first["recipe"]
+    assert other["best"] != first["best"]
+
+
+def test_what_comes_first_of_preset_config_and_typed(run_of, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("num_epochs: 2\nwarmup_ratio: 0.3\n", encoding="utf-8")
+    data = ("--text", "text", "--labels", "no,yes", "--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 1, *SMALL)
+    numbers = ("num_epochs", "warmup_ratio", "adam_bias_correction", "reinit_layers", "layerwise_lr_decay")
+
+    def settings(output: str, *options: object) -> list:
+        training = run_of("cola", output, *data, *options)["training"]
+        return [training[name] for name in numbers]
+
+    recipe = load_recipe("cola").training
+    assert recipe.num_epochs != 10
+    assert settings("a") == [getattr(recipe, name) for name in numbers]
+    assert settings("b", "--preset", "stable") == [10.0, 0.1, True, 0, 1.0]
+    assert settings("c", "--preset", "few-sample") == [recipe.num_epochs, 0.1, True, 1, 0.9]
+    assert settings("d", "--preset", "stable", "--config", "own.yaml") == [2.0, 0.3, True, 0, 1.0]
+    typed = ("--num-epochs", 1, "--no-adam-bias-correction")
+    assert settings("e", *typed, "--preset", "stable", "--config", "own.yaml") == [1.0, 0.3, False, 0, 1.0]
+
+
+def test_every_preset_is_made_of_options() -> None:
+    assert list(PRESETS) == ["stable", "few-sample"]
+    for values in PRESETS.values():
+        assert override(load_recipe("rte"), values).training == dataclasses.replace(load_recipe("rte").training, **values)
+
+
+def test_an_unknown_preset(run_bertkit) -> None:
+    ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", "--preset", "stabel")
+    what = ["error: --preset is 'stabel'; expected stable or few-sample", "hint: did you mean stable?"]
+    assert (ran.code, ran.out, ran.err.splitlines()) == (2, "", what)
+
+
+# --- metrics by name --------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import datasets
+import evaluate
+
+
+class Own(evaluate.Metric):
+    def _info(self):
+        number = datasets.Value("int64")
+        features = datasets.Features({"predictions": number, "references": number})
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
+
+    def _compute(self, predictions, references):
+        SCORE
+"""
+HALF = SCRIPT.replace(
+    "SCORE", 'return {"half": sum(p == r for p, r in zip(predictions, references)) / len(references) / 2, "b": 9}'
+)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """evaluate without a network."""
+    monkeypatch.setattr("evaluate.config.HF_EVALUATE_OFFLINE", True)
+
+
+def said_and_gold(run_bertkit) -> tuple[list[str], list[str]]:
+    ran = run_bertkit("predict", "run", "rows.csv")
+    assert ran.code == 0, ran.err
+    said = [json.loads(line)["label"] for line in ran.out.splitlines()]
+    return said, [line.rpartition(",")[2] for line in ROWS.splitlines()[1:]]
+
+
+def test_metrics_by_name(run_bertkit, run_of) -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--metric", "macro_f1,accuracy", "--max-steps", 3, *SMALL)
+    run = run_of("text-classification", "run", *data)
+    assert run["recipe"]["metrics"] == run["recipe"]["metric"] == ["macro_f1", "accuracy"]
+    scores = run["best"]["scores"]
+    assert list(scores)[:2] == ["validation/macro_f1", "validation/accuracy"]
+    said, gold = said_and_gold(run_bertkit)
+    assert scores["validation/accuracy"] == pytest.approx(accuracy_score(gold, said))
+    assert scores["validation/macro_f1"] == pytest.approx(f1_score(gold, said, average="macro"))
+    assert scores["validation/macro_f1"] != pytest.approx(scores["validation/accuracy"])
+    ran = run_bertkit("eval", "run", "--metric", "matthews_correlation", "--json")
+    assert ran.code == 0, ran.err
+    assert set(json.loads(ran.out)) - {"validation/constant_predictions"} == {
+        "validation/matthews_correlation",
+        "validation/loss",
+    }
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_metric_of_the_evaluate_library(run_bertkit, run_of, tmp_path: Path) -> None:
+    (tmp_path / "half_right.py").write_text(HALF, encoding="utf-8")
+    name = "evaluate:./half_right.py"
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 2, *SMALL)
+    run = run_of("text-classification", "run", *data, "--metric", f"{name},accuracy")
+    assert run["recipe"]["metrics"] == [name, "accuracy"]
+    scores = run["best"]["scores"]
+    said, gold = said_and_gold(run_bertkit)
+    right = sum(one == other for one, other in zip(said, gold, strict=True)) / len(gold)
+    assert scores["validation/accuracy"] == pytest.approx(right)
+    assert scores[f"validation/{name}"] == pytest.approx(right / 2)
+    ran = run_bertkit("eval", "run", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-4)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("metric", "code", "what"),
+    [
+        ("macro_f2", 2, "error: no metric 'macro_f2'"),
+        ("evaluate:no_such_metric", 5, "error: the metric evaluate:no_such_metric cannot be loaded: "),
+        ("evaluate:./not_there.py", 5, "error: the metric evaluate:./not_there.py cannot be loaded: "),
+        ("evaluate:./fails_at_once.py", 5, "error: the metric evaluate:./fails_at_once.py cannot be loaded: "),
+    ],
+)
+def test_a_metric_that_cannot_be_had(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path, metric: str, code: int, what: str
+) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
+    (tmp_path / "fails_at_once.py").write_text("raise ValueError('two\\nlines')\n", encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "-m", tiny_model_dir, "-o", "run", "--metric", metric, *SMALL)
+    ran = run_bertkit("finetune", "text-classification", *data)
+    assert (ran.code, ran.out) == (code, "")
+    error, hint = ran.err.splitlines()[-2:]
+    assert error.startswith(what)
+    assert hint.startswith("hint: ")
+    assert "evaluate:" in hint
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "run").exists(), "found out before the training"
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_metric_that_fails_on_what_it_is_given(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
+    (tmp_path / "refuses_all.py").write_text(SCRIPT.replace("SCORE", "raise ValueError('not\\nthese')"), encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "-m", tiny_model_dir, "-o", "run", "--max-steps", 1, *SMALL)
+    ran = run_bertkit("finetune", "text-classification", *data, "--metric", "evaluate:./refuses_all.py")
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1] == "error: the metric evaluate:./refuses_all.py fails: ValueError: not these"

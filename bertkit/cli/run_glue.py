@@ -24,7 +24,12 @@ _SAME = """
     output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
     logging_steps label_smoothing_factor
 """.split()
-_SWITCHES = {"overwrite_output_dir": ["--overwrite"], "bf16": ["--precision", "bf16"]}
+_SWITCHES: dict[str, list[str]] = {
+    "overwrite_output_dir": ["--overwrite"],
+    "bf16": ["--precision", "bf16"],
+    "do_train": [],  # what is done in any case
+    "do_eval": [],
+}
 _TRUTH = {"true": True, "false": False}  # a switch may have a value there
 _BATCH, _ACCUMULATION, _TASK = "per_device_train_batch_size", "gradient_accumulation_steps", "task_name"
 _OURS = _RENAMED | {name: name.replace("_", "-") for name in _SAME} | {"label_smoothing_factor": "label-smoothing"}

@@ -35,6 +35,9 @@ def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[
     line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
     """
     if is_arrow(path):
+        if separator or columns:
+            option = "--separator" if separator else "--columns"
+            raise UsageError(f"{option} is for tables of text; this file names its own columns", where=str(path))
         return read_arrow(path)
     return parse_file(read_text(path), source_name(path), separator=separator, columns=columns)
 
