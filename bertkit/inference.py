@@ -114,7 +114,6 @@ def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tupl
 
 def predict_rows(target: Target, recipe: Recipe, split: str) -> tuple[Examples, list[dict[str, Any]]]:
     """One prediction for each row of a split of the recipe's data, with or without labels. recipe: the target's, or like it."""
-    recipe = recipe.settled()
     accelerator = start_accelerator(recipe.training.device)
     examples = recipe.load(split, to_predict=True)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)

@@ -78,7 +78,7 @@ def _predicted(run: Path, name: str, task: GlueTask, split: str, count: int, dat
     if data is not None:
         options["data"] = str(Path(data) / task.folder)
     target = open_target(str(run), name if name == DIAGNOSTIC else None, options)
-    examples, predictions = predict_rows(target, target.recipe, split)
+    examples, predictions = predict_rows(target, target.recipe.settled(), split)
     if len(examples) != count:
         what = f"the test set of {name} has {len(examples)} rows; the leaderboard expects {count}"
         raise DataError(what, where=examples.source, hint="take GLUE's own download")

@@ -136,4 +136,4 @@ def test_metrics_by_name():
     assert len(METRICS) == 8
     with pytest.raises(UsageError) as caught:
         find_metric("acuracy")
-    assert caught.value.hint == "did you mean accuracy?"
+    assert caught.value.hint == "did you mean accuracy?; those of the evaluate library are evaluate:NAME"

@@ -78,7 +78,7 @@ def predict(
     task = opened.recipe
     _check_form(form, task.prediction_endings, task.family)
     if split is not None:
-        examples, predictions = inference.predict_rows(opened, task, split)
+        examples, predictions = inference.predict_rows(opened, task.settled(), split)
     else:
         examples, predictions = inference.predict_file(opened, file, typed or {})
     _give(
