@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from bertkit.recipe import load_recipe
 from bertkit.run_directory import read_run_file
 
 ZIP = "submission.zip"
+_MOVED_ASIDE = re.compile(r"\.old-\d+$")  # what --overwrite calls the run that was there
 INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")  # how a run reads another recipe's data
 
 
@@ -53,7 +55,11 @@ def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None 
 def _by_task(runs: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in runs:
-        folders = [Path(name)] if (Path(name) / "run.json").is_file() else sorted(Path(name).glob("*/"))
+        folders = (
+            [Path(name)]
+            if (Path(name) / "run.json").is_file()
+            else [each for each in sorted(Path(name).glob("*/")) if not _MOVED_ASIDE.search(each.name)]
+        )
         own = {folder: values for folder in folders if (values := read_run_file(folder)) is not None}
         if not own:
             raise UsageError("this is no run of bertkit, nor a folder of runs", where=name)

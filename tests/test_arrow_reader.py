@@ -203,7 +203,7 @@ def test_text_classification_from_parquet_and_arrow(run_bertkit, tiny_model_dir:
         "train": (5, str(tmp_path / "x.parquet")),
         "validation": (3, str(tmp_path / "y.arrow")),
     }
-    assert run["recipe"]["labels"] == ["blame", "praise"]
+    assert run["recipe"]["labels"] == ["praise", "blame"], "not in the order that the file declares"
     rows = as_predicted(run_bertkit)
     assert [(row["text"], row["gold"]) for row in rows] == [("good", "praise"), ("bad", "blame"), ("NA", "blame")]
     right = sum(row["label"] == row["gold"] for row in rows)

@@ -531,3 +531,16 @@ def test_tabs_and_line_ends_do_not_break_a_tsv(run_bertkit, run_dir, tmp_path) -
     lines = (tmp_path / "out.tsv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2
     assert lines[1].split("\t")[0] == 'a good "movie" or two'
+
+
+def test_a_shell_completes_the_names_of_recipes_and_families() -> None:
+    from bertkit.cli.options import recipe_names
+
+    assert recipe_names("mr") == ["mrpc"]
+    assert recipe_names("text") == ["text-classification"]
+    assert len(recipe_names("")) > 30
+
+
+def test_completion_can_be_installed(run_bertkit) -> None:
+    ran = run_bertkit("--help")
+    assert "--install-completion" in ran.out

@@ -450,3 +450,10 @@ def test_options_that_do_not_fit(run_bertkit, clean: Path, tmp_path: Path, argv:
     ran = run_bertkit("check", *argv)
     assert (ran.code, ran.out) == (2, "")
     assert f"error: {what}" in ran.err.splitlines()
+
+
+def test_what_was_found_is_shown_though_nothing_can_be_measured(run_bertkit, clean: Path, tiny_model_dir: Path) -> None:
+    ran = run_bertkit("check", clean, "-m", tiny_model_dir, "--max-length", 65)
+    assert ran.code == 2
+    assert "error: --max-length is 65; the model has 64 positions" in ran.err.splitlines()
+    assert "0 errors" in ran.err.partition("error: ")[0]

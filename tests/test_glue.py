@@ -448,6 +448,17 @@ def test_data_of_another_folder(run_bertkit, trained, root: Path, monkeypatch: p
     assert lengths == TEST_ROWS | {"CoLA": 2, "AX": 1}
 
 
+def test_what_overwrite_moved_aside_is_no_second_run(
+    run_bertkit, trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expect_rows(monkeypatch, TEST_ROWS)
+    for name in ("rte", "rte.old-1"):
+        shutil.copytree(trained[0] / "rte", tmp_path / "runs" / name)
+    ran = run_bertkit("submission", "runs", "-o", "out")
+    assert ran.code == 0, ran.err
+    assert "rte.old-1" not in ran.err
+
+
 def test_runs_that_are_refused(run_bertkit, trained, tmp_path: Path) -> None:
     shutil.copytree(trained[0] / "rte", tmp_path / "other")
     values = read(tmp_path / "other" / "run.json")

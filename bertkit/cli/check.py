@@ -74,14 +74,14 @@ def _check_data(
     found = checked.to_json()
     if pretrained is None:
         progress.note("no --model is named: lengths, unknown tokens and examples are left out")
-    elif checked.has_errors:
+    show_checked(target, checked)
+    if pretrained is not None and checked.has_errors:
         for rows in list(checked.splits.values())[:1]:
             features = opened.encode(rows, pretrained.tokenizer, opened.training.max_length, labelled=False).features
             show_examples(opened, rows, features, pretrained.tokenizer, count=count)
     elif model is not None:
         measured = finetune(opened, name=target, model=model, output_dir=Path(), fresh_head=True, dry_run=True, shown=count)
         found["measured"] = measured
-    show_checked(target, checked)
     if as_json and not progress.console.quiet:
         typer.echo(json.dumps(found, ensure_ascii=False))
     if checked.has_errors:

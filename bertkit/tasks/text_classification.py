@@ -167,9 +167,9 @@ class TextClassification(PoolingTask):
         return replace(recipe, class_weights=class_weights(recipe.class_weights, ids, labels))
 
     def _derived_labels(self, examples: Examples) -> tuple[str, ...]:
-        if self.multi_label:
-            return examples.label_names.get("label") or derive_set_labels(examples, "label")
-        return derive_labels(examples, "label")
+        derive = derive_set_labels if self.multi_label else derive_labels
+        found = derive(examples, "label")
+        return examples.label_names.get("label", found)  # in the order that the data declares, where it does
 
     def as_trained(self, config: BertConfig) -> Self:
         recipe = super().as_trained(config)

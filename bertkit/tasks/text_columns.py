@@ -60,7 +60,8 @@ class TextColumns(NamedTuple):
     def standard(self, examples: Examples, columns: dict[str, str], *, empty_texts: bool) -> Examples:
         """The columns `text`, `text_pair` and `label` as far as they are there; of several labels tuples of names, or None.
 
-        label_names: of columns of 0 and 1 their names. Raises DataError with the row for a text or labels that are none.
+        label_names: those that the source declares, or of columns of 0 and 1 their names. Raises DataError with the row for a
+        text or labels that are none.
         """
         self.require_texts(examples, columns)
         standard = {role: examples.columns[name] for role, name in columns.items()}
@@ -77,10 +78,9 @@ class TextColumns(NamedTuple):
                 standard["label"] = split_sets(examples, columns["label"], separator, names)
             elif (marks := self._marks()) and set(marks) <= set(examples.columns):
                 standard["label"], names = marked_sets(examples, marks), marks
-            return replace(examples, columns=standard, label_names={"label": names} if names else {})
-        if names is not None:
+        elif names is not None:
             standard["label"] = [names[value] if value is not None and value >= 0 else None for value in standard["label"]]
-        return replace(examples, columns=standard, label_names={})
+        return replace(examples, columns=standard, label_names={"label": names} if names else {})
 
     def _marks(self) -> tuple[str, ...]:
         """The columns of 0 and 1 that --label names; none where it names one column."""
