@@ -18,7 +18,7 @@ from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.inference import evaluate_target, open_target
 from bertkit.readers import Examples
-from bertkit.resampling import Scorer, interval, resampled
+from bertkit.resampling import RESAMPLES, Scorer, interval, resampled
 from bertkit.run_directory import flat, read_run_file
 from bertkit.seeds import read_seeds
 
@@ -38,7 +38,7 @@ class Side:
         return {name: np.nan if value is None else float(value) for name, value in self.scorers[run](rows).items()}
 
 
-def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
+def compare(names: Sequence[str], *, split: str | None = None, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
     """Every side beside the first one: scores, differing settings, and each difference with its 95% interval.
 
     names: run folders, or folders of seeds. split: of their own data; default: the first that the first side is evaluated on.
@@ -130,7 +130,7 @@ def show_comparison(found: Mapping[str, Any]) -> None:
             row["side"],
             row["score"],
             row["difference"],
-            None if row["interval"] is None else " to ".join(f"{bound:+.4f}" for bound in row["interval"]),
+            progress.between(row["interval"], "+.4f"),
             None if row["higher"] is None else f"{100 * row['higher']:.1f}%",
         ]
         for row in found["differences"]

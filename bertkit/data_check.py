@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,12 +135,16 @@ def check_data(recipe: Recipe, splits: Sequence[str], tokenizer: Tokenizer | Non
     """Look at the splits of a recipe; the first is that of training. Without a tokenizer, tokens are not looked at."""
     findings: list[Finding] = []
     found: dict[str, Examples] = {}
+    faulty: set[str] = set()  # splits that could not be read as training reads them
     for split in splits:
+        before = len(findings)
         examples = _read(recipe, split, findings)
+        if len(findings) > before:
+            faulty.add(split)
         if examples is not None:
             found[split] = examples
     labels = {split: Counter(name for its in recipe.labels_of(examples) for name in its) for split, examples in found.items()}
-    findings += [*_refused(recipe, found, labels, findings), *_of_labels(recipe, labels, splits[0])]
+    findings += [*_refused(recipe, found, labels, faulty), *_of_labels(recipe, labels, splits[0])]
     for split, examples in found.items():
         findings += [*_of_texts(recipe, split, examples), *_repeated(recipe, split, examples)]
     findings += _shared(recipe, splits[0], found)
@@ -172,13 +176,12 @@ def _error(split: str, error: DataError) -> Finding:
 
 
 def _refused(
-    recipe: Recipe, splits: Mapping[str, Examples], labels: Mapping[str, Counter[str]], findings: Sequence[Finding]
+    recipe: Recipe, splits: Mapping[str, Examples], labels: Mapping[str, Counter[str]], faulty: Collection[str]
 ) -> Iterator[Finding]:
     """What training would refuse of the labels of its splits, but for labels that only one side has."""
     training = recipe.train_split
-    unread = {finding.what.partition(":")[0] for finding in findings}
     classified = isinstance(recipe, TextClassification)
-    read = [split for split, its in splits.items() if split not in unread or (classified and "label" in its.columns)]
+    read = [split for split, its in splits.items() if split not in faulty or (classified and "label" in its.columns)]
     needed = [split for split in _splits(recipe) if split in read]
     if training not in needed:
         return
@@ -335,12 +338,11 @@ def show_checked(title: str, checked: Checked) -> None:
         columns = list(next(iter(checked.lengths.values())))
         rows = [[split, *(round(its[column], 1) for column in columns)] for split, its in checked.lengths.items()]
         progress.table(f"{title}: tokens a sequence", ["split", *columns], [[row[0], *map(str, row[1:])] for row in rows])
-    show: dict[str, Callable[[str], None]] = {"warning": progress.warn, "note": progress.note}
+    show = {"error": progress.error, "warning": progress.warn, "note": progress.note}
     for finding in checked.findings:
         places = f" ({', '.join(finding.places)})" if finding.places else ""
         hint = f"; {finding.hint}" if finding.hint else ""
-        line = f"{finding.what}{places}{hint}"
-        show.get(finding.severity, lambda text: progress.note(f"error: {text}"))(line)
+        show[finding.severity](f"{finding.what}{places}{hint}")
     counts = Counter(finding.severity for finding in checked.findings)
     progress.note(", ".join(f"{counts[severity]} {severity}{'s' * (counts[severity] != 1)}" for severity in SEVERITIES))
 

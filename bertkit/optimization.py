@@ -87,15 +87,12 @@ class MasterAdamW:
         module.to(dtype)
         self.trained = [name for name, p in self.parameters.items() if p.requires_grad]
         self.rounded = [name for name in self.trained if self.masters[name] is not self.parameters[name]]
-        self.moments = {name: (torch.zeros_like(m), torch.zeros_like(m)) for name, m in self._trained_masters()}
+        masters = {name: self.masters[name] for name in self.trained}
+        self.moments = {name: (torch.zeros_like(master), torch.zeros_like(master)) for name, master in masters.items()}
         self.updates = 0
-        self.on_cpu = all(master.device.type == "cpu" for _, master in self._trained_masters())
-        self.fused = all(master.device.type in ("cpu", "cuda") for _, master in self._trained_masters())
-        exact = self.masters[self.trained[0]].dtype
-        self.scratch = torch.empty(BLOCK, dtype=exact) if self.on_cpu and self.rounded else None
-
-    def _trained_masters(self) -> list[tuple[str, Tensor]]:
-        return [(name, self.masters[name]) for name in self.trained]
+        first = masters[self.trained[0]]
+        self.on_cpu, self.fused = first.device.type == "cpu", first.device.type in ("cpu", "cuda")
+        self.scratch = torch.empty(BLOCK, dtype=first.dtype) if self.on_cpu and self.rounded else None
 
     @cached_property
     def blocks(self) -> list[_Block]:
@@ -103,12 +100,13 @@ class MasterAdamW:
 
         They are made for the first step: what wraps a module for several processes may move its parameters.
         """
-        most = BLOCK if self.on_cpu else sum(master.numel() for _, master in self._trained_masters())
+        most = BLOCK if self.on_cpu else sum(self.masters[name].numel() for name in self.trained)
         scales = learning_rate_scales(self.parameters, self.config)
         blocks: list[_Block] = []
         open_blocks: dict[tuple[float, float], _Block] = {}
         rounded = set(self.rounded)
-        for name, master in self._trained_masters():
+        for name in self.trained:
+            master = self.masters[name]
             setting = (self.config.weight_decay if decays(name) else 0.0, scales[name])
             for start in range(0, master.numel(), most):
                 part = slice(start, min(start + most, master.numel()))
@@ -132,11 +130,8 @@ class MasterAdamW:
         rounded = set() if self._collected else set(self.rounded)
         sources = [self.parameters[name] if name in rounded else self.masters[name] for name in self.trained]
         flat = {name: grad.reshape(-1) for name, grad in zip(self.trained, _gradients(sources), strict=True)}
-        norm = (
-            torch.stack([square for block in self.blocks for square in map(_square, self._gradients_of(block, flat))])
-            .sum()
-            .sqrt()
-        )
+        squares = [_square(gradient) for block in self.blocks for gradient in self._gradients_of(block, flat)]
+        norm = torch.stack(squares).sum().sqrt()
         divisor = None
         if self.config.max_grad_norm:
             divisor = ((norm + 1e-6) / self.config.max_grad_norm).clamp(min=1.0).to(torch.float32)

@@ -50,6 +50,11 @@ def show(texts: Iterable[Text]) -> None:
         out.print(text)
 
 
+def error(text: str) -> None:
+    """One line about something that must be mended."""
+    console.print(Text("error: ", style="red") + plain(text))
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table; numbers are set to the right, and a missing value is a dash."""
     drawn = Table(title=plain(title), title_justify="left", title_style="bold")
@@ -61,6 +66,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
         drawn.add_row(*(plain(_shown(value)) for value in row))
     wide = console if console.is_terminal else Console(file=console.file, width=_WIDE, quiet=console.quiet)
     wide.print(drawn)
+
+
+def between(bounds: Sequence[float] | None, form: str = ".4f") -> str | None:
+    """An interval as a cell of a table."""
+    return None if bounds is None else " to ".join(f"{bound:{form}}" for bound in bounds)
 
 
 def _shown(value: Any) -> str:

@@ -49,8 +49,7 @@ def show_scores(
     ]
     rows: list[list[Any]] = []
     for name, value in scored.scores.items():
-        its = bounds.get(name)
-        shown = [" to ".join(f"{bound:.4f}" for bound in its) if its else None] if resamples else []
+        shown = [progress.between(bounds.get(name))] if resamples else []
         rows.append([name, value, *shown, *([published.get(name)] if published else [])])
     progress.table(title, columns, rows)
     if published:

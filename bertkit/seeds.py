@@ -156,7 +156,7 @@ def show_seeds(found: Mapping[str, Any], folder: Path, published: Mapping[str, f
             its["median"],
             its["mean"],
             its["std"],
-            None if its["interval"] is None else " to ".join(f"{bound:.4f}" for bound in its["interval"]),
+            progress.between(its["interval"]),
             " ".join("-" if value is None else f"{value:.4f}" for value in its["each"]),
             *([published.get(name)] if published else []),
         ]
