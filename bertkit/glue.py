@@ -17,7 +17,7 @@ from bertkit import progress
 from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.recipe import Recipe, load_recipe, override, to_json
-from bertkit.run_directory import changed_settings, read_run_file
+from bertkit.run_directory import finished_run
 
 NAME = "glue"
 
@@ -116,19 +116,14 @@ def _check_data(task: str, recipe: Recipe, others: Sequence[str]) -> None:
 
 def _finished(folder: Path, recipe: Recipe, model: str) -> dict[str, Any] | None:
     """run.json of a finished run, or None. Raises UsageError where it was made with other settings."""
-    run = read_run_file(folder) if folder.is_dir() else None
-    if run is None or run["status"] != "finished":
-        return None
-    own = json.loads(json.dumps(to_json(recipe.settled(), name=run["recipe"]["name"])))
+    own = json.loads(json.dumps(to_json(recipe.settled(), name=NAME)))
     compared = set(options_of(recipe)) - {"class_weights"}  # of which "balanced" was settled by the data
-    old = {"training": run["training"], "model": {"name": run["model"]["name"]}, "recipe": run["recipe"]}
-    new = {"training": dataclasses.asdict(recipe.training), "model": {"name": model}, "recipe": own}
-    for values in (old, new):
-        values["recipe"] = {name: value for name, value in values["recipe"].items() if name in compared}
-    if changed := changed_settings(old, new):
-        hint = "give another --output-dir, or --overwrite"
-        raise UsageError(f"the folder holds a run of other settings: {changed}", where=str(folder), hint=hint)
-    return run
+    wanted = {
+        "training": dataclasses.asdict(recipe.training),
+        "model": {"name": model},
+        "recipe": {name: own[name] for name in own if name in compared},
+    }
+    return finished_run(folder, wanted, "give another --output-dir, or --overwrite")
 
 
 def _score(found: Mapping[str, Any], name: str) -> float | None:

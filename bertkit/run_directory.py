@@ -172,6 +172,20 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "; ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
+def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: str) -> dict[str, Any] | None:
+    """run.json of a finished run, None where there is none. wanted: parts of run.json, of which what they name is compared.
+
+    Raises UsageError where the run was made with other settings.
+    """
+    run = read_run_file(folder) if folder.is_dir() else None
+    if run is None or run["status"] != "finished":
+        return None
+    old = {part: {name: run[part][name] for name in its if name in run[part]} for part, its in wanted.items()}
+    if changed := changed_settings(old, wanted):
+        raise UsageError(f"the folder holds a run of other settings: {changed}", where=str(folder), hint=hint)
+    return run
+
+
 def flat(value: Any, key: str) -> list[tuple[str, Any]]:
     """The values of nested mappings by their path, such as training.seed."""
     if isinstance(value, dict):

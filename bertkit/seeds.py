@@ -23,7 +23,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import CONSTANT
 from bertkit.finetuning import finetune
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import changed_settings, free_name, read_run_file
+from bertkit.run_directory import changed_settings, finished_run, free_name
 
 SEEDS_FILE = "seeds.json"
 _OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
@@ -102,15 +102,11 @@ def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]
     if changed := changed_settings(_read(folder).get("plan", plan), plan):
         raise UsageError(f"the folder holds seeds of other settings: {changed}", where=str(folder), hint=hint)
     found: dict[int, dict[str, Any]] = {}
+    training = {name: value for name, value in plan["training"].items() if name != "seed"}
+    wanted = {"training": training, "model": plan["model"]}  # the recipe was settled by the data
     for each in sorted(folder.glob("seed-*")):
-        run = read_run_file(each)
-        if run is None or run["status"] != "finished":
-            continue
-        training = run["training"] | {"seed": None}
-        old = {"training": training, "model": {"name": run["model"]["name"]}}  # the recipe was settled by the data
-        if changed := changed_settings(old, {name: plan[name] for name in old}):
-            raise UsageError(f"the folder holds a run of other settings: {changed}", where=str(each), hint=hint)
-        found[run["training"]["seed"]] = run
+        if (run := finished_run(each, wanted, hint)) is not None:
+            found[run["training"]["seed"]] = run
     return found
 
 

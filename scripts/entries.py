@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import bench
@@ -18,6 +19,14 @@ BENCHES = {
 
 KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: these figures stand beside no published ones."
 SENTENCES = "These weights were trained to embed sentences, which is far from this task."
+
+
+def filled_in(words: Iterable[str]) -> list[str]:
+    """Words of a command with the shell's variables filled in. Raises SystemExit for one that is not set."""
+    found = [os.path.expandvars(word) for word in words]
+    if missing := next((word for word in found if "$" in word), None):
+        raise SystemExit(f"error: {missing} is not set\nhint: BERTKIT_TEST_DATA names the folder of the data sets")
+    return found
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shlex
 import shutil
@@ -26,7 +25,7 @@ import bench
 import pretraining_results as pretraining
 import trainer_results as trainer
 from baselines import baseline_scores
-from entries import BENCHES, ENTRIES, TABLES, Entry
+from entries import BENCHES, ENTRIES, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
 
 README = ROOT / "README.md"
@@ -46,10 +45,7 @@ def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
     """Run a command line of bertkit; returns its standard output. Raises SystemExit with its exit code when it fails."""
     words = [word.replace("$SEED", str(seed)) for word in shlex.split(line)]
     print(f"\n$ {shlex.join([*words, *more])}", flush=True)
-    arguments = [os.path.expandvars(word) for word in words[1:]]
-    if missing := next((word for word in arguments if "$" in word), None):
-        raise SystemExit(f"error: {missing} is not set\nhint: BERTKIT_TEST_DATA names the folder of the data sets")
-    command = [sys.executable, "-m", "bertkit", *arguments, *more]
+    command = [sys.executable, "-m", "bertkit", *filled_in(words[1:]), *more]
     done = subprocess.run(command, cwd=ROOT, input=stdin, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
     if done.returncode:
         raise SystemExit(done.returncode)

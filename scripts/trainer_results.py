@@ -65,7 +65,7 @@ def train(task: str, seed: int) -> dict[str, Any]:
     """Train on the rows of bertkit's side and by its settings, in fp32, padded to the longest of each batch; score the end."""
     import numpy as np
     import torch
-    from entries import ENTRIES
+    from entries import ENTRIES, filled_in
     from transformers import (
         AutoModelForSequenceClassification,
         AutoTokenizer,
@@ -80,7 +80,7 @@ def train(task: str, seed: int) -> dict[str, Any]:
     from bertkit.tasks.labels import label_ids
 
     entry = next(entry for entry in ENTRIES if entry.name == task)
-    recipe_name, *typed = shlex.split(_expanded(entry.finetune))
+    recipe_name, *typed = filled_in(shlex.split(entry.finetune))
     options = {flag.removeprefix("--"): value for flag, value in zip(typed[::2], typed[1::2], strict=True)}
     recipe = override(load_recipe(recipe_name), options).settled()
     config = recipe.training
@@ -132,15 +132,6 @@ def train(task: str, seed: int) -> dict[str, Any]:
     predictions = [{"label": labels[number]} for number in np.asarray(logits).argmax(axis=1)]
     scores = {f"validation/{name}": value for name, value in recipe.score(predictions, rows["validation"]).items()}
     return {"scores": scores, "settings": settings, "model": {"name": entry.model, "sha256": weights_hash(folder)}}
-
-
-def _expanded(line: str) -> str:
-    import os
-
-    expanded = os.path.expandvars(line)
-    if "$" in expanded:
-        raise SystemExit(f"error: {expanded} holds a variable that is not set\nhint: BERTKIT_TEST_DATA names the data's folder")
-    return expanded
 
 
 # --- for the README --------------------------------------------------------------------------------------------------------

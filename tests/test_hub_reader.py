@@ -72,7 +72,7 @@ class Hub(BaseHTTPRequestHandler):
     """The few answers of the hub that datasets asks for."""
 
     def log_message(self, *args) -> None:
-        pass
+        """Requests are not logged: http.server would write them to stderr."""
 
     def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(code)

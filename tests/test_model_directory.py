@@ -197,7 +197,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *_) -> None:
-        pass
+        """Requests are not logged: http.server would write them to stderr."""
 
 
 @pytest.fixture

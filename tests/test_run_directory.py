@@ -250,8 +250,8 @@ def test_overwriting_moves_aside_under_a_name_that_is_free(tmp_path: Path) -> No
 def test_two_commands_cannot_train_in_one_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with claim(folder).entered():
-        with pytest.raises(UsageError) as error, claim(folder).entered():
-            pass
+        with pytest.raises(UsageError) as error:
+            claim(folder).entered().__enter__()
         assert str(error.value) == f"another process is training in the output folder ({folder})"
     with claim(folder).entered():  # the first one is over
         assert list(folder.iterdir()) == []
@@ -261,8 +261,8 @@ def test_a_folder_in_use_is_not_moved_aside(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with claim(folder).entered():
         write_run_file(folder, a_run(tmp_path / "other"))
-        with pytest.raises(UsageError, match="another process is training"), claim(folder, overwrite=True).entered():
-            pass
+        with pytest.raises(UsageError, match="another process is training"):
+            claim(folder, overwrite=True).entered().__enter__()
         assert [path.name for path in folder.iterdir()] == ["run.json"]
 
 
@@ -272,8 +272,8 @@ def test_a_folder_that_changed_since_it_was_looked_at(tmp_path: Path) -> None:
     early = claim(folder)
     with claim(folder).entered():
         write_run_file(folder, a_run(tmp_path / "other"))
-    with pytest.raises(UsageError) as error, early.entered():
-        pass
+    with pytest.raises(UsageError) as error:
+        early.entered().__enter__()
     assert str(error.value) == f"another process has written into the output folder since this command began ({folder})"
 
 
