@@ -18,6 +18,7 @@ import numpy as np
 
 from bertkit import progress
 from bertkit.errors import DataError
+from bertkit.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.readers.arrow import is_arrow
 from bertkit.readers.c3 import is_c3
@@ -29,7 +30,6 @@ from bertkit.recipe import Recipe, load_recipe, override
 from bertkit.run_directory import read_recipe, read_run_file
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.task import NOTHING_CUT
-from bertkit.tokenizer import Tokenizer
 
 SEVERITIES = ("error", "warning", "note")
 _RARE = 10  # times that a label stands in training, below which it is hardly learnt
@@ -131,8 +131,8 @@ def _family_of_file(path: Path) -> str:
     return TextClassification.family
 
 
-def check_data(recipe: Recipe, splits: Sequence[str], tokenizer: Tokenizer | None) -> Checked:
-    """Look at the splits of a recipe; the first is that of training. Without a tokenizer, tokens are not looked at."""
+def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:
+    """Look at the splits of a recipe; the first is that of training. Without a model, tokens are not looked at."""
     findings: list[Finding] = []
     found: dict[str, Examples] = {}
     faulty: set[str] = set()  # splits that could not be read as training reads them
@@ -149,9 +149,9 @@ def check_data(recipe: Recipe, splits: Sequence[str], tokenizer: Tokenizer | Non
         findings += [*_of_texts(recipe, split, examples), *_repeated(recipe, split, examples)]
     findings += _shared(recipe, splits[0], found)
     lengths: dict[str, dict[str, float]] = {}
-    if tokenizer is not None:
+    if pretrained is not None:
         for split, examples in found.items():
-            lengths[split], more = _of_tokens(recipe, split, examples, tokenizer)
+            lengths[split], more = _of_tokens(recipe, split, examples, pretrained)
             findings += more
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Checked(found, findings, labels, lengths)
@@ -288,7 +288,10 @@ def _by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[i
 # --- tokens ------------------------------------------------------------------------------------------------------------------
 
 
-def _of_tokens(recipe: Recipe, split: str, examples: Examples, tokenizer: Tokenizer) -> tuple[dict[str, float], list[Finding]]:
+def _of_tokens(
+    recipe: Recipe, split: str, examples: Examples, pretrained: Pretrained
+) -> tuple[dict[str, float], list[Finding]]:
+    tokenizer, positions = pretrained.tokenizer, pretrained.config.max_position_embeddings
     features, _ = recipe.uncut().encode(examples, tokenizer, NOTHING_CUT, labelled=False)
     per_sequence, limit = features.input_ids.lengths, recipe.training.max_length
     lengths = {
@@ -299,7 +302,10 @@ def _of_tokens(recipe: Recipe, split: str, examples: Examples, tokenizer: Tokeni
     findings = []
     if longer := int((per_sequence > limit).sum()):
         needed = int(-(-lengths["99%"] // _STEP) * _STEP)
-        hint = f"99% fit in --max-length {needed}" if needed > limit else None
+        hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
+        if needed > positions:
+            more = "; --truncate windows reads all of a text" if "truncate" in recipe.inputs else ""
+            hint = f"the model takes {positions} tokens at most{more}"
         what = f"{split}: {longer} of {len(per_sequence)} sequences are longer than --max-length {limit}"
         findings.append(Finding("warning" if longer > len(per_sequence) / 100 else "note", what, hint=hint))
     elif split == recipe.train_split and (needed := int(-(-lengths["longest"] // _STEP) * _STEP)) < limit:

@@ -109,17 +109,17 @@ def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tupl
     """One prediction for each row of a file, in order; "-" is the standard input. typed: the options that a user gave."""
     recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed}, target.written)
     recipe = replace(recipe, **{name: None for name in recipe.not_for_input if name not in typed})  # type: ignore[arg-type]
-    return predict_rows(target, recipe, "test")
+    examples = recipe.load("test", to_predict=True)
+    return examples, predict_rows(target, recipe, examples)
 
 
-def predict_rows(target: Target, recipe: Recipe, split: str) -> tuple[Examples, list[dict[str, Any]]]:
-    """One prediction for each row of a split of the recipe's data, with or without labels. recipe: the target's, or like it."""
+def predict_rows(target: Target, recipe: Recipe, examples: Examples) -> list[dict[str, Any]]:
+    """One prediction for each of the examples, with or without labels. recipe: the target's, or like it."""
     accelerator = start_accelerator(recipe.training.device)
-    examples = recipe.load(split, to_predict=True)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
     if remarks:
         progress.note(f"{len(examples)} rows, {', '.join(remarks)}")
     data = Split(examples, features)
     found = predict_split(recipe, build(target, accelerator), data, accelerator, description="predict")
     accelerator.wait_for_everyone()
-    return examples, recipe.decode(found.outputs, features, examples)
+    return recipe.decode(found.outputs, features, examples)

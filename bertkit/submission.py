@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 from collections.abc import Sequence
@@ -12,9 +13,11 @@ from bertkit import progress
 from bertkit.checkpoint import disk_errors
 from bertkit.errors import DataError, UsageError
 from bertkit.glue import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.inference import open_target, predict_rows
-from bertkit.recipe import load_recipe
+from bertkit.inference import Target, open_target, predict_rows
+from bertkit.readers import Examples
+from bertkit.recipe import Recipe, load_recipe
 from bertkit.run_directory import read_run_file
+from bertkit.seeds import read_seeds
 
 ZIP = "submission.zip"
 _MOVED_ASIDE = re.compile(r"\.old-\d+$")  # what --overwrite calls the run that was there
@@ -24,21 +27,25 @@ INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")  # how a
 def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None = None) -> dict[str, str]:
     """Write NAME.tsv for every task of the leaderboard, and a zip of them; returns for each where it comes from.
 
-    runs: run folders, or folders of them such as `finetune glue` makes. data: the folder of GLUE's download; without it each
-    run's own. A task without a run is filled with one constant, and said to be. Raises UsageError, or DataError where a test
-    set has another number of rows than the leaderboard's.
+    runs: run folders, folders of seeds, of which the best on the dev set is taken (Devlin et al., 2019, section 4.1), or
+    folders of either, such as `finetune glue` makes. data: the folder of GLUE's download; without it each run's own. A task
+    without a run is filled with one constant, and said to be. Raises UsageError, or before anything is predicted DataError
+    where a test set has another number of rows than the leaderboard's.
     """
     by_task = _by_task(runs)
+    asked: dict[str, tuple[Target, Recipe, Examples]] = {}
     columns: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
-    for name, task in {**TASKS, DIAGNOSTIC: AX}.items():
-        run = by_task.get("mnli" if name == DIAGNOSTIC else name)
-        for file, (split, count) in task.files.items():
-            if run is None:
-                (constant,) = _written(name, task, [None])
-                columns[file], sources[file] = [constant] * count, f"no run: the constant {constant}"
-            else:
-                columns[file], sources[file] = _predicted(run, name, task, split, count, data), str(run)
+    files = {file: (name, task) for name, task in {**TASKS, DIAGNOSTIC: AX}.items() for file in task.files}
+    for file, (name, task) in files.items():
+        if (run := by_task.get("mnli" if name == DIAGNOSTIC else name)) is not None:
+            asked[file], sources[file] = _open(run, name, task, *task.files[file], data), str(run)
+    for file, (name, task) in files.items():
+        if file in asked:
+            columns[file] = _written(name, task, predict_rows(*asked[file]))
+        else:
+            (constant,) = _written(name, task, [None])
+            columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"
     with disk_errors(output_dir):
         output_dir.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(output_dir / ZIP, "w") as packed:
@@ -55,16 +62,12 @@ def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None 
 def _by_task(runs: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in runs:
-        folders = (
-            [Path(name)]
-            if (Path(name) / "run.json").is_file()
-            else [each for each in sorted(Path(name).glob("*/")) if not _MOVED_ASIDE.search(each.name)]
-        )
-        own = {folder: values for folder in folders if (values := read_run_file(folder)) is not None}
-        if not own:
+        inside = (each for each in sorted(Path(name).glob("*/")) if not _MOVED_ASIDE.search(each.name))
+        folders = _run_of(Path(name)) or [run for each in inside for run in _run_of(each)]
+        if not folders:
             raise UsageError("this is no run of bertkit, nor a folder of runs", where=name)
-        for folder, values in own.items():
-            task = values["recipe"].get("name")
+        for folder in folders:
+            task = (read_run_file(folder) or {})["recipe"].get("name")
             if task not in TASKS:
                 hint = f"GLUE's are {', '.join(TASKS)}"
                 raise UsageError(f"this is a run of {task}, which is no task of GLUE's", where=str(folder), hint=hint)
@@ -74,7 +77,24 @@ def _by_task(runs: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _predicted(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> list[str]:
+def _run_of(folder: Path) -> list[Path]:
+    """A run's folder itself, the best run of a folder of seeds, or none."""
+    if seeds := read_seeds(folder):
+        return [max(seeds, key=_dev_score)]
+    return [folder] if read_run_file(folder) is not None else []
+
+
+def _dev_score(run: Path) -> float:
+    """The score that chose the run's best step; higher is better in all of GLUE."""
+    values = read_run_file(run)
+    if values is None:
+        raise UsageError("this is no run of bertkit: there is no run.json", where=str(run))
+    score = next(iter(values["best"]["scores"].values()))
+    return -math.inf if score is None else score
+
+
+def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Target, Recipe, Examples]:
+    """A run with the recipe that reads a test set, and the set."""
     values = read_run_file(run) or {}
     own = values["recipe"].get("data")
     options: dict[str, Any] = {}
@@ -84,11 +104,12 @@ def _predicted(run: Path, name: str, task: GlueTask, split: str, count: int, dat
     if data is not None:
         options["data"] = str(Path(data) / task.folder)
     target = open_target(str(run), name if name == DIAGNOSTIC else None, options)
-    examples, predictions = predict_rows(target, target.recipe.settled(), split)
+    recipe = target.recipe.settled()
+    examples = recipe.load(split, to_predict=True)
     if len(examples) != count:
         what = f"the test set of {name} has {len(examples)} rows; the leaderboard expects {count}"
         raise DataError(what, where=examples.source, hint="take GLUE's own download")
-    return _written(name, task, predictions)
+    return target, recipe, examples
 
 
 def _written(name: str, task: GlueTask, predictions: Sequence[dict[str, Any] | None]) -> list[str]:

@@ -214,6 +214,14 @@ def test_a_max_length_is_suggested(check, tiny_model_dir, tmp_path: Path, long: 
     assert checked["lengths"]["test"]["longest"] == (20 if long else 6)
 
 
+def test_no_length_is_suggested_that_the_model_has_no_positions_for(check, tiny_model_dir, tmp_path: Path) -> None:
+    positions = json.loads((tiny_model_dir / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
+    write(tmp_path / "rows.csv", [(f"good movie {n} {'one ' * positions}", "ab"[n % 2]) for n in range(20)])
+    checked = check("rows.csv", "-m", tiny_model_dir, "--max-length", 16)
+    hint = f"the model takes {positions} tokens at most; --truncate windows reads all of a text"
+    assert hints(checked) == {"test: 20 of 20 sequences are longer than --max-length 16": hint}
+
+
 # --- targets -----------------------------------------------------------------------------------------------------------
 
 

@@ -422,6 +422,38 @@ def test_missing_tasks_are_filled_and_named(run_bertkit, trained, monkeypatch: p
     assert column((tmp_path / "out" / "RTE.tsv").read_text(encoding="utf-8")) == said
 
 
+def test_of_several_seeds_the_best_on_the_dev_set_is_sent(
+    run_bertkit, finetune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expect_rows(monkeypatch, TEST_ROWS)
+    assert finetune("runs", "--tasks", "stsb,cola", "--seeds", 2).code == 0
+    ran = run_bertkit("submission", "runs", "-o", "out")
+    assert ran.code == 0, ran.err
+    assert run_bertkit("submission", "runs/stsb", "runs/cola", "-o", "again").code == 0
+    for file, task in (("STS-B", "stsb"), ("CoLA", "cola")):
+        runs = [Path("runs", task, f"seed-{seed}") for seed in (1, 2)]
+        scores = [read(run / "run.json")["best"]["scores"][COLUMNS[file][1]] or 0.0 for run in runs]
+        said = [predicted(run_bertkit, run, "--split", "test") for run in runs]
+        assert said[0] != said[1]
+        best = said[scores.index(max(scores))]
+        spelt = ANSWERED[file][2]
+        expected = [spelt[row["label"]] if spelt else f"{row['prediction']:.3f}" for row in best]
+        for out in ("out", "again"):
+            assert column((tmp_path / out / f"{file}.tsv").read_text(encoding="utf-8")) == expected
+    shutil.rmtree(tmp_path / "runs" / "cola" / "seed-1")
+    ran = run_bertkit("submission", "runs/cola", "-o", "third")
+    assert (ran.code, "there is no run.json (runs/cola/seed-1)" in ran.err) == (2, True), ran.err
+
+
+def test_rows_are_counted_before_anything_is_predicted(run_bertkit, trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect_rows(monkeypatch, {file: count for file, count in TEST_ROWS.items() if file != "WNLI"})
+    predictions = []
+    monkeypatch.setattr("bertkit.submission.predict_rows", lambda *asked: predictions.append(asked))
+    ran = run_bertkit("submission", trained[0], "-o", "out")
+    assert (ran.code, "error: the test set of wnli has 11 rows; the leaderboard expects 146" in ran.err) == (3, True), ran.err
+    assert predictions == []
+
+
 def test_too_few_rows_are_refused(run_bertkit, trained, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran = run_bertkit("submission", trained[0] / "mrpc", "-o", "out")
     assert ran.code == 3

@@ -35,6 +35,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
         ("label_smoothing_factor", "label-smoothing"),
         ("eval_steps", "eval-steps"),
         ("logging_steps", "logging-steps"),
+        ("max_train_samples", "max-train-samples"),
         ("train_file", "train"),
         ("validation_file", "validation"),
         ("test_file", "test"),
@@ -58,6 +59,7 @@ def test_every_name_of_ours_is_an_option(run_bertkit) -> None:
     [
         (["--overwrite_output_dir"], ["--overwrite"]),
         (["--overwrite_output_dir", "True", "-o", "run"], ["--overwrite", "-o", "run"]),
+        (["--ignore_mismatched_sizes", "true"], ["--fresh-head"]),
         (["--bf16"], ["--precision", "bf16"]),
         (["--bf16=True"], ["--precision", "bf16"]),
         (["--bf16=false"], []),

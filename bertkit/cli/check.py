@@ -70,7 +70,7 @@ def _check_data(
     opened, splits, own_model = open_data(target, recipe, typed)
     model = model or own_model
     pretrained = open_pretrained(model) if model is not None else None
-    checked = check_data(opened, splits, pretrained.tokenizer if pretrained else None)
+    checked = check_data(opened, splits, pretrained)
     found = checked.to_json()
     if pretrained is None:
         progress.note("no --model is named: lengths, unknown tokens and examples are left out")

@@ -78,7 +78,8 @@ def predict(
     task = opened.recipe
     _check_form(form, task.prediction_endings, task.family)
     if split is not None:
-        examples, predictions = inference.predict_rows(opened, task.settled(), split)
+        examples = task.settled().load(split, to_predict=True)
+        predictions = inference.predict_rows(opened, task.settled(), examples)
     else:
         examples, predictions = inference.predict_file(opened, file, typed or {})
     _give(

@@ -22,10 +22,11 @@ _RENAMED = {
 }
 _SAME = """
     output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
-    logging_steps label_smoothing_factor
+    logging_steps label_smoothing_factor max_train_samples
 """.split()
 _SWITCHES: dict[str, list[str]] = {
     "overwrite_output_dir": ["--overwrite"],
+    "ignore_mismatched_sizes": ["--fresh-head"],
     "bf16": ["--precision", "bf16"],
     "do_train": [],  # what is done in any case
     "do_eval": [],

@@ -21,7 +21,7 @@ def submission(
     """Predict GLUE's test sets and write the files of its leaderboard, and submission.zip.
 
     The data is each run's own, or with --data lies in GLUE's download. A run of mnli answers the diagnostic set (AX) too.
-    A task without a run is filled with a constant, which is said.
+    Of a folder of seeds the best on the dev set is taken. A task without a run is filled with a constant, which is said.
 
     [bold]bertkit submission runs/glue --output-dir submission[/]
 
