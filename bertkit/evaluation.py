@@ -128,6 +128,7 @@ def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], acc
         predictions[split] = task.decode(found.outputs, data.features, data.examples)
         for name, value in task.score(predictions[split], data.examples).items():
             scores[f"{split}/{name}"] = value
+        task = task.with_scores(scores)  # what the first split found out holds for the others
         if len(predictions[split]) > 1 == len(task.outcomes(predictions[split])):
             scores[f"{split}/{CONSTANT}"] = 1.0
         for term, loss in found.losses.items():

@@ -85,6 +85,8 @@ METRICS: dict[str, Metric] = {
 
 
 LOWER_IS_BETTER = ("mean_squared_error",)
+OF_NUMBERS = (pearson, spearmanr, mean_squared_error)
+OF_SEVERAL_LABELS = (micro_f1, macro_f1, accuracy)
 
 
 EVALUATE = "evaluate:"  # what begins the name of a metric of the evaluate library
@@ -98,6 +100,13 @@ def find_metric(name: str) -> Metric:
         hint = f"{did_you_mean(name, METRICS)}; those of the evaluate library are {EVALUATE}NAME"
         raise UsageError(f"no metric {name!r}", hint=hint)
     return METRICS[name]
+
+
+def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: str) -> None:
+    """Raise UsageError for a metric of ours that is none of the fitting ones; what: they score."""
+    if other := next((metric for metric in metrics if metric in METRICS.values() and metric not in fitting), None):
+        hint = f"expected {' or '.join(metric.__name__ for metric in fitting)}, as in --metric {fitting[0].__name__}"
+        raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 
 def check_metrics(metrics: Sequence[Metric]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def test_every_form_of_several_labels(write, form: str, run_bertkit, tiny_model_
 def test_what_is_no_label_is_named_by_its_row() -> None:
     task = TextClassification(multi_label=True, labels=("a", "b"), model_labels=("a", "b"))
     with pytest.raises(DataError, match=r"unknown label 'c'.*my.csv:3"):
-        task.score([{"labels": []}] * 2, rows_of(("a",), ("c",)))
+        task.score([{"labels": [], "probabilities": np.zeros(2)}] * 2, rows_of(("a",), ("c",)))
     with pytest.raises(DataError, match=r"1 of 2 rows have no label.*my.csv:2"):
-        task.score([{"labels": []}] * 2, rows_of(None, ("b",)))
+        task.score([{"labels": [], "probabilities": np.zeros(2)}] * 2, rows_of(None, ("b",)))
 
 
 def test_marks_that_are_neither_0_nor_1(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -141,13 +142,78 @@ def test_the_best_threshold_by_trying_all(seed: int) -> None:
     assert f1(found) == pytest.approx(max(map(f1, np.linspace(0, 1.1, 400))))
 
 
+def logits_of(probabilities: list[list[float]]) -> np.ndarray:
+    return -np.log(1 / np.array(probabilities) - 1)
+
+
+def test_while_it_trains_scores_are_those_of_the_tuned_thresholds() -> None:
+    """Rare labels have probabilities far below one half for long: at one half all evaluations would look alike."""
+    gold = rows_of(("a",), ("b",), (), ("a", "b"))
+    probabilities = [[0.2, 0.01], [0.1, 0.03], [0.1, 0.01], [0.2, 0.03]]
+    task = TextClassification(
+        multi_label=True, labels=("a", "b"), model_labels=("a", "b"), metrics=(micro_f1, macro_f1, accuracy)
+    )
+    said = task._target.decode(logits_of(probabilities))
+    scores = task.score(said, gold)
+    assert scores["micro_f1"] == scores["macro_f1"] == scores["accuracy"] == 1
+    assert (scores["threshold_a"], scores["threshold_b"]) == pytest.approx((0.15, 0.02))
+    used = task.with_scores({f"validation/{name}": value for name, value in scores.items()})
+    assert len(used.outcomes(said)) == 4, "its predictions differ"
+    assert used.score(said, gold) == {"micro_f1": 1, "macro_f1": 1, "accuracy": 1}
+    at_half = replace(task, thresholds=(0.5, 0.5))
+    assert at_half.score(said, gold) == {"micro_f1": 0, "macro_f1": 0, "accuracy": 0.25}
+    assert len(at_half.outcomes(said)) == 1
+
+
+def test_a_model_without_thresholds_is_used_at_one_half(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    model = make_model_dir("BertForSequenceClassification", num_labels=2, problem_type="multi_label_classification")
+    rows = [json.dumps({"text": "good movie", "label": ["LABEL_0"]}), json.dumps({"text": "a bad book", "label": []})]
+    (tmp_path / "dev.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    typed = ["--recipe", "text-classification", "--validation", "dev.jsonl", "--max-length", 16]
+    ran = run_bertkit("eval", model, *typed, "--json")
+    assert ran.code == 0, ran.err
+    assert not any("threshold" in name for name in json.loads(ran.out))
+
+
+def test_the_best_step_is_that_of_the_tuned_thresholds(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    """A label of few rows, hardly trained: nothing reaches one half, and yet the evaluations are not alike."""
+    rows = [
+        {"text": f"{'broken' if at % 12 == 0 else 'good'} phone {at}", "label": ["odd"] * (at % 12 == 0)} for at in range(60)
+    ]
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    data = ["--train", "my.jsonl", "--validation", "my.jsonl", "--multi-label", "-m", tiny_model_dir, "-o", "run"]
+    how = ["--max-steps", 24, "--eval-steps", 6, "--learning-rate", 1e-3, "--max-length", 16, "--device", "cpu"]
+    ran = run_bertkit("finetune", "text-classification", *data, *how)
+    assert ran.code == 0, ran.err
+    best = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
+    assert best["validation/micro_f1"] > 0
+    assert best["validation/threshold_odd"] < 0.5
+    assert "validation/constant_predictions" not in best
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--regression", "--metric", "accuracy"), "the metric accuracy does not score numbers (--regression)"),
+        (("--multi-label", "--metric", "f1"), "the metric f1 does not score several labels a text (--multi-label)"),
+        (("--multi-label", "--metric", "micro_f1,matthews_correlation"), "the metric matthews_correlation does not score"),
+    ],
+)
+def test_a_metric_that_does_not_fit_is_refused_at_once(
+    run_bertkit, write, tiny_model_dir: Path, tmp_path: Path, options: tuple[str, ...], what: str
+) -> None:
+    ran = run_bertkit("finetune", "text-classification", *write("|"), *options, "-m", tiny_model_dir, "-o", "run")
+    assert (ran.code, f"error: {what}" in ran.err) == (2, True), ran.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_label_that_never_occurs_keeps_one_half() -> None:
     assert best_threshold(np.array([0.2, 0.9]), np.array([0, 0])) == 0.5
 
 
 def test_thresholds_follow_their_labels_into_another_order() -> None:
     target = AnyOf(("a", "b", "c"), ("c", "a", "b"), thresholds=(0.9, 0.5, 0.1))
-    (found,) = target.decide(np.array([[0.2, 0.8, 0.6]]))  # of c, a and b
+    (found,) = target.decode(logits_of([[0.2, 0.8, 0.6]]))  # of c, a and b
     assert found["labels"] == ["c", "b"]
     assert target.predicted([found]).tolist() == [[0, 1, 1]]
     assert target.of(rows_of(("a", "c"))).values.tolist() == [1, 1, 0]
@@ -167,10 +233,11 @@ def run(write, run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> Path:
 
 def test_a_run_learns_and_its_thresholds_stay_with_the_model(run: Path, run_bertkit, tmp_path: Path) -> None:
     best = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
-    assert best["validation/tuned_micro_f1"] > 0.9
+    assert best["validation/micro_f1"] > 0.9
     ran = run_bertkit("eval", run, "--json", "--intervals")
     scores = json.loads(ran.out)
-    assert scores["validation/micro_f1"] == best["validation/tuned_micro_f1"] >= best["validation/micro_f1"]
+    for name in ("micro_f1", "macro_f1", "accuracy"):
+        assert scores[f"validation/{name}"] == best[f"validation/{name}"], "one name has one value"
     assert not any("threshold" in name for name in scores)
     low, high = scores["intervals"]["validation/micro_f1"]
     assert 0 < low < scores["validation/micro_f1"] < high <= 1

@@ -172,7 +172,7 @@ class OneOf(_Labelled):
 
     def wrongness(self, predictions: Predictions, examples: Examples) -> NDArray[np.float64]:
         gold = self.gold(examples)
-        of_gold = np.stack([found["probabilities"] for found in predictions])[np.arange(len(gold)), self.in_outputs[gold]]
+        of_gold = _stacked(predictions)[np.arange(len(gold)), self.in_outputs[gold]]
         return np.where(self.predicted(predictions) == gold, 0.0, 1.0 - of_gold)
 
 
@@ -198,29 +198,27 @@ class AnyOf(_Labelled):
         )
 
     def decode(self, logits: NDArray[np.float64]) -> list[dict[str, Any]]:
-        return self.decide(sigmoid(logits))
-
-    def decide(self, probabilities: NDArray[np.float64]) -> list[dict[str, Any]]:
-        """A prediction each row of (E, C)."""
-        thresholds = np.full(len(self.outputs), HALF)
-        thresholds[self.in_outputs] = self.thresholds or HALF
+        probabilities = sigmoid(logits)
         return [
-            {"labels": [self.outputs[at] for at in np.flatnonzero(row >= thresholds)], "probabilities": row}
-            for row in probabilities
+            {"labels": [self.outputs[at] for at in np.flatnonzero(reached)], "probabilities": row}
+            for reached, row in zip(self._reached(probabilities), probabilities, strict=True)
         ]
 
+    def _reached(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(..., C) whether each output's probability reaches its threshold."""
+        thresholds = np.full(len(self.outputs), HALF)
+        thresholds[self.in_outputs] = self.thresholds or HALF
+        return probabilities >= thresholds
+
     def predicted(self, predictions: Predictions) -> NDArray[Any]:
-        number = {name: at for at, name in enumerate(self.labels)}
-        found = np.zeros((len(predictions), len(self.labels)), dtype=np.int64)
-        for row, prediction in enumerate(predictions):
-            found[row, [number[name] for name in prediction["labels"]]] = 1
-        return found
+        # by these thresholds, whatever those were by which the predictions were made
+        return self._reached(_stacked(predictions))[:, self.in_outputs].astype(np.int64)
 
     def gold(self, examples: Examples) -> NDArray[Any]:
         return label_sets(examples, COLUMN, self.labels)
 
     def outcome(self, prediction: Mapping[str, Any]) -> Any:
-        return tuple(prediction["labels"])
+        return tuple(self._reached(prediction["probabilities"]).tolist())
 
     def describe(self, targets: NDArray[Any]) -> str:
         return ", ".join(self.outputs[at] for at in np.flatnonzero(targets)) or "none"
@@ -237,19 +235,19 @@ class AnyOf(_Labelled):
 
     def wrongness(self, predictions: Predictions, examples: Examples) -> NDArray[np.float64]:
         gold = self.gold(examples)
-        distance = np.abs(self._stacked(predictions)[:, self.in_outputs] - gold).sum(axis=1)
+        distance = np.abs(_stacked(predictions)[:, self.in_outputs] - gold).sum(axis=1)
         return np.where((self.predicted(predictions) == gold).all(axis=1), 0.0, distance)
 
-    def tuned(self, predictions: Predictions, gold: NDArray[np.int64]) -> tuple[AnyOf, list[dict[str, Any]]]:
-        """This with the threshold of each label that has the best F1 on these predictions; and what it would predict."""
-        probabilities = self._stacked(predictions)
-        of_label = probabilities[:, self.in_outputs].T
-        tuned = replace(self, thresholds=tuple(best_threshold(*pair) for pair in zip(of_label, gold.T, strict=True)))
-        return tuned, tuned.decide(probabilities)
+    def tuned(self, predictions: Predictions, examples: Examples) -> AnyOf:
+        """This with the threshold of each label that has the best F1 on these rows."""
+        of_label = _stacked(predictions)[:, self.in_outputs].T
+        pairs = zip(of_label, self.gold(examples).T, strict=True)
+        return replace(self, thresholds=tuple(best_threshold(*pair) for pair in pairs))
 
-    def _stacked(self, predictions: Predictions) -> NDArray[np.float64]:
-        """(E, C) the probabilities, in the order of the outputs."""
-        return np.stack([found["probabilities"] for found in predictions])
+
+def _stacked(predictions: Predictions) -> NDArray[np.float64]:
+    """(E, C) the probabilities, in the order of the outputs."""
+    return np.stack([found["probabilities"] for found in predictions])
 
 
 def best_threshold(probabilities: NDArray[np.float64], gold: NDArray[np.int64]) -> float:

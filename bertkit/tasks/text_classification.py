@@ -16,7 +16,7 @@ from bertkit import progress
 from bertkit.bert_config import THRESHOLDS_KEY, BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.metrics import accuracy, macro_f1, micro_f1, pearson, spearmanr
+from bertkit.metrics import OF_NUMBERS, OF_SEVERAL_LABELS, accuracy, macro_f1, micro_f1, pearson, refuse_others, spearmanr
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.store import Features, Ragged
@@ -86,7 +86,12 @@ class TextClassification(PoolingTask):
         if self.regression and self.multi_label:
             raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
         own = (pearson, spearmanr) if self.regression else (micro_f1, macro_f1, accuracy) if self.multi_label else (accuracy,)
-        return super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
+        recipe = super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
+        if self.regression:
+            refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
+        elif self.multi_label:
+            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels a text (--multi-label)")
+        return recipe
 
     # --- data ---
 
@@ -178,7 +183,8 @@ class TextClassification(PoolingTask):
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         recipe = self._with_labels_of(config, where)
-        if recipe.multi_label and recipe.thresholds is None and (own := config.extra.get(THRESHOLDS_KEY)):
+        if recipe.multi_label and recipe.thresholds is None:
+            own = config.extra.get(THRESHOLDS_KEY) or {}
             recipe = replace(recipe, thresholds=tuple(float(own.get(label, HALF)) for label in recipe.labels or ()))
         given = recipe.class_weights
         if given is None or recipe.regression or given == ("balanced",):  # which only training rows can settle
@@ -283,15 +289,13 @@ class TextClassification(PoolingTask):
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Every metric of the recipe by its name. Raises DataError for examples without labels.
 
-        Of several labels without thresholds, also the best threshold of each on these rows, and what they come to.
+        Of several labels without thresholds, those of the best threshold of each on these rows, and these thresholds.
         """
-        found = self.scorer(predictions, examples)(np.arange(len(examples)))
-        if isinstance(self._target, AnyOf) and self._target.thresholds is None:
-            gold = self._target.gold(examples)
-            tuned, decided = self._target.tuned(predictions, gold)
-            found["tuned_micro_f1"] = micro_f1(tuned.predicted(decided), gold)
-            found |= {f"{_THRESHOLD}{label}": value for label, value in zip(tuned.labels, tuned.thresholds or ())}
-        return found
+        if not isinstance(self._target, AnyOf) or self._target.thresholds is not None:
+            return self.scorer(predictions, examples)(np.arange(len(examples)))
+        best = self._target.tuned(predictions, examples).thresholds or ()
+        found = replace(self, thresholds=best).score(predictions, examples)
+        return found | {f"{_THRESHOLD}{label}": value for label, value in zip(self._settled_labels()[0], best, strict=True)}
 
     def scorer(
         self, predictions: Sequence[Mapping[str, Any]], examples: Examples
