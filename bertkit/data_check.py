@@ -6,18 +6,18 @@ its scores from meaning anything; a warning costs scores; a note is good to know
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertkit import progress
-from bertkit.errors import DataError
+from bertkit.check_report import SEVERITIES, Checked, Finding
+from bertkit.errors import DataError, UsageError
 from bertkit.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.readers.arrow import is_arrow
@@ -27,11 +27,10 @@ from bertkit.readers.files import file_format, find_split_file
 from bertkit.readers.lines import extension, read_text, source_name
 from bertkit.readers.squad import is_squad
 from bertkit.recipe import Recipe, load_recipe, override
-from bertkit.run_directory import read_recipe, read_run_file
+from bertkit.run_directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.task import NOTHING_CUT
 
-SEVERITIES = ("error", "warning", "note")
 _RARE = 10  # times that a label stands in training, below which it is hardly learnt
 _MUCH_UNKNOWN = 0.01  # of the tokens
 _LEAKED = 0.01  # of the rows to evaluate on
@@ -47,38 +46,6 @@ _TROUBLE = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was found. places: the first rows it holds of, as "file:line"."""
-
-    severity: str
-    what: str
-    places: tuple[str, ...] = ()
-    hint: str | None = None
-
-
-@dataclass(frozen=True)
-class Checked:
-    """splits: the examples of those that could be read. lengths: tokens of their sequences, where a tokenizer was given."""
-
-    splits: dict[str, Examples]
-    findings: list[Finding]
-    labels: dict[str, Counter[str]]
-    lengths: dict[str, dict[str, float]]
-
-    @property
-    def has_errors(self) -> bool:
-        return any(finding.severity == "error" for finding in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rows": {split: len(examples) for split, examples in self.splits.items()},
-            "labels": {split: dict(counts.most_common()) for split, counts in self.labels.items()},
-            "lengths": self.lengths,
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-        }
-
-
 def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], str | None]:
     """The recipe of a run folder, a folder or file of data, or a name; its splits, training first; and the run's own model.
 
@@ -89,6 +56,7 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
     if values is not None:
         recipe = override(read_recipe(values, path), typed).with_data_typed(typed).settled()
         return recipe, _splits(recipe), target
+    refuse_folder_of_runs(path)
     if path.is_dir():
         recipe = override(load_recipe(recipe_name or _family_of_folder(path)), {"data": target, **typed}).settled()
         there = [split for split in (*_splits(recipe), "test") if recipe.folder.has(path, split, recipe.file_endings)]
@@ -97,9 +65,17 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
         evaluated = tuple(split for split in recipe.eval_splits if split in there)
         return replace(recipe, train_split=there[0], eval_splits=evaluated), tuple(dict.fromkeys(there)), None
     if path.is_file() and path.suffix != ".py":
-        recipe = override(load_recipe(recipe_name or _family_of_file(path)), {"test": target, **typed})
-        return replace(recipe, train_split="test").settled(), ("test",), None
+        if "train" in typed:
+            raise UsageError(f"--train names a second training file beside {target}", hint="leave out one of the two")
+        recipe = override(load_recipe(recipe_name or _family_of_file(path)), {"train": target, **typed}).settled()
+        if "validation" not in typed:  # all rows are looked at, and none held out
+            recipe = replace(recipe, validation=recipe.train)
+        return recipe, ("train", *(split for split in ("validation", "test") if split in typed)), None
+    if path.suffix not in ("", ".py"):
+        raise DataError("there is no such file", where=target)
     recipe = override(load_recipe(target), typed).settled()
+    if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # a set to evaluate on alone
+        recipe = replace(recipe, train_split=recipe.eval_splits[0])
     return recipe, _splits(recipe), None
 
 
@@ -143,10 +119,14 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             faulty.add(split)
         if examples is not None:
             found[split] = examples
-    labels = {split: Counter(name for its in recipe.labels_of(examples) for name in its) for split, examples in found.items()}
+    all_labels = {split: [name for its in recipe.labels_of(examples) for name in its] for split, examples in found.items()}
+    regression = isinstance(recipe, TextClassification) and recipe.regression
+    labels = {split: Counter[str]() if regression else Counter(its) for split, its in all_labels.items()}
+    numbers = {split: _spread(its) for split, its in all_labels.items()} if regression else {}
     findings += [*_refused(recipe, found, labels, faulty), *_of_labels(recipe, labels, splits[0])]
     for split, examples in found.items():
         findings += [*_of_texts(recipe, split, examples), *_repeated(recipe, split, examples)]
+        findings += _without_label(recipe, split, examples)
     findings += _shared(recipe, splits[0], found)
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
@@ -154,7 +134,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             lengths[split], more = _of_tokens(recipe, split, examples, pretrained)
             findings += more
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return Checked(found, findings, labels, lengths)
+    return Checked(found, findings, labels, numbers, lengths)
 
 
 def _read(recipe: Recipe, split: str, findings: list[Finding]) -> Examples | None:
@@ -212,8 +192,16 @@ def _of_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: str
         return
     rare = [f"{name} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
     if rare:
-        hint = "add rows, join labels, or try --class-weights balanced"
+        weighted = isinstance(recipe, TextClassification) and not recipe.multi_label
+        hint = "add rows, join labels, or try --class-weights balanced" if weighted else "add rows, or join labels"
         yield Finding("warning", f"{training}: {len(rare)} labels stand fewer than {_RARE} times: {_some(rare)}", hint=hint)
+    spelt: dict[str, list[str]] = defaultdict(list)
+    for name in known:
+        spelt[" ".join(name.casefold().split())].append(name)
+    for names in spelt.values():
+        if len(names) > 1:
+            what = f"{training}: labels that differ in case or white space alone: {', '.join(map(repr, sorted(names)))}"
+            yield Finding("warning", what, hint="spell them alike")
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
         yield Finding(
@@ -226,6 +214,32 @@ def _of_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: str
             yield Finding(severity, f"{split}: labels that {training} does not have: {_some(only)}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
             yield Finding("note", f"{split}: no row has {_some(never)}, of which its scores say nothing")
+
+
+def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
+    """Rows of -1, which data sets write where there is no label: a user may have meant a class."""
+    values = examples.columns.get("label", [])
+    if not isinstance(recipe, TextClassification) or recipe.regression or "-1" in (recipe.labels or ()):
+        return
+    rows = [row for row, value in enumerate(values) if isinstance(value, (int, str)) and str(value) == "-1"]
+    if 0 < len(rows) < len(values):
+        what = f"{split}: {len(rows)} rows have the label -1, which stands for no label"
+        yield _of_rows("warning", what, rows, examples, "where it is a class, name them all: --labels=-1,0,1")
+
+
+def _spread(numbers: Sequence[str]) -> dict[str, float]:
+    """What regression is to predict, of those that are numbers; nothing where none is."""
+    found = []
+    for number in numbers:
+        with suppress(ValueError):
+            found.append(float(number))
+    values = np.array(found)[np.isfinite(found)] if found else np.array([])
+    if not len(values):
+        return {}
+    return {"lowest": float(values.min()), "mean": float(values.mean()), "median": float(np.median(values))} | {
+        "highest": float(values.max()),
+        "different": float(len(np.unique(values))),
+    }
 
 
 # --- texts -------------------------------------------------------------------------------------------------------------------
@@ -301,13 +315,7 @@ def _of_tokens(
     }
     findings = []
     if longer := int((per_sequence > limit).sum()):
-        needed = int(-(-lengths["99%"] // _STEP) * _STEP)
-        hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
-        if needed > positions:
-            more = "; --truncate windows reads all of a text" if "truncate" in recipe.inputs else ""
-            hint = f"the model takes {positions} tokens at most{more}"
-        what = f"{split}: {longer} of {len(per_sequence)} sequences are longer than --max-length {limit}"
-        findings.append(Finding("warning" if longer > len(per_sequence) / 100 else "note", what, hint=hint))
+        findings.append(_longer(recipe, split, longer, per_sequence, positions))
     elif split == recipe.train_split and (needed := int(-(-lengths["longest"] // _STEP) * _STEP)) < limit:
         findings.append(Finding("note", f"{split}: nothing is longer than --max-length {needed}, which would do"))
     unknown = features.input_ids.values == tokenizer.unk_token_id
@@ -322,35 +330,25 @@ def _of_tokens(
     return lengths, findings
 
 
+def _longer(recipe: Recipe, split: str, longer: int, lengths: Any, positions: int) -> Finding:
+    """What becomes of sequences that are longer than --max-length."""
+    limit = recipe.training.max_length
+    what = f"{split}: {longer} of {len(lengths)} sequences are longer than --max-length {limit}"
+    needed = int(-(-float(np.percentile(lengths, 99)) // _STEP) * _STEP)
+    classified = isinstance(recipe, TextClassification)
+    if not (isinstance(recipe, MultipleChoice) or (isinstance(recipe, TextClassification) and recipe.truncate != "windows")):
+        return Finding("note", f"{what}, and are read in windows")
+    hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
+    if needed > positions:
+        hint = f"the model takes {positions} tokens at most" + "; --truncate windows reads all of a text" * classified
+    return Finding("warning" if longer > len(lengths) / 100 else "note", what, hint=hint)
+
+
 def _all_unknown(features: Any, row: int, unknown: Any) -> bool:
     """Whether an example's first sequence is [UNK] but for its special tokens."""
     first = features.offsets[row] if len(features) > row else 0
     start, end = features.input_ids.offsets[first : first + 2]
     return end - start > 2 and bool(unknown[start + 1 : end - 1].all())
-
-
-# --- what a person sees ------------------------------------------------------------------------------------------------------
-
-
-def show_checked(title: str, checked: Checked) -> None:
-    """Tables of labels and lengths, and the findings by severity."""
-    splits = list(checked.labels)
-    names = list(dict.fromkeys(name for counts in checked.labels.values() for name, _ in counts.most_common()))
-    if names:
-        shown = [[name, *(checked.labels[split].get(name, 0) for split in splits)] for name in names[:30]]
-        more = f": the commonest 30 of {len(names)}" if len(names) > 30 else ""
-        progress.table(f"{title}: labels{more}", ["label", *splits], shown)
-    if checked.lengths:
-        columns = list(next(iter(checked.lengths.values())))
-        rows = [[split, *(round(its[column], 1) for column in columns)] for split, its in checked.lengths.items()]
-        progress.table(f"{title}: tokens a sequence", ["split", *columns], [[row[0], *map(str, row[1:])] for row in rows])
-    show = {"error": progress.error, "warning": progress.warn, "note": progress.note}
-    for finding in checked.findings:
-        places = f" ({', '.join(finding.places)})" if finding.places else ""
-        hint = f"; {finding.hint}" if finding.hint else ""
-        show[finding.severity](f"{finding.what}{places}{hint}")
-    counts = Counter(finding.severity for finding in checked.findings)
-    progress.note(", ".join(f"{counts[severity]} {severity}{'s' * (counts[severity] != 1)}" for severity in SEVERITIES))
 
 
 def _of_rows(severity: str, what: str, rows: Sequence[int], examples: Examples, hint: str | None) -> Finding:

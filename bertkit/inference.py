@@ -18,7 +18,7 @@ from bertkit.model_directory import load_weights
 from bertkit.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe, override
-from bertkit.run_directory import RUN_FILE, read_recipe, read_run_file
+from bertkit.run_directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES
 
 _FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
@@ -42,13 +42,7 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
     """
     folder = Path(name)
     values = read_run_file(folder) if folder.is_dir() else None
-    if (
-        values is None
-        and not (folder / "config.json").is_file()
-        and (inside := sorted(each.parent.name for each in folder.glob(f"*/{RUN_FILE}")))
-    ):
-        what = f"this is a folder of runs, and no model: {', '.join(inside[:4])}{' ...' if len(inside) > 4 else ''}"
-        raise UsageError(what, where=name, hint=f"name one of them: {folder / inside[0]}")
+    refuse_folder_of_runs(folder)
     if values is not None and not (folder / "config.json").is_file():
         raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
     pretrained = open_pretrained(name)

@@ -22,7 +22,7 @@ from bertkit.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.pretraining import HEADS, check_tokenizer, held_out_sequences, score_language_model
 from bertkit.progress import plain
 from bertkit.readers.lines import parse_lines, read_text, source_name
-from bertkit.run_directory import PRETRAINING, read_run_file
+from bertkit.run_directory import PRETRAINING, read_run_file, refuse_folder_of_runs
 from bertkit.store import Features, Ragged, offsets_of
 
 _CLASSES = {head.__name__: head for head in HEADS.values()}
@@ -31,6 +31,7 @@ _MOST_TOKENS = 512
 
 def is_language_model(name: str) -> bool:
     """Whether a name leads to a run of pre-training, or to a model with such a head that is no run at all."""
+    refuse_folder_of_runs(Path(name))
     folder = resolve(name)
     values = read_run_file(folder)
     if values is not None:

@@ -274,6 +274,15 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     return values
 
 
+def refuse_folder_of_runs(folder: Path) -> None:
+    """Raise UsageError for a folder that is neither run nor model, but holds runs, as of several seeds."""
+    if (folder / RUN_FILE).is_file() or (folder / "config.json").is_file():
+        return
+    if inside := sorted(each.parent.name for each in folder.glob(f"*/{RUN_FILE}")):
+        what = f"this is a folder of runs, and no model: {', '.join(inside[:4])}{' ...' if len(inside) > 4 else ''}"
+        raise UsageError(what, where=str(folder), hint=f"name one of them: {folder / inside[0]}")
+
+
 def read_recipe(values: dict[str, Any], folder: Path) -> Recipe:
     """The recipe and training settings that run.json holds. Raises UsageError for pre-training, which has no recipe."""
     if values["recipe"].get("family") == PRETRAINING:

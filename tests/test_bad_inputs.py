@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
-HINT_HEAD = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"
+HINT_HEAD = "bertkit finetune --fresh-head puts a new head on the encoder"
 
 
 def files_of(folder: Path) -> dict[str, bytes | None]:

@@ -127,8 +127,8 @@ def test_at_most_three_places_are_shown(check, clean: Path, tmp_path: Path) -> N
     write(tmp_path / "rows.csv", rows)
     checked = found(check("rows.csv"))
     assert checked == {
-        "test: 12 rows hold marks of HTML": ("note", ["rows.csv:7", "rows.csv:8", "rows.csv:9"]),
-        "test: 22 rows repeat another": ("note", ["rows.csv:2", "rows.csv:3", "rows.csv:4"]),
+        "train: 12 rows hold marks of HTML": ("note", ["rows.csv:7", "rows.csv:8", "rows.csv:9"]),
+        "train: 22 rows repeat another": ("note", ["rows.csv:2", "rows.csv:3", "rows.csv:4"]),
     }
 
 
@@ -136,14 +136,14 @@ def test_a_rare_label_has_fewer_than_ten_rows(check, tmp_path: Path) -> None:
     for count, rare in ((9, True), (10, False)):
         rows = [(f"good {n} {n}", "a") for n in range(12)] + [(f"bad {n} {n}", "b") for n in range(count)]
         write(tmp_path / "rows.csv", rows)
-        expected = {"test: 1 labels stand fewer than 10 times: b (9)": ("warning", [])} if rare else {}
+        expected = {"train: 1 labels stand fewer than 10 times: b (9)": ("warning", [])} if rare else {}
         assert found(check("rows.csv")) == expected
 
 
 def test_a_label_that_nearly_all_rows_have(check, tmp_path: Path) -> None:
     rows = [(f"good {n} {n}", "a") for n in range(110)] + [(f"bad {n} {n}", "b") for n in range(12)]
     write(tmp_path / "rows.csv", rows)  # 110 of 122
-    assert found(check("rows.csv")) == {"test: 90.2% are a: accuracy says little; watch F1 of the others": ("note", [])}
+    assert found(check("rows.csv")) == {"train: 90.2% are a: accuracy says little; watch F1 of the others": ("note", [])}
     write(tmp_path / "rows.csv", rows[2:])  # 108 of 120: no more than nine tenths
     assert found(check("rows.csv")) == {}
 
@@ -181,8 +181,8 @@ def test_tokens_are_counted(check, tiny_model_dir: Path, faulty: Path) -> None:
 def test_a_row_without_text_is_not_unknown(check, tiny_model_dir: Path, tmp_path: Path) -> None:
     write(tmp_path / "rows.csv", [("", "a"), ("\u738b", "b"), ("good", "a")])
     checked = found(check("rows.csv", "-m", tiny_model_dir, "--max-length", 16, code=3))
-    assert checked["test: 1 rows are [UNK] alone"] == ("warning", ["rows.csv:3"])
-    assert checked["test: 1 rows without text"] == ("warning", ["rows.csv:2"])
+    assert checked["train: 1 rows are [UNK] alone"] == ("warning", ["rows.csv:3"])
+    assert checked["train: 1 rows without text"] == ("warning", ["rows.csv:2"])
 
 
 def test_little_unknown_is_a_note(check, tiny_model_dir: Path, clean: Path) -> None:
@@ -190,16 +190,16 @@ def test_little_unknown_is_a_note(check, tiny_model_dir: Path, clean: Path) -> N
     write(clean, [*rows, ("good \u738b", "a")])  # 1 of 20 * 46 + 4 tokens
     checked = check(clean, "-m", tiny_model_dir, "--max-length", 64)
     said = {what: its for what, its in found(checked).items() if "[UNK]" in what}
-    assert said == {"test: 0.11% of the tokens are [UNK], for which the vocabulary has no pieces": ("note", [])}
+    assert said == {"train: 0.11% of the tokens are [UNK], for which the vocabulary has no pieces": ("note", [])}
 
 
 @pytest.mark.parametrize(
     ("long", "what", "severity", "hint"),
     [
         # of 100 sequences, some of 20 tokens and the others of 6
-        (10, "test: 10 of 100 sequences are longer than --max-length 16", "warning", "99% fit in --max-length 24"),
-        (1, "test: 1 of 100 sequences are longer than --max-length 16", "note", None),
-        (0, "test: nothing is longer than --max-length 8, which would do", "note", None),
+        (10, "train: 10 of 100 sequences are longer than --max-length 16", "warning", "99% fit in --max-length 24"),
+        (1, "train: 1 of 100 sequences are longer than --max-length 16", "note", None),
+        (0, "train: nothing is longer than --max-length 8, which would do", "note", None),
     ],
 )
 def test_a_max_length_is_suggested(check, tiny_model_dir, tmp_path: Path, long: int, what: str, severity: str, hint) -> None:
@@ -211,7 +211,7 @@ def test_a_max_length_is_suggested(check, tiny_model_dir, tmp_path: Path, long: 
     checked = check("rows.csv", "-m", tiny_model_dir, "--max-length", 16)
     assert found(checked) == {what: (severity, [])}
     assert hints(checked) == {what: hint}
-    assert checked["lengths"]["test"]["longest"] == (20 if long else 6)
+    assert checked["lengths"]["train"]["longest"] == (20 if long else 6)
 
 
 def test_no_length_is_suggested_that_the_model_has_no_positions_for(check, tiny_model_dir, tmp_path: Path) -> None:
@@ -219,7 +219,59 @@ def test_no_length_is_suggested_that_the_model_has_no_positions_for(check, tiny_
     write(tmp_path / "rows.csv", [(f"good movie {n} {'one ' * positions}", "ab"[n % 2]) for n in range(20)])
     checked = check("rows.csv", "-m", tiny_model_dir, "--max-length", 16)
     hint = f"the model takes {positions} tokens at most; --truncate windows reads all of a text"
-    assert hints(checked) == {"test: 20 of 20 sequences are longer than --max-length 16": hint}
+    assert hints(checked) == {"train: 20 of 20 sequences are longer than --max-length 16": hint}
+
+
+def test_where_long_texts_are_read_in_windows_nothing_is_lost(check, tiny_model_dir, tmp_path: Path) -> None:
+    write(tmp_path / "rows.csv", [(f"good movie {n} {'one ' * 20}", "ab"[n % 2]) for n in range(20)])
+    checked = check("rows.csv", "-m", tiny_model_dir, "--max-length", 16, "--truncate", "windows")
+    what = "train: 20 of 20 sequences are longer than --max-length 16, and are read in windows"
+    assert (found(checked), hints(checked)) == ({what: ("note", [])}, {what: None})
+    (tmp_path / "my.conll").write_text("good A\n" * 20 + "\nbad B\n", encoding="utf-8")
+    checked = found(check("my.conll", "-m", tiny_model_dir, "--max-length", 16))
+    assert checked["train: 1 of 2 sequences are longer than --max-length 16, and are read in windows"] == ("note", [])
+
+
+def test_no_option_is_advised_that_is_refused(check, tmp_path: Path) -> None:
+    rows = ['{"text": "good %d", "label": ["a", "b"]}' % n for n in range(3)]  # noqa: UP031
+    (tmp_path / "sets.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    what = "train: 2 labels stand fewer than 10 times: a (3), b (3)"
+    assert hints(check("sets.jsonl", "--multi-label")) == {what: "add rows, or join labels"}
+    (tmp_path / "one.csv").write_text("text,label\n" + "".join(f"good {n},{'ab'[n % 2]}\n" for n in range(6)), encoding="utf-8")
+    assert hints(check("one.csv"))[what] == "add rows, join labels, or try --class-weights balanced"
+
+
+def test_labels_that_differ_in_case_or_white_space(check, tmp_path: Path) -> None:
+    write(tmp_path / "rows.csv", [(f"text {n}", ("Neg", "neg", "pos", "pos ")[n % 4]) for n in range(80)])
+    differ = "train: labels that differ in case or white space alone"
+    assert found(check("rows.csv")) == {f"{differ}: 'Neg', 'neg'": ("warning", []), f"{differ}: 'pos', 'pos '": ("warning", [])}
+
+
+def test_minus_one_is_no_label_and_that_is_said(check, tmp_path: Path) -> None:
+    rows = [(f"text {n}", (-1, 0, 1)[n % 3]) for n in range(60)]
+    write(tmp_path / "rows.csv", rows)
+    checked = check("rows.csv", code=3)
+    what = "train: 20 rows have the label -1, which stands for no label"
+    assert found(checked)[what] == ("warning", ["rows.csv:2", "rows.csv:5", "rows.csv:8"])
+    assert hints(checked)[what] == "where it is a class, name them all: --labels=-1,0,1"
+    refused = "train: 20 of 60 rows have no label in column 'label'; the first is here"
+    assert "where it is a class, name them all: --labels=-1,0,1" in hints(checked)[refused]
+    assert check("rows.csv", "--labels=-1,0,1")["findings"] == []
+
+
+def test_numbers_are_looked_at_too(check, run_bertkit, tmp_path: Path) -> None:
+    rows = [("the same", 1), ("the same", 9), ("twice", 2.5), ("twice", 2.5), *((f"text {n}", n / 2) for n in range(10))]
+    write(tmp_path / "rows.csv", rows)
+    checked = check("rows.csv", "--regression")
+    assert checked["numbers"] == {"train": {"lowest": 0, "mean": 37.5 / 14, "median": 2.5, "highest": 9, "different": 11}}
+    assert (checked["labels"], found(checked)) == (
+        {"train": {}},
+        {
+            "train: 1 texts stand there with different labels": ("warning", ["rows.csv:2", "rows.csv:3"]),
+            "train: 1 rows repeat another": ("note", ["rows.csv:4", "rows.csv:5"]),
+        },
+    )
+    assert "numbers of train" in run_bertkit("check", "rows.csv", "--regression").err
 
 
 # --- targets -----------------------------------------------------------------------------------------------------------
@@ -238,10 +290,51 @@ def test_a_recipe_with_its_own_data(check) -> None:
     }
 
 
+def test_a_file_beside_its_dev_rows(check, run_bertkit, tiny_model_dir, tmp_path: Path) -> None:
+    write(tmp_path / "my.csv", [(f"good {n}", "ab"[n % 2]) for n in range(40)])
+    write(tmp_path / "dev.csv", [("good 1", "b"), ("new", "A")])
+    checked = check("my.csv", "--validation", "dev.csv", code=3)
+    assert checked["rows"] == {"train": 40, "validation": 2}
+    assert found(checked)["validation: labels that train does not have: A"][0] == "error"
+    assert found(checked)["validation: 1 of 2 rows stand in train too"] == ("warning", ["dev.csv:2"])
+    checked = check("my.csv", "--validation", "20%", "-m", tiny_model_dir, "--max-length", 16, "--max-steps", 7)
+    assert checked["rows"] == {"train": 32, "validation": 8}
+    assert checked["measured"]["steps"] == 7
+    ran = run_bertkit("check", "my.csv", "--train", "my.csv")
+    assert (ran.code, "error: --train names a second training file beside my.csv" in ran.err) == (2, True)
+
+
+def test_what_is_no_target(run_bertkit, tmp_path: Path) -> None:
+    (tmp_path / "seeds" / "seed-1").mkdir(parents=True)
+    (tmp_path / "seeds" / "seed-1" / "run.json").write_text("{}", encoding="utf-8")
+    for target, code, what in (
+        ("nosuch.csv", 3, "there is no such file (nosuch.csv)"),
+        ("glue", 2, "glue is all of its tasks, and check takes one"),
+        ("seeds", 2, "this is a folder of runs, and no model: seed-1 (seeds)"),
+    ):
+        ran = run_bertkit("check", target)
+        assert (ran.code, ran.err.splitlines()[0]) == (code, f"error: {what}")
+    for command in (("eval", "seeds"), ("predict", "seeds", "x.csv")):
+        ran = run_bertkit(*command)
+        assert (ran.code, ran.err.splitlines()) == (
+            2,
+            ["error: this is a folder of runs, and no model: seed-1 (seeds)", "hint: name one of them: seeds/seed-1"],
+        )
+
+
+def test_a_set_that_is_for_evaluation_alone(check, tmp_path: Path) -> None:
+    (tmp_path / "diagnostic").mkdir()
+    rows = "".join(f"{n}\ta {n}\tb {n}\t{('entailment', 'neutral', 'contradiction')[n % 3]}\n" for n in range(30))
+    text = f"index\tsentence1\tsentence2\tlabel\n{rows}"
+    (tmp_path / "diagnostic" / "diagnostic.tsv").write_text(text, encoding="utf-8")
+    checked = check("ax", "--data", "diagnostic")
+    assert (checked["rows"], checked["findings"]) == ({"test": 30}, [])
+
+
 def test_a_file_with_a_family_and_options(check, tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_text("question;kind\n" + "is it good;a\nis it bad;b\n", encoding="utf-8")
     own = ("--text", "question", "--label", "kind", "--separator", ";")
-    assert check("my.csv", *own)["labels"] == {"test": {"a": 1, "b": 1}}
+    assert check("my.csv", *own)["labels"] == {"train": {"a": 1, "b": 1}}
     split = check("text-classification", "--train", "my.csv", "--validation", "my.csv", *own)
     assert split["rows"] == {"train": 2, "validation": 2}
     assert "validation: 2 of 2 rows stand in train too" in found(split)
@@ -263,7 +356,7 @@ def test_a_file_with_a_family_and_options(check, tmp_path: Path) -> None:
 )
 def test_the_family_by_the_look_of_a_file(check, tmp_path: Path, name: str, content: str, labels: dict[str, int]) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    assert check(name)["labels"] == {"test": labels}
+    assert check(name)["labels"] == {"train": labels}
 
 
 def test_a_parquet_file(check, tmp_path: Path) -> None:
@@ -271,7 +364,7 @@ def test_a_parquet_file(check, tmp_path: Path) -> None:
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(pyarrow.table({"text": ["good", "bad"], "label": ["a", "b"]}), tmp_path / "a.parquet")
-    assert check("a.parquet")["labels"] == {"test": {"a": 1, "b": 1}}
+    assert check("a.parquet")["labels"] == {"train": {"a": 1, "b": 1}}
 
 
 def test_a_folder_of_tags(check, tmp_path: Path, tiny_model_dir: Path) -> None:
@@ -391,11 +484,11 @@ def test_refused_data_is_looked_at_with_the_tokenizer(run_bertkit, tiny_model_di
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("text,label\ngood,a\nbad,a\n", "test: every row has the label 'a'; expected two or more labels"),
-        ("text\ngood\n", "test: no telling which column is the label; columns: text"),
-        ("label,rest,others\na,b,c\n", "test: no telling which column is the text; columns: label, rest, others"),
-        ("text,label\ngood,a\nbad\n", "test: found 1 field, expected 2: 'text, label'"),
-        ("", "test: the file is empty"),
+        ("text,label\ngood,a\nbad,a\n", "train: every row has the label 'a'; expected two or more labels"),
+        ("text\ngood\n", "train: no telling which column is the label; columns: text"),
+        ("label,rest,others\na,b,c\n", "train: no telling which column is the text; columns: label, rest, others"),
+        ("text,label\ngood,a\nbad\n", "train: found 1 field, expected 2: 'text, label'"),
+        ("", "train: the file is empty"),
     ],
 )
 def test_a_file_that_cannot_be_trained_on(check, tmp_path: Path, content: str, what: str) -> None:
@@ -407,7 +500,7 @@ def test_a_file_that_cannot_be_trained_on(check, tmp_path: Path, content: str, w
 
 def test_the_classes_of_numbers(check, tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_text("text,label\ngood,0.5\nbad,x\n", encoding="utf-8")
-    what = "test: 'x' in column 'label' is not a finite number, as regression needs"
+    what = "train: 'x' in column 'label' is not a finite number, as regression needs"
     assert found(check("my.csv", "--regression", code=3)) == {what: ("error", ["my.csv:3"])}
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
     5: "__main__ cli",
     4: "finetuning seeds glue submission data_check compare pretraining inference masked_inference",
-    3: "training tracking evaluation resampling score_report recipe preview run_directory model_card",
+    3: "training tracking evaluation resampling score_report check_report recipe preview run_directory model_card",
     2: "tasks corpus checkpoint model_directory pretrained vocabulary batching",
     1: "model layerwise heads language_model crf attention dropout devices tokenizer truncation piece_cache optimization store"
     " readers",

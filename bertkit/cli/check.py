@@ -15,7 +15,8 @@ from bertkit.tasks import FAMILIES
 
 _OF_CORPUS = {name: ("Sequences", options_of(PretrainConfig)[name]) for name in ("objective", "masking")}
 _OF_BOTH = ("batch_size", "max_length", "seed")
-_OPTIONS = {name for family in FAMILIES.values() for name in options_of(family)} | set(_OF_BOTH)
+_MEASURED = ("num_epochs", "max_steps", "device", "precision", "micro_batch_tokens", "freeze")
+_OPTIONS = {name for family in FAMILIES.values() for name in options_of(family)} | {*_OF_BOTH, *_MEASURED}
 
 
 @with_options(known={name: of for name, of in recipe_options().items() if name in _OPTIONS} | _OF_CORPUS)
@@ -46,7 +47,10 @@ def check(
     [bold]bertkit check corpora/mine --masking whole-word --examples 20[/]
     """
     from bertkit.corpus.build import META
+    from bertkit.glue import NAME
 
+    if target == NAME:
+        raise UsageError("glue is all of its tasks, and check takes one", hint="as in bertkit check mrpc --data glue/MRPC")
     given = typed or {}
     if (Path(target) / META).is_file():
         if others := sorted(set(given) - set(_OF_CORPUS) - set(_OF_BOTH)):
@@ -62,7 +66,8 @@ def _check_data(
     target: str, model: str | None, recipe: str | None, typed: dict[str, Any], count: int, *, as_json: bool
 ) -> None:
     from bertkit import progress
-    from bertkit.data_check import check_data, open_data, show_checked
+    from bertkit.check_report import show_checked
+    from bertkit.data_check import check_data, open_data
     from bertkit.finetuning import finetune
     from bertkit.pretrained import open_pretrained
     from bertkit.preview import show_examples

@@ -17,6 +17,9 @@ from bertkit.readers import Examples
 _MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
 
 
+_MINUS_ONE = "-1 stands for no label; where it is a class, name them all: --labels=-1,0,1"
+
+
 def is_missing(value: Any) -> bool:
     """Whether a label is absent: GLUE writes -1 for it, Hugging Face data sets -1 or None."""
     return value is None or value == "" or (not isinstance(value, bool) and str(value) == "-1")
@@ -62,7 +65,8 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
             f"no row has a label in column {column!r}", where=examples.source, hint="train on rows that have labels"
         )
     if len(names) == 1:
-        raise DataError(f"every row has the label {names[0]!r}; expected two or more labels", where=examples.source)
+        what = f"every row has the label {names[0]!r}; expected two or more labels"
+        raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
         what = f"column {column!r} has {len(names)} different values in {len(examples)} rows, too many for classes"
         raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
@@ -77,7 +81,10 @@ def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> N
         raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
     if missing:
         what = f"{len(missing)} of {len(examples)} rows have no label in column {column!r}; the first is here"
-        raise DataError(what, where=examples.where(missing[0]), hint="remove these rows or give them a label")
+        hint = "remove these rows or give them a label"
+        if str(examples.columns[column][missing[0]]) == "-1":
+            hint += f"; {_MINUS_ONE}"
+        raise DataError(what, where=examples.where(missing[0]), hint=hint)
 
 
 def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_number: bool = True) -> NDArray[np.int64]:
@@ -141,16 +148,16 @@ def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequen
     return given
 
 
-def scores_of(examples: Examples, column: str) -> NDArray[np.float32]:
+def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
     """The numbers to regress to. Raises DataError with the row for one that is missing, not a number or not finite."""
     values = examples.columns[column]
-    numbers = np.empty(len(values), dtype=np.float32)
+    numbers = np.empty(len(values))
     for row, value in enumerate(values):
         try:
             numbers[row] = float("nan" if isinstance(value, bool) else value)
         except (TypeError, ValueError):
             numbers[row] = np.nan
-        if not np.isfinite(numbers[row]):
+        if not abs(numbers[row]) <= np.finfo(np.float32).max:  # what the loss is computed in
             what = f"{value!r} in column {column!r} is not a finite number, as regression needs"
             raise DataError(what, where=examples.where(row), hint="mend the row, or leave out --regression for classes")
     return numbers
@@ -158,7 +165,8 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float32]:
 
 # --- a model's labels --------------------------------------------------------------------------------------------------
 
-FRESH_HEAD = "--fresh-head puts a new head on the encoder; --labels names labels in the model's order"
+FRESH_HEAD = "bertkit finetune --fresh-head puts a new head on the encoder"
+_RENAME = f"write the data's names into id2label of its config.json, in the model's order; or {FRESH_HEAD}"
 
 
 def check_model_labels(labels: Sequence[str], config: BertConfig, where: str) -> None:
@@ -168,7 +176,7 @@ def check_model_labels(labels: Sequence[str], config: BertConfig, where: str) ->
         raise ModelError(what, where=where, hint=FRESH_HEAD)
     if config.label_names and sorted(map(str.casefold, config.label_names)) != sorted(map(str.casefold, labels)):
         what = f"the model's labels are {', '.join(config.label_names[:12])}; the data's are {', '.join(labels[:12])}"
-        raise ModelError(what, where=where, hint=FRESH_HEAD)
+        raise ModelError(what, where=where, hint=_RENAME)
 
 
 def in_the_models_order(labels: tuple[str, ...], config: BertConfig) -> tuple[str, ...]:

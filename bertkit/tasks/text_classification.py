@@ -343,7 +343,7 @@ class TextClassification(PoolingTask):
         if self.multi_label:
             return [its or () for its in values]
         if self.regression:
-            return [() for _ in values]
+            return [() if value is None or value == "" else (label_name(value),) for value in values]
         named = not self.labels or any(label_name(value) in self.labels for value in values)
         return [() if is_missing(value) else (self._named(label_name(value), named),) for value in values]
 
