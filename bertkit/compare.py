@@ -71,29 +71,39 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
 def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples, str]:
     sides: list[Side] = []
     first: Examples | None = None
-    for name in names:
-        folders = read_seeds(Path(name)) or [Path(name)]
+    for name, runs in [(name, _runs(name)) for name in names]:  # all are looked up before any is evaluated
         scorers: list[Scorer] = []
-        runs = []
-        for folder in folders:
-            run = read_run_file(folder)
-            if run is None:
-                raise UsageError("this is no run of bertkit: there is no run.json", where=str(folder))
-            runs.append(run)
+        for folder in runs:
             target = open_target(str(folder), None, {})
             recipe = target.recipe.settled()
             split = split or recipe.eval_splits[0]
             scored, examples = evaluate_target(target, (split,))
             if first is None:
                 first = examples[split]
-            if examples[split].columns != first.columns:
-                what = f"it is evaluated on other rows than {names[0]}: {examples[split].source}, {first.source} there"
-                raise UsageError(what, where=str(folder), hint="compare runs of the same data")
+            if others := _other_columns(examples[split], first):
+                what = f"its {split} rows are others than those of {names[0]}, in the {' and the '.join(others)}"
+                raise UsageError(what, where=str(folder), hint="compare runs of the same data, split alike")
             scorers.append(recipe.scorer(scored.predictions[split], examples[split]))
-        sides.append(Side(name, runs[0], scorers))
+        sides.append(Side(name, next(iter(runs.values())), scorers))
     assert first is not None
     assert split is not None
     return sides, first, split
+
+
+def _runs(name: str) -> dict[Path, dict[str, Any]]:
+    """run.json of a run, or of each of a folder of seeds."""
+    found = {}
+    for folder in read_seeds(Path(name)) or [Path(name)]:
+        if (run := read_run_file(folder)) is None:
+            raise UsageError("this is no run of bertkit: there is no run.json", where=str(folder))
+        found[folder] = run
+    return found
+
+
+def _other_columns(examples: Examples, first: Examples) -> list[str]:
+    """The columns, under their standard names, that differ."""
+    names = dict.fromkeys((*first.columns, *examples.columns))
+    return [name for name in names if examples.columns.get(name) != first.columns.get(name)]
 
 
 def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -96,7 +96,12 @@ def test_no_command_shows_the_help_and_no_empty_error(run_bertkit) -> None:
             "--help lists the options",
         ),
         (("finetun",), "No such command 'finetun'. Did you mean 'finetune'?", "--help lists the options"),
-        (("finetune", "sst2"), "Missing option '--model' / '-m'.", "--help lists the options"),
+        (("finetune",), "no recipe is named", "as in bertkit finetune mrpc ...; `bertkit recipes` lists them"),
+        (
+            ("finetune", "sst2"),
+            "--model is missing",
+            "name a folder, a hub id, or minilm, as in --model bert-base-uncased",
+        ),
         (
             ("finetune", "sst2", "-m", "x"),
             "--output-dir is missing",

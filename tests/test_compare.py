@@ -92,4 +92,13 @@ def test_what_is_refused(run_bertkit, place, tmp_path: Path, tiny_model_dir: Pat
     place("two", data=data)
     ran = run_bertkit("compare", "one", "two")
     assert ran.code == 2
-    assert "it is evaluated on other rows than one: " in ran.err
+    what = "error: its validation rows are others than those of one, in the text (two)"
+    assert ran.err.splitlines()[-2:] == [what, "hint: compare runs of the same data, split alike"]
+
+
+def test_what_is_no_run_is_found_before_any_is_evaluated(run_bertkit, place, tmp_path: Path, monkeypatch) -> None:
+    place("one")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr("bertkit.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
+    ran = run_bertkit("compare", "one", "empty")
+    assert (ran.code, ran.err.splitlines()) == (2, ["error: this is no run of bertkit: there is no run.json (empty)"])

@@ -23,6 +23,7 @@ from bertkit.metrics import accuracy, macro_f1, micro_f1
 from bertkit.readers import Examples
 from bertkit.store import Ragged
 from bertkit.tasks import TextClassification
+from bertkit.tasks.label_sets import split_sets
 from bertkit.tasks.targets import AnyOf, best_threshold
 
 TEXTS = ("good movie", "bad film", "great story", "poor plot", "good book", "bad story", "printer", "old phone")
@@ -82,6 +83,37 @@ def test_what_is_no_label_is_named_by_its_row() -> None:
         task.score([{"labels": [], "probabilities": np.zeros(2)}] * 2, rows_of(("a",), ("c",)))
     with pytest.raises(DataError, match=r"1 of 2 rows have no label.*my.csv:2"):
         task.score([{"labels": [], "probabilities": np.zeros(2)}] * 2, rows_of(None, ("b",)))
+
+
+def test_lists_of_0_and_1_have_a_place_each(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    marks = [[0, 1, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+    path = tmp_path / "my.jsonl"
+    path.write_text("".join(json.dumps({"text": f"good {n}", "kinds": its}) + "\n" for n, its in enumerate(marks * 2)))
+    typed = ["--train", path, "--validation", path, "--label", "kinds", "--multi-label", "-m", tiny_model_dir, "-o", "run"]
+    how = ["--max-length", 16, "--max-steps", 2, "--device", "cpu"]
+    ran = run_bertkit("finetune", "text-classification", *typed, *how)
+    assert ran.code == 3
+    what = f"error: the lists in column 'kinds' are of 0 and 1, a place for each of 4 labels ({path})"
+    assert ran.err.splitlines()[-2:] == [what, "hint: name these 4 in their order: --labels first,second,..."]
+    ran = run_bertkit("finetune", "text-classification", *typed, *how, "--labels", ",".join(ALL))
+    assert ran.code == 0, ran.err
+    ran = run_bertkit("eval", "run", "--output", "out")
+    assert ran.code == 0, ran.err
+    gold = [json.loads(line)["gold"] for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert gold == [[name for name, mark in zip(ALL, its) if mark] for its in marks * 2]
+
+
+def test_sets_of_numbers_are_no_places() -> None:
+    columns = {"label": [[0, 1], [1], [0]]}
+    assert split_sets(Examples(columns, "my.jsonl", range(3)), "label", None, None) == [("0", "1"), ("1",), ("0",)]
+
+
+def test_a_guessed_separator_is_said(run_bertkit, write, tiny_model_dir: Path) -> None:
+    common = ["--multi-label", "--model", tiny_model_dir, "--max-length", 16, "--dry-run", "--device", "cpu"]
+    said = "labels in a cell are parted by ',' (--label-separator says otherwise)"
+    assert said in run_bertkit("finetune", "text-classification", *write(","), *common).err.splitlines()
+    ran = run_bertkit("finetune", "text-classification", *write(","), *common, "--label-separator", ",")
+    assert (ran.code, "--label-separator says otherwise" in ran.err) == (0, False)
 
 
 def test_marks_that_are_neither_0_nor_1(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -332,8 +332,10 @@ def test_swag_from_files_to_scores(run_bertkit, data_dir: Path, model: Path) -> 
     assert scores["validation/accuracy"] == pytest.approx(expected)
     loss = -np.mean([np.log(found["probabilities"][int(row["label"])]) for row, found in zip(rows, said, strict=True)])
     assert scores["validation/loss"] == pytest.approx(loss, abs=1e-4)
-    ran = run_bertkit("eval", "run", "--json")
+    ran = run_bertkit("eval", "run", "--json", "--output", "said")
     assert json.loads(ran.out) == pytest.approx(scores, abs=1e-5)
+    lines = Path("said/predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["gold"] for line in lines] == [int(row["label"]) for row in rows]
 
     ran = run_bertkit("predict", "run", path, "--output", "out.csv")
     assert ran.code == 0, ran.err

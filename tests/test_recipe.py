@@ -515,6 +515,27 @@ def test_a_run_is_repeated_from_its_run_json(run_of, family: str, options: tuple
     assert other["best"] != first["best"]
 
 
+def test_run_json_alone_repeats_a_run(run_of, run_bertkit, tmp_path: Path) -> None:
+    run_of("text-classification", "first", *CLASSES, *SMALL, "--max-steps", 3)
+    more = ("--max-steps", 2, "--fresh-head", "--output-dir", "second", "--model", "first")
+    ran = run_bertkit("finetune", "text-classification", *CLASSES, *SMALL, *more)
+    assert ran.code == 0, ran.err
+    ran = run_bertkit("finetune", "--config", "second/run.json", "--output-dir", "third")
+    assert ran.code == 0, ran.err
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("first", "second", "third")]
+    assert weights[0] != weights[1] == weights[2], "a fresh head, as that run had it"
+    ran = run_bertkit("finetune", "--config", "second/run.json", "--preset", "stable", "--output-dir", "fourth")
+    what = "error: --preset stable changes nothing: a run's file settles every option (second/run.json)"
+    assert (ran.code, ran.err.splitlines()[0]) == (2, what)
+
+
+def test_what_is_no_option_of_a_file(run_bertkit, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("learning-rate: 1e-4\noutput-dir: run\n", encoding="utf-8")
+    ran = run_bertkit("finetune", "sst2", "--model", "x", "--output-dir", "y", "--config", "own.yaml")
+    what = "error: output_dir is said on the command line, and not in a file of options (own.yaml)"
+    assert (ran.code, ran.err.splitlines()[0]) == (2, what)
+
+
 def test_what_comes_first_of_preset_config_and_typed(run_of, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("num_epochs: 2\nwarmup_ratio: 0.3\n", encoding="utf-8")
     data = ("--text", "text", "--labels", "no,yes", "--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 1, *SMALL)

@@ -46,6 +46,24 @@ def test_an_option_has_our_name(theirs: str, ours: str) -> None:
     assert in_our_spelling(["finetune", "mrpc", f"--{theirs}=a=b"]) == ["finetune", "mrpc", f"--{ours}", "a=b"]
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("linear", ["--schedule", "linear"]),
+        ("constant", ["--schedule", "constant", "--warmup-ratio", "0"]),  # where ours warms up, theirs has another name
+        ("constant_with_warmup", ["--schedule", "constant"]),
+    ],
+)
+def test_a_schedule_is_theirs(theirs: str, ours: list[str]) -> None:
+    assert in_our_spelling(["finetune", "mrpc", "--lr_scheduler_type", theirs]) == ["finetune", "mrpc", *ours]
+
+
+def test_their_form_for_a_file_of_ones_own() -> None:
+    theirs = ["--model_name_or_path", "m", "--train_file", "my.csv", "--per_device_eval_batch_size", "8", "--do_train"]
+    assert in_our_spelling(["finetune", *theirs]) == ["finetune", "text-classification", "--model", "m", "--train", "my.csv"]
+    assert in_our_spelling(["finetune", "ner", "--train_file", "my.csv"]) == ["finetune", "ner", "--train", "my.csv"]
+
+
 def test_every_name_of_ours_is_an_option(run_bertkit) -> None:
     from bertkit.cli.run_glue import _OURS
 

@@ -348,6 +348,7 @@ def test_eval_writes_predictions_and_a_file_without_tags_predicts(run: Path, run
     assert ran.code == 0, ran.err
     rows = [json.loads(line) for line in (tmp_path / "said" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["tokens"] for row in rows] == words_in(DEV)
+    assert [row["gold"] for row in rows] == tags_in(DEV)
     path = write("bare.jsonl", "".join(json.dumps({"tokens": words}) + "\n" for words in words_in(DEV)))
     assert [row["tags"] for row in predicted(run_bertkit, run, path)] == [row["tags"] for row in rows]
     ran = run_bertkit("eval", run, "--validation", path)

@@ -17,17 +17,24 @@ from bertkit.errors import UsageError, did_you_mean
 @with_options()
 def finetune(
     recipe: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all of it.",
             autocompletion=recipe_names,
+            show_default=False,
         ),
-    ],
-    model: Annotated[str, typer.Option("--model", "-m", help="Model folder, hub id, or minilm.", metavar="MODEL")],
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model folder, hub id, or minilm.", metavar="MODEL")
+    ] = None,
     output_dir: Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML or JSON file with options, or the run.json of a run; those typed come first.", metavar="FILE"),
+        typer.Option(
+            help="YAML or JSON file with options, or the run.json of a run, which names recipe and model too; what is typed "
+            "comes first.",
+            metavar="FILE",
+        ),
     ] = None,
     preset: Annotated[
         str | None,
@@ -66,15 +73,28 @@ def finetune(
 
     [bold]bertkit finetune text-classification --train my.csv --validation 10% --text question --label kind
     --model bert-base-uncased --output-dir runs/mine[/]
+
+    [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
     from bertkit import glue
     from bertkit.recipe import load_recipe, override
 
+    saved = read_options(config, finetune)
+    if saved.run is not None:
+        recipe, model = recipe or saved.run["recipe"]["name"], model or saved.run["model"]["name"]
+        fresh_head = fresh_head or saved.run["model"].get("fresh_head", False)
+    if recipe is None:
+        raise UsageError("no recipe is named", hint="as in bertkit finetune mrpc ...; `bertkit recipes` lists them")
+    if model is None:
+        raise UsageError("--model is missing", hint="name a folder, a hub id, or minilm, as in --model bert-base-uncased")
     if output_dir is None and not dry_run:
         raise UsageError("--output-dir is missing", hint="name the folder to write, as in --output-dir runs/mine")
     if preset is not None and preset not in PRESETS:
         what = f"--preset is {preset!r}; expected {' or '.join(PRESETS)}"
         raise UsageError(what, hint=did_you_mean(preset, PRESETS))
+    if preset is not None and saved.run is not None:
+        what = f"--preset {preset} changes nothing: a run's file settles every option"
+        raise UsageError(what, where=str(config), hint="leave out one of the two, or type the preset's options")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}; this is {recipe}")
     if several := "--seeds" if seeds is not None else glue.NAME if recipe == glue.NAME else None:
@@ -91,13 +111,13 @@ def finetune(
     }
     own = PRESETS[preset] if preset else {}
     if recipe == glue.NAME:
-        options = own | read_options(config) | (typed or {})
+        options = own | saved.options | (typed or {})
         chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
         glue.finetune_glue(chosen_tasks, options, _run(seeds), **how)
         return
     chosen = override(load_recipe(recipe), own)
     try:
-        chosen = override(chosen, read_options(config))
+        chosen = override(chosen, saved.options)
     except UsageError as error:
         raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
     chosen = override(chosen, typed or {})

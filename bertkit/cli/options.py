@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -81,13 +81,20 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 
-def read_options(path: Path | None) -> dict[str, Any]:
+class FileOptions(NamedTuple):
+    """options: values by name. run: run.json itself, where that is the file."""
+
+    options: dict[str, Any]
+    run: dict[str, Any] | None
+
+
+def read_options(path: Path | None, command: Callable) -> FileOptions:
     """The options in a YAML or JSON file (--config): names and values, or a run.json, which has all of its run's.
 
-    Raises UsageError.
+    Raises UsageError, also for a parameter of the command's own, which is no option of recipe or training.
     """
     if path is None:
-        return {}
+        return FileOptions({}, None)
     import yaml
 
     try:
@@ -104,8 +111,12 @@ def read_options(path: Path | None) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError("the file holds no options; expected lines like learning_rate: 3e-5", where=str(path))
     if {"recipe", "training", "status"} <= values.keys():
-        return _options_of_run(values)
-    return {str(name).replace("-", "_"): value for name, value in values.items()}
+        return FileOptions(_options_of_run(values), values)
+    options = {str(name).replace("-", "_"): value for name, value in values.items()}
+    if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):
+        what = f"{own} is said on the command line, and not in a file of options"
+        raise UsageError(what, where=str(path), hint="a file holds options of the task and of training")
+    return FileOptions(options, None)
 
 
 def _options_of_run(values: dict[str, Any]) -> dict[str, Any]:

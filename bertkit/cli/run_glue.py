@@ -15,7 +15,6 @@ _RENAMED = {
     "model_name_or_path": "model",
     "max_seq_length": "max-length",
     "num_train_epochs": "num-epochs",
-    "lr_scheduler_type": "schedule",
     "train_file": "train",
     "validation_file": "validation",
     "test_file": "test",
@@ -32,12 +31,18 @@ _SWITCHES: dict[str, list[str]] = {
     "do_eval": [],
 }
 _TRUTH = {"true": True, "false": False}  # a switch may have a value there
-_BATCH, _ACCUMULATION, _TASK = "per_device_train_batch_size", "gradient_accumulation_steps", "task_name"
+_BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+_COUNTS = (_BATCH, _ACCUMULATION, "per_device_eval_batch_size")  # of which the last has no effect on any score
+_TASK, _SCHEDULE = "task_name", "lr_scheduler_type"
+_SCHEDULES = {"constant": ["constant", "--warmup-ratio", "0"], "constant_with_warmup": ["constant"]}  # theirs -> ours
 _OURS = _RENAMED | {name: name.replace("_", "-") for name in _SAME} | {"label_smoothing_factor": "label-smoothing"}
 
 
 def in_our_spelling(argv: Sequence[str]) -> list[str]:
-    """The arguments of `bertkit finetune` with the options of run_glue.py translated, others as they are. Raises UsageError."""
+    """The arguments of `bertkit finetune` with the options of run_glue.py translated, others as they are.
+
+    Where they begin with an option and name a --train_file, and no task, it is a text classification. Raises UsageError.
+    """
     if not argv or argv[0] != "finetune":
         return list(argv)
     found, task = [], []
@@ -56,17 +61,21 @@ def in_our_spelling(argv: Sequence[str]) -> list[str]:
             found += _SWITCHES[name] if _TRUTH[value.lower()] else []
         elif name in _OURS:
             found += [f"--{_OURS[name]}", *([value] if has_value else [])]
-        elif name in (_BATCH, _ACCUMULATION, _TASK):
+        elif name in (*_COUNTS, _TASK, _SCHEDULE):
             value = value if has_value else rest.pop(0) if rest else ""
             if name == _TASK:
                 task = [value.replace("-", "").lower()]
+            elif name == _SCHEDULE:
+                found += ["--schedule", *_SCHEDULES.get(value, [value])]
             elif not value.isdecimal() or int(value) < 1:
                 raise UsageError(f"{flag} is {value!r}; expected a whole number of at least 1")
             else:
                 per_device[name] = int(value)
         else:
             found.append(word)
-    if per_device:
+    if argv[1:2] and argv[1].startswith("--") and any(word.startswith("--train_file") for word in argv):
+        task = task or ["text-classification"]
+    if _BATCH in per_device or _ACCUMULATION in per_device:
         if _BATCH not in per_device:
             hint = "a step's memory is --micro-batch-tokens here; --batch-size is the whole step"
             raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)

@@ -4,11 +4,12 @@ whether its labels are in another order than their names say.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 _MOST_ROWS = 30  # of a table of classes; of more the worst are shown
 _MOST_COLUMNS = 12  # of a confusion matrix; of more classes the commonest confusions are listed
@@ -73,21 +74,22 @@ def confusion(count: int, predicted: NDArray[np.int64], gold: NDArray[np.int64])
     return np.bincount(gold * count + predicted, minlength=count * count).reshape(count, count)
 
 
-class Permuted(NamedTuple):
-    """accuracy: as the labels are named, and in the best order. order: the class that each predicted one should be called."""
+def doubt_order(names: Sequence[str], predicted: ArrayLike, gold: ArrayLike, outputs: Sequence[str]) -> list[str]:
+    """A line where another order of the labels scores far better, as of a model that numbers them otherwise; else none.
 
-    accuracy: float
-    best: float
-    order: list[int]
-
-
-def permuted(count: int, predicted: NDArray[np.int64], gold: NDArray[np.int64]) -> Permuted | None:
-    """Another order of the labels that scores far better, as of a model that numbers them otherwise; None where none does."""
+    predicted, gold: (E,) numbers of names. outputs: which of the names the model's outputs have.
+    """
     from scipy.optimize import linear_sum_assignment
 
-    counts = confusion(count, predicted, gold)
+    counts = confusion(len(names), np.asarray(predicted), np.asarray(gold))
+    rows = counts.sum()
     true, taken = linear_sum_assignment(counts, maximize=True)
-    now, best = np.trace(counts) / len(gold), counts[true, taken].sum() / len(gold)
-    if best - now < max(_FAR_BETTER, 4 / len(gold) ** 0.5):
-        return None
-    return Permuted(float(now), float(best), true[np.argsort(taken)].tolist())
+    now, best = np.trace(counts) / rows, counts[true, taken].sum() / rows
+    if best - now < max(_FAR_BETTER, 4 / rows**0.5):
+        return []
+    meant = dict(zip(taken.tolist(), true.tolist(), strict=True))
+    renamed = {at: names[meant[names.index(name)]] for at, name in enumerate(outputs)}
+    return [
+        f"the model's labels may be in another order: accuracy {now:.3f} as they are named, {best:.3f} "
+        f'with "id2label": {json.dumps(renamed, ensure_ascii=False)} in its config.json'
+    ]

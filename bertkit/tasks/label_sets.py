@@ -23,11 +23,20 @@ def find_separator(examples: Examples, column: str) -> str | None:
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
 
-def split_sets(examples: Examples, column: str, separator: str | None, names: Sequence[str] | None) -> list[NamesOfRow | None]:
+def split_sets(
+    examples: Examples, column: str, separator: str | None, names: Sequence[str] | None, labels: Sequence[str] | None = None
+) -> list[NamesOfRow | None]:
     """The names of each row; None for a row that says nothing, () for one that has none.
 
-    separator: what parts them in text. names: of numbered classes. Raises DataError with the row for what holds no names.
+    separator: what parts them in text. names: of numbered classes. labels: all there are, for lists of 0 and 1 with a place
+    each. Raises DataError with the row for what holds no names.
     """
+    if width := _places(examples.columns[column]):
+        labels = names or labels
+        if labels is None or len(labels) != width:
+            what = f"the lists in column {examples.own_name(column)!r} are of 0 and 1, a place for each of {width} labels"
+            raise DataError(what, where=examples.source, hint=f"name these {width} in their order: --labels first,second,...")
+        return [its and tuple(name for name, mark in zip(labels, its, strict=True) if mark) for its in examples.columns[column]]
     found: list[NamesOfRow | None] = []
     for row, value in enumerate(examples.columns[column]):
         if value is None:
@@ -35,11 +44,20 @@ def split_sets(examples: Examples, column: str, separator: str | None, names: Se
             continue
         items = value if isinstance(value, list) else _parts(value, separator)
         if any(isinstance(item, (list, dict, type(None))) for item in items):
-            what = f"the labels in column {column!r} are {value!r}; expected a list of names"
+            what = f"the labels in column {examples.own_name(column)!r} are {value!r}; expected a list of names"
             raise DataError(what, where=examples.where(row), hint="mend or remove the row")
         its = [names[item] if names is not None and isinstance(item, int) else label_name(item).strip() for item in items]
         found.append(tuple(dict.fromkeys(name for name in its if name)))
     return found
+
+
+def _places(values: Sequence[Any]) -> int:
+    """How many labels lists of 0 and 1 have a place for; 0 where they are sets, in which nothing stands twice."""
+    lists = [value for value in values if isinstance(value, list)]
+    marks = all(isinstance(item, (int, float)) and item in (0, 1) for its in lists for item in its)
+    widths = {len(its) for its in lists}
+    twice = any(len(set(its)) < len(its) for its in lists)
+    return widths.pop() if marks and twice and len(widths) == 1 else 0
 
 
 def _parts(value: Any, separator: str | None) -> list[Any]:
@@ -65,7 +83,9 @@ def derive_set_labels(examples: Examples, column: str) -> tuple[str, ...]:
     names = {name for its in examples.columns[column] if its is not None for name in its}
     if not names:
         raise DataError(
-            f"no row has a label in column {column!r}", where=examples.source, hint="train on rows that have labels"
+            f"no row has a label in column {examples.own_name(column)!r}",
+            where=examples.source,
+            hint="train on rows that have labels",
         )
     return tuple(sorted(names))
 

@@ -38,7 +38,9 @@ def check_labels(examples: Examples, column: str) -> None:
         if isinstance(value, (list, dict)):
             hint = "give every row one label, as text or as a number; several are --multi-label"
             raise DataError(
-                f"the label in column {column!r} is {value!r}; expected one label", where=examples.where(row), hint=hint
+                f"the label in column {examples.own_name(column)!r} is {value!r}; expected one label",
+                where=examples.where(row),
+                hint=hint,
             )
 
 
@@ -57,18 +59,22 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     if len(kinds) > 1:
         places = " and ".join(f"{values[row]!r} ({examples.where(row)})" for row in sorted(kinds.values())[:2])
         raise DataError(
-            f"column {column!r} mixes types of label: {places}", hint="write every label as text, or every one as a number"
+            f"column {examples.own_name(column)!r} mixes types of label: {places}",
+            hint="write every label as text, or every one as a number",
         )
     names = list(first)
     if not names:
         raise DataError(
-            f"no row has a label in column {column!r}", where=examples.source, hint="train on rows that have labels"
+            f"no row has a label in column {examples.own_name(column)!r}",
+            where=examples.source,
+            hint="train on rows that have labels",
         )
     if len(names) == 1:
         what = f"every row has the label {names[0]!r}; expected two or more labels"
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
-        what = f"column {column!r} has {len(names)} different values in {len(examples)} rows, too many for classes"
+        own = examples.own_name(column)
+        what = f"column {own!r} has {len(names)} different values in {len(examples)} rows, too many for classes"
         raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
     whole = all(re.fullmatch("-?[0-9]+", name) for name in names)
     return tuple(sorted(names, key=int) if whole else sorted(names))
@@ -77,10 +83,12 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:
     """Raise DataError where rows lack a label: all of them, as in a test split, or some."""
     if len(missing) == len(examples):
-        what = f"no row has a label in column {column!r}: this is a test split without labels"
+        what = f"no row has a label in column {examples.own_name(column)!r}: this is a test split without labels"
         raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
     if missing:
-        what = f"{len(missing)} of {len(examples)} rows have no label in column {column!r}; the first is here"
+        what = (
+            f"{len(missing)} of {len(examples)} rows have no label in column {examples.own_name(column)!r}; the first is here"
+        )
         hint = "remove these rows or give them a label"
         if str(examples.columns[column][missing[0]]) == "-1":
             hint += f"; {_MINUS_ONE}"
@@ -158,7 +166,7 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
         except (TypeError, ValueError):
             numbers[row] = np.nan
         if not abs(numbers[row]) <= np.finfo(np.float32).max:  # what the loss is computed in
-            what = f"{value!r} in column {column!r} is not a finite number, as regression needs"
+            what = f"{value!r} in column {examples.own_name(column)!r} is not a finite number, as regression needs"
             raise DataError(what, where=examples.where(row), hint="mend the row, or leave out --regression for classes")
     return numbers
 

@@ -28,6 +28,7 @@ from bertkit.readers.files import parse_file
 from bertkit.readers.lines import read_text, source_name
 from bertkit.store import Features, Ragged, offsets_of
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
+from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.probabilities import softmax_of_groups
 from bertkit.tasks.task import Encoding
@@ -240,6 +241,10 @@ class MultipleChoice(PoolingTask):
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         inputs = {name: examples.columns[name] for name in ("text", "question") if name in examples.columns}
         return [{**{name: values[at] for name, values in inputs.items()}, **found} for at, found in enumerate(predictions)]
+
+    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
+        rows = zip(self.rows(predictions, examples), examples.columns["label"], strict=True)
+        return {"predictions.jsonl": as_jsonl([{**row, "gold": label} for row, label in rows])}
 
     def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
         """The text and question, and a line each choice with its probability, the best one marked."""

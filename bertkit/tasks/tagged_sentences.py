@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from bertkit import progress
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.words import split_words
@@ -210,3 +210,22 @@ def warn_of_strays(examples: Examples) -> None:
         row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
         what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor such as B-PER"
         progress.warn(f"{what}; words are scored, not chunks")
+
+
+def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, examples: Examples) -> tuple[str, ...]:
+    """The labels of the training data's tags, O first: as given, or those that stand there. Raises UsageError, DataError."""
+    labels = given or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
+    if len(set(labels)) != len(labels):
+        raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
+    for row, sentence in enumerate(tags):
+        if unknown := next((tag for tag in sentence if tag not in labels), None):
+            what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
+            raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
+    words = sum(map(len, tags))
+    if given is None and len(labels) > 50 and len(labels) > words / 5:
+        what = f"{len(labels)} different tags in {words} words, such as {labels[-1]!r}: is this the column of the words?"
+        hint = "--column (CoNLL) or --tags (JSON, tables) says where the tags are"
+        raise DataError(what, where=examples.source, hint=hint)
+    if len(labels) < 2:
+        raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
+    return labels

@@ -15,7 +15,7 @@ from numpy.typing import NDArray  # not for type checkers alone: options_of eval
 
 from bertkit.bert_config import OWN_KEYS, BertConfig
 from bertkit.config import TrainConfig, convert, option, options_of
-from bertkit.errors import DataError, UsageError, UserError
+from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.metrics import LOWER_IS_BETTER, Metric
 from bertkit.progress import plain
 from bertkit.readers import Examples
@@ -180,7 +180,9 @@ class Task(ABC):
     def _read_own(self, split: str, file: str | None) -> Examples:
         held_out = parse_held_out(self.validation) if self.validation else None
         if file is None:
-            raise UsageError(f"no file is named for split {split!r}", hint=f"give --{split} FILE")
+            own = ("train", "validation", "test")
+            hint = f"--{split} FILE names one; predict takes any file" if split in own else did_you_mean(split, own)
+            raise UsageError(f"no file is named for split {split!r}", hint=hint)
         if held_out is None or split == "test":
             return self.read_file(file)
         if self.train is None:

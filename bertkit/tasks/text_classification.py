@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from bertkit.metrics import OF_NUMBERS, OF_SEVERAL_LABELS, accuracy, macro_f1, m
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.store import Features, Ragged
-from bertkit.tasks.class_report import Table, describe_calibration, describe_classes, describe_confusions, permuted
+from bertkit.tasks.class_report import Table, describe_calibration, describe_classes, describe_confusions, doubt_order
 from bertkit.tasks.label_sets import derive_set_labels, find_separator
 from bertkit.tasks.labels import (
     FRESH_HEAD,
@@ -139,11 +138,13 @@ class TextClassification(PoolingTask):
         separator = self.label_separator
         if self.multi_label and separator is None and "label" in columns:
             separator = find_separator(examples, columns["label"])
+            if separator is not None:
+                progress.note(f"labels in a cell are parted by {separator!r} (--label-separator says otherwise)")
         return replace(self, **named, label_separator=separator)
 
     @property
     def _roles(self) -> TextColumns:
-        return TextColumns(self.text, self.text_pair, self.label, self.multi_label, self.label_separator)
+        return TextColumns(self.text, self.text_pair, self.label, self.multi_label, self.label_separator, self.labels)
 
     # --- labels ---
 
@@ -323,14 +324,7 @@ class TextClassification(PoolingTask):
         if not isinstance(self._target, OneOf):
             return []
         labels, outputs = self._settled_labels()
-        found = permuted(len(labels), self._target.predicted(predictions), self._target.gold(examples))
-        if found is None:
-            return []
-        renamed = {at: labels[found.order[labels.index(name)]] for at, name in enumerate(outputs)}
-        return [
-            f"the model's labels may be in another order: accuracy {found.accuracy:.3f} as they are named, {found.best:.3f} "
-            f'with "id2label": {json.dumps(renamed, ensure_ascii=False)} in its config.json'
-        ]
+        return doubt_order(labels, self._target.predicted(predictions), self._target.gold(examples), outputs)
 
     def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
         return self._target.wrongness(predictions, examples)

@@ -21,6 +21,7 @@ class TextColumns(NamedTuple):
     label: str | None
     multi_label: bool
     separator: str | None  # of several labels in a cell
+    labels: tuple[str, ...] | None  # in the order of their numbers, where they are known
 
     def found_in(self, examples: Examples) -> dict[str, str]:
         """The column in the data by role, as named by the recipe or guessed where the names leave no doubt."""
@@ -75,12 +76,12 @@ class TextColumns(NamedTuple):
         if self.multi_label:
             if "label" in columns:
                 separator = self.separator or find_separator(examples, columns["label"])
-                standard["label"] = split_sets(examples, columns["label"], separator, names)
+                standard["label"] = split_sets(examples, columns["label"], separator, names, self.labels)
             elif (marks := self._marks()) and set(marks) <= set(examples.columns):
                 standard["label"], names = marked_sets(examples, marks), marks
         elif names is not None:
             standard["label"] = [names[value] if value is not None and value >= 0 else None for value in standard["label"]]
-        return replace(examples, columns=standard, label_names={"label": names} if names else {})
+        return replace(examples, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
 
     def _marks(self) -> tuple[str, ...]:
         """The columns of 0 and 1 that --label names; none where it names one column."""

@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.bert_config import BertConfig
 from bertkit.config import option
-from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
+from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.tagged import ENDINGS, read_tagged
 from bertkit.store import IGNORED, Features, Ragged, offsets_of
+from bertkit.tasks.class_report import doubt_order
 from bertkit.tasks.labels import check_model_labels, in_the_models_order, refuse_other_spellings
-from bertkit.tasks.output import FORMATS
+from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
-from bertkit.tasks.tagged_sentences import standard_columns, warn_of_strays
+from bertkit.tasks.tagged_sentences import settle_labels, standard_columns, warn_of_strays
 from bertkit.tasks.tagging_scores import score_tags, tag_scorer
 from bertkit.tasks.tags import (
     SCHEMES,
@@ -156,21 +157,7 @@ class TokenClassification(Task):
         tags, _ = recipe._tags(examples)
         if self.scheme is not None and self.labels is None:
             tags = [[canonical(tag) for tag in row] for row in tags]  # BMES and BILOU too are asked to become IOBES
-        labels = self.labels or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
-        if len(set(labels)) != len(labels):
-            raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
-        for row, sentence in enumerate(tags):
-            if unknown := next((tag for tag in sentence if tag not in labels), None):
-                what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
-                raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
-        words = sum(map(len, tags))
-        if self.labels is None and len(labels) > 50 and len(labels) > words / 5:
-            what = f"{len(labels)} different tags in {words} words, such as {labels[-1]!r}: is this the column of the words?"
-            raise DataError(
-                what, where=examples.source, hint="--column (CoNLL) or --tags (JSON, tables) says where the tags are"
-            )
-        if len(labels) < 2:
-            raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
+        labels = settle_labels(tags, self.labels, examples)
         outputs = labels if config is None else in_the_models_order(labels, config)
         return replace(recipe, labels=labels, model_labels=outputs, intents=self._intents_of(examples, config))
 
@@ -372,6 +359,15 @@ class TokenClassification(Task):
 
     # --- what a user sees ---
 
+    def doubts(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[str]:
+        assert self.model_labels is not None, "with_labels or with_model_labels comes first"
+        predicted, gold = (
+            [tag for p in predictions for tag in p["tags"]],
+            [tag for row in self._tags(examples)[0] for tag in row],
+        )
+        number = {name: at for at, name in enumerate(dict.fromkeys((*self.model_labels, *predicted, *gold)))}
+        return doubt_order([*number], [number[tag] for tag in predicted], [number[tag] for tag in gold], self.model_labels)
+
     def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
         pairs = zip(predictions, self._tags(examples)[0], strict=True)
         return np.array([float(sum(p != g for p, g in zip(found["tags"], gold, strict=True))) for found, gold in pairs])
@@ -400,6 +396,11 @@ class TokenClassification(Task):
 
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
         return [as_row(prediction, examples, at, chunks=self.scheme is not None) for at, prediction in enumerate(predictions)]
+
+    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
+        gold = {"gold": self._tags(examples)[0]} | ({"gold_intent": examples.columns["intent"]} if self.intent else {})
+        rows = enumerate(self.rows(predictions, examples))
+        return {"predictions.jsonl": as_jsonl([{**row, **{name: its[at] for name, its in gold.items()}} for at, row in rows])}
 
     def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
         return as_text(prediction, examples, at, chunks=self.scheme is not None)
