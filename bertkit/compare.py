@@ -23,6 +23,7 @@ from bertkit.run_directory import flat, read_run_file
 from bertkit.seeds import read_seeds
 
 _COMPARED = ("recipe", "training", "model")
+_NO_SETTINGS = ("training.seed", "recipe.thresholds")  # the latter follow from the training
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
     """By name, the settings that are not the same on all sides."""
     settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
-    names = dict.fromkeys(key for each in settings for key in each if key != "training.seed")
+    names = dict.fromkeys(key for each in settings for key in each if not key.startswith(_NO_SETTINGS))
     values = {name: [each.get(name) for each in settings] for name in names}
     return {name: its for name, its in values.items() if any(value != its[0] for value in its)}
 

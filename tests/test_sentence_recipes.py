@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,15 @@ def test_rows_are_those_of_the_file(data_dir: Path, name: str, split: str) -> No
     file, texts, label, header, counts = FILES[name, split]
     table = [line.split("\t") for line in lines_of(data_dir / FOLDERS[name] / file)[header:]]
     assert {len(row) for row in table} == {len(texts) + 1}
-    rows = rows_of(recipe_of(name, data_dir), split)
+    recipe = recipe_of(name, data_dir)
+    whole = replace(recipe, held_out=None)  # of imdb some rows are held out
+    rows = rows_of(whole, split)
     assert rows == [(*(row[column] for column in texts), row[label]) for row in table]
+    if recipe.held_out and split == "train":
+        kept, taken = rows_of(recipe, "train"), rows_of(recipe, "validation")
+        assert sorted(kept + taken) == sorted(rows)
+        assert len(taken) == pytest.approx(len(rows) / 20, rel=0.1)
+        assert not {text for text, _ in kept} & {text for text, _ in taken}
     assert len(rows) == sum(counts.values())
     assert Counter(row[-1] for row in rows) == counts
     *begins, first_label = FIRST[name, split]
@@ -108,7 +116,7 @@ def test_numbers_of_labels_mean_what_the_authors_say(data_dir: Path) -> None:
     assert list(recipe_of("thucnews", data_dir).labels or ()) == sections == SECTIONS
     assert gold_of("thucnews", data_dir, "validation", 0) == "game"  # of an online game
     assert gold_of("thucnews", data_dir, "test", 0) == "education"  # of an examination
-    assert gold_of("imdb", data_dir, "train", 0) == "pos"
+    assert gold_of("imdb", data_dir, "test", 0) == "pos"
     assert gold_of("chnsenticorp", data_dir, "train", 0) == "positive"
     assert gold_of("lcqmc", data_dir, "test", 0) == "different"
     assert gold_of("lcqmc", data_dir, "test", 1) == "same"
@@ -259,8 +267,9 @@ def test_imdb_reads_the_begin_and_the_end(
         lines = lines_of(data_dir / "IMDb-slice" / f"{name}.gz")[: rows + 1]
         (tmp_path / "imdb" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     run, said = run_of(run_bertkit, "imdb", model, "--data", "imdb", "--max-length", 34)
-    assert {split: data["rows"] for split, data in run["data"].items()} == {"train": 64, "test": 40}
+    assert {split: data["rows"] for split, data in run["data"].items()} == {"train": 64, "validation": 100, "test": 40}
     assert run["recipe"]["truncate"] == "head+tail"
+    assert next(iter(run["best"]["scores"])) == "validation/accuracy", "the test set does not choose the step"
     assert {"test/accuracy", "test/loss"} <= set(run["best"]["scores"])
     assert any(line.startswith("test: 40 rows, ") and line.endswith(" longer than 34 truncated") for line in said.splitlines())
     assert "train: 64 rows" in said
