@@ -426,6 +426,19 @@ def test_the_architecture_of_a_config_file(pretrain, corpus: Path, tmp_path: Pat
         assert config.vocab_size == read_meta(corpus)["tokenizer"]["vocab_size"]
 
 
+def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    more = ("--max-steps", 4, "--eval-steps", 2, "--phases", "16:50%,40:50%", "--masking", "whole-word", "--seed", 7)
+    first, _ = pretrain("first", *more)
+    ran = run_bertkit("pretrain", corpus, "--config", "first/run.json", "--config-name", "first", "-o", "second")
+    assert ran.code == 0, ran.err
+    second = json.loads((tmp_path / "second" / "run.json").read_text(encoding="utf-8"))
+    assert second["training"] == first["training"]
+    assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
+    (tmp_path / "own.yaml").write_text("max_steps: 1\nmaskign: token\n", encoding="utf-8")
+    ran = run_bertkit("pretrain", corpus, "--config", "own.yaml", "--model-size", "tiny", "-o", "third")
+    assert ran.err.splitlines() == ["error: no option maskign (own.yaml)", "hint: did you mean masking?"]
+
+
 def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(
     run_bertkit, corpus: Path, make_model_dir, tmp_path: Path
 ) -> None:

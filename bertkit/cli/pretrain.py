@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bertkit.bert_config import MODEL_SIZES
-from bertkit.cli.options import with_options
+from bertkit.cli.options import read_options, with_options
 from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 
@@ -34,6 +34,12 @@ def pretrain(
     num_attention_heads: Annotated[
         int | None, typer.Option(help="Their heads; default: one for 64 of the width.", min=1)
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML or JSON file with options, or the run.json of a run; what is typed comes first.", metavar="FILE"
+        ),
+    ] = None,
     resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
     typed: dict[str, Any] | None = None,
@@ -46,12 +52,17 @@ def pretrain(
 
     [bold]bertkit pretrain corpora/mine --model bert-base-uncased --max-steps 10000 --output-dir runs/more[/]
 
+    [bold]bertkit pretrain corpora/mine --config runs/mine/run.json --config-name runs/mine --seed 2 --output-dir runs/again[/]
+
     [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
     """
     from bertkit import pretraining
     from bertkit.corpus.build import read_meta
 
-    config = PretrainConfig.of(typed or {})
+    saved = read_options(config, pretrain).options
+    if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
+        raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
+    settings = PretrainConfig.of(saved | (typed or {}))
     shape = dict(zip(_SHAPE, (num_hidden_layers, hidden_size, num_attention_heads), strict=True))
     given = {name: value for name, value in shape.items() if value is not None}
     if model is not None and (model_size or config_name or given):
@@ -65,7 +76,7 @@ def pretrain(
         raise UsageError(f"no model size {model_size!r}", hint=did_you_mean(model_size, MODEL_SIZES))
     architecture = None
     if model is None:
-        architecture = pretraining.fresh_architecture(read_meta(corpus), config, model_size, given, config_name)
+        architecture = pretraining.fresh_architecture(read_meta(corpus), settings, model_size, given, config_name)
     pretraining.pretrain(
-        corpus, config, output_dir=output_dir, model=model, architecture=architecture, resume=resume, overwrite=overwrite
+        corpus, settings, output_dir=output_dir, model=model, architecture=architecture, resume=resume, overwrite=overwrite
     )
