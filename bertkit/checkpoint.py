@@ -99,12 +99,12 @@ def write_json(path: Path, value: object) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what a full or read-only disk raises into one line: OSError, safetensors' error, ."""
+    """Turn what a full or read-only disk raises, OSError or safetensors' error, into one line."""
     from safetensors import SafetensorError
 
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "free some space or choose another --output-dir, then repeat the command: it goes on from the last checkpoint"
+        hint = "free some space or choose another place, then repeat the command: what trains goes on from its last checkpoint"
         raise MachineError(f"cannot write: {reason}", where=str(path), hint=hint) from error

@@ -19,7 +19,7 @@ from bertkit.errors import UsageError
 from bertkit.inference import evaluate_target, open_target
 from bertkit.readers import Examples
 from bertkit.resampling import RESAMPLES, Scorer, interval, resampled
-from bertkit.run_directory import flat, read_run_file
+from bertkit.run_directory import flat, require_run
 from bertkit.seeds import read_seeds
 
 _COMPARED = ("recipe", "training", "model")
@@ -62,7 +62,12 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
         ],
         "settings": _differing(sides),
         "differences": [
-            {"side": side.name, "score": name, "difference": mean[name] - means[0][name], **_interval(scores, drawn[0], name)}
+            {
+                "side": side.name,
+                "score": name,
+                "difference": _less(mean[name], means[0][name]),
+                **_interval(scores, drawn[0], name),
+            }
             for side, mean, scores in zip(sides[1:], means[1:], drawn[1:], strict=True)
             for name in shared
         ],
@@ -93,12 +98,7 @@ def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples
 
 def _runs(name: str) -> dict[Path, dict[str, Any]]:
     """run.json of a run, or of each of a folder of seeds."""
-    found = {}
-    for folder in read_seeds(Path(name)) or [Path(name)]:
-        if (run := read_run_file(folder)) is None:
-            raise UsageError("this is no run of bertkit: there is no run.json", where=str(folder))
-        found[folder] = run
-    return found
+    return {folder: require_run(folder) for folder in read_seeds(Path(name)) or [Path(name)]}
 
 
 def _other_columns(examples: Examples, first: Examples) -> list[str]:
@@ -107,8 +107,14 @@ def _other_columns(examples: Examples, first: Examples) -> list[str]:
     return [name for name in names if examples.columns.get(name) != first.columns.get(name)]
 
 
-def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([found[name] for found in scores])) for name in scores[0]}
+def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    """The mean of each score over a side's runs; None where one of them is undefined."""
+    means = {name: float(np.mean([found[name] for found in scores])) for name in scores[0]}
+    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
+
+
+def _less(mine: float | None, theirs: float | None) -> float | None:
+    return None if mine is None or theirs is None else mine - theirs
 
 
 def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:

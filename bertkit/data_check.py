@@ -58,6 +58,8 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
         return recipe, _splits(recipe), target
     refuse_folder_of_runs(path)
     if path.is_dir():
+        if "data" in typed:
+            raise UsageError(f"--data names a second folder beside {target}", hint="leave out one of the two")
         recipe = override(load_recipe(recipe_name or _family_of_folder(path)), {"data": target, **typed}).settled()
         there = [split for split in (*_splits(recipe), "test") if recipe.folder.has(path, split, recipe.file_endings)]
         if not there:
@@ -71,6 +73,8 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
         if "validation" not in typed:  # all rows are looked at, and none held out
             recipe = replace(recipe, validation=recipe.train)
         return recipe, ("train", *(split for split in ("validation", "test") if split in typed)), None
+    if recipe_name is not None:
+        raise UsageError(f"--recipe says what a file or folder is for; {target} is a recipe", hint="leave out one of the two")
     if path.suffix not in ("", ".py"):
         raise DataError("there is no such file", where=target)
     recipe = override(load_recipe(target), typed).settled()
@@ -109,6 +113,8 @@ def _family_of_file(path: Path) -> str:
 
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:
     """Look at the splits of a recipe; the first is that of training. Without a model, tokens are not looked at."""
+    with suppress(DataError):  # which reading the split will find again
+        recipe = recipe.with_columns_found()
     findings: list[Finding] = []
     found: dict[str, Examples] = {}
     faulty: set[str] = set()  # splits that could not be read as training reads them
@@ -335,12 +341,14 @@ def _longer(recipe: Recipe, split: str, longer: int, lengths: Any, positions: in
     limit = recipe.training.max_length
     what = f"{split}: {longer} of {len(lengths)} sequences are longer than --max-length {limit}"
     needed = int(-(-float(np.percentile(lengths, 99)) // _STEP) * _STEP)
-    classified = isinstance(recipe, TextClassification)
-    if not (isinstance(recipe, MultipleChoice) or (isinstance(recipe, TextClassification) and recipe.truncate != "windows")):
+    cuts = recipe.truncate != "windows" if isinstance(recipe, TextClassification) else isinstance(recipe, MultipleChoice)
+    if not cuts:
         return Finding("note", f"{what}, and are read in windows")
     hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
     if needed > positions:
-        hint = f"the model takes {positions} tokens at most" + "; --truncate windows reads all of a text" * classified
+        hint = f"the model takes {positions} tokens at most" + "; --truncate windows reads all of a text" * isinstance(
+            recipe, TextClassification
+        )
     return Finding("warning" if longer > len(lengths) / 100 else "note", what, hint=hint)
 
 

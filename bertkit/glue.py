@@ -59,6 +59,7 @@ def finetune_glue(
     options: Mapping[str, Any],
     run: Callable[..., dict[str, Any]],
     *,
+    several: bool = False,
     model: str,
     output_dir: Path,
     overwrite: bool = False,
@@ -66,8 +67,8 @@ def finetune_glue(
 ) -> dict[str, float | None]:
     """Fine-tune on every task into output_dir/TASK, and show the paper's columns with their average, which are returned.
 
-    options: of every recipe alike; their `data` is the folder of GLUE's download. run: `finetune`, or of several seeds
-    `finetune_seeds`, whose means count. A task that is finished is kept. Raises UsageError, or DataError where a task has no
+    options: of every recipe alike; their `data` is the folder of GLUE's download. run: `finetune`, or with `several` of several
+    seeds `finetune_seeds`, whose means count. What is finished is kept. Raises UsageError, or DataError where a task has no
     data, before the first is begun.
     """
     recipes = {task: _recipe(task, options) for task in tasks or TASKS}
@@ -76,7 +77,7 @@ def finetune_glue(
     columns: dict[str, float | None] = {}
     for task, recipe in recipes.items():
         folder = output_dir / task
-        found = None if overwrite else _finished(folder, recipe, model)
+        found = None if overwrite or several else _finished(folder, recipe, model, fresh_head)
         if found is None:
             progress.note(f"{task}: {list(recipes).index(task) + 1} of {len(recipes)}")
             found = run(recipe, name=task, model=model, output_dir=folder, overwrite=overwrite, fresh_head=fresh_head)
@@ -100,7 +101,7 @@ def _recipe(task: str, options: Mapping[str, Any]) -> Recipe:
     for name in ("train", "validation", "test"):
         if name in options:
             raise UsageError(f"--{name} names a file of one task", hint="give the folder of GLUE's download: --data glue")
-    own = {"data": str(Path(options["data"]) / TASKS[task].folder)} if "data" in options else {}
+    own = {"data": str(Path(str(options["data"])) / TASKS[task].folder)} if "data" in options else {}
     return override(load_recipe(task), {**options, **own})
 
 
@@ -114,13 +115,13 @@ def _check_data(task: str, recipe: Recipe, others: Sequence[str]) -> None:
             raise DataError(f"{task}: no file for the split {split}", where=recipe.data, hint=hint)
 
 
-def _finished(folder: Path, recipe: Recipe, model: str) -> dict[str, Any] | None:
+def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool) -> dict[str, Any] | None:
     """run.json of a finished run, or None. Raises UsageError where it was made with other settings."""
     own = json.loads(json.dumps(to_json(recipe.settled(), name=NAME)))
     compared = set(options_of(recipe)) - {"class_weights"}  # of which "balanced" was settled by the data
     wanted = {
         "training": dataclasses.asdict(recipe.training),
-        "model": {"name": model},
+        "model": {"name": model, **({"fresh_head": True} if fresh_head else {})},
         "recipe": {name: own[name] for name in own if name in compared},
     }
     return finished_run(folder, wanted, "give another --output-dir, or --overwrite")

@@ -25,7 +25,7 @@ _FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
 
 
 @dataclass(frozen=True)
-class Target:
+class Opened:
     """What is evaluated: a model with the recipe it is used by, and the name of the model it was trained from."""
 
     pretrained: Pretrained
@@ -34,7 +34,7 @@ class Target:
     written: Recipe | None  # the recipe as its file has it, where that is still there
 
 
-def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *, to_predict: bool = False) -> Target:
+def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *, to_predict: bool = False) -> Opened:
     """A run folder with its own recipe, or a model with the recipe given; `typed` options override either.
 
     to_predict: a model without a recipe is used by its family. The model's labels are matched to the recipe's by name. Raises
@@ -60,7 +60,7 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
     if not recipe.has_head(pretrained.config):
         found = recipe.describe_head(pretrained.config)
         raise ModelError(f"the model is a {found}; {recipe.family} needs {recipe.needed_head}", where=name, hint=_FINETUNE)
-    return Target(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from, written)
+    return Opened(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from, written)
 
 
 def _as_written(name: str) -> Recipe | None:
@@ -71,7 +71,7 @@ def _as_written(name: str) -> Recipe | None:
         return None
 
 
-def build(target: Target, accelerator: Any) -> nn.Module:
+def build(target: Opened, accelerator: Any) -> nn.Module:
     """The target's module with its weights, on its device and in its working dtype."""
     config: BertConfig = target.recipe.model_config(target.pretrained.config)
     module = target.recipe.build_model(config)
@@ -88,7 +88,7 @@ def _family_of(config: BertConfig) -> str | None:
     return config.extra.get(FAMILY_KEY, of_class)
 
 
-def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
+def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
     """The scores and predictions of every split, and its examples."""
     recipe = target.recipe.settled()
     accelerator = start_accelerator(recipe.training.device)
@@ -99,7 +99,7 @@ def evaluate_target(target: Target, splits: tuple[str, ...] | None = None) -> tu
     return scored, examples
 
 
-def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:
+def predict_file(target: Opened, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:
     """One prediction for each row of a file, in order; "-" is the standard input. typed: the options that a user gave."""
     recipe = override(target.recipe, {"test": file}).with_data_typed({"test", *typed}, target.written)
     recipe = replace(recipe, **{name: None for name in recipe.not_for_input if name not in typed})  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def predict_file(target: Target, file: str, typed: Collection[str] = ()) -> tupl
     return examples, predict_rows(target, recipe, examples)
 
 
-def predict_rows(target: Target, recipe: Recipe, examples: Examples) -> list[dict[str, Any]]:
+def predict_rows(target: Opened, recipe: Recipe, examples: Examples) -> list[dict[str, Any]]:
     """One prediction for each of the examples, with or without labels. recipe: the target's, or like it."""
     accelerator = start_accelerator(recipe.training.device)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)

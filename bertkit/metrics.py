@@ -5,12 +5,13 @@ Each takes predictions and references of equal shape (N,) and gives a number, or
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from bertkit.errors import MachineError, UsageError, did_you_mean
+from bertkit.errors import MachineError, UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,8 @@ def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | Non
     """The mean of each class's F1, over the classes in predictions or references; of (N, C) as in `micro_f1`, over all C."""
     from sklearn.metrics import f1_score
 
+    if references.ndim == 2:
+        return _score(lambda: float(_f1_of_columns(predictions, references).mean()), predictions, references)
     return _score(lambda: f1_score(references, predictions, average="macro", zero_division=0), predictions, references)
 
 
@@ -43,7 +46,18 @@ def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | Non
     """F1 of all rows' labels together, which of one class a row is the accuracy. Also (N, C), 1 where a row has a label."""
     from sklearn.metrics import f1_score
 
+    if references.ndim == 2:
+        flat = predictions.reshape(-1, 1), references.reshape(-1, 1)
+        return _score(lambda: float(_f1_of_columns(*flat)[0]), predictions, references)
     return _score(lambda: f1_score(references, predictions, average="micro", zero_division=0), predictions, references)
+
+
+def _f1_of_columns(predictions: NDArray[Any], references: NDArray[Any]) -> NDArray[Any]:
+    """(C,) F1 of the ones in each column of (N, C), 0 where there are none; of one column scikit-learn counts the zeros too."""
+    import numpy as np
+
+    right, marked = (predictions & references).sum(axis=0), predictions.sum(axis=0) + references.sum(axis=0)
+    return 2 * right / np.maximum(marked, 1)
 
 
 def matthews_correlation(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
@@ -116,17 +130,29 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
             _load(metric.__name__)
 
 
+def measured(metrics: Sequence[Metric], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float | None]:
+    """What each metric gives, by its name; None for what is not finite. Raises UsageError where one of a user's own fails."""
+    return {metric.__name__: _measured(metric, predictions, references) for metric in metrics}
+
+
+def _measured(metric: Metric, predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+    try:
+        value = metric(predictions, references)
+        number = None if value is None else float(value)
+    except UserError:
+        raise
+    except Exception as error:
+        hint = "it is given two arrays of equal shape, and gives a number, or None where it is not defined"
+        raise UsageError(f"the metric {metric.__name__} fails: {_one_line(error)}", hint=hint) from None
+    return number if number is not None and math.isfinite(number) else None
+
+
 def _of_evaluate(name: str) -> Metric:
     """The first of the scores that a metric of evaluate computes; loaded when it is first asked."""
 
     def score(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-        metric = _load(name)
-        try:
-            found = metric.compute(predictions=predictions.tolist(), references=references.tolist())
-            value = float(next(iter(found.values())))
-        except Exception as error:
-            raise UsageError(f"the metric {name} fails: {_one_line(error)}") from None
-        return value if value == value else None
+        found = _load(name).compute(predictions=predictions.tolist(), references=references.tolist())
+        return next(iter(found.values()))
 
     score.__name__ = name
     return score

@@ -191,6 +191,7 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     values["folder"] = Folder(**values["folder"] | {"headers": headers})
     values["metrics"] = tuple(_metric(metric, name, where) for metric in values["metrics"])
     hints = typing.get_type_hints(family)
+    values = {key: v for key, v in values.items() if key in hints}  # a run may be of an older or a newer bertkit
     values = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in values.items()}
     return family(training=TrainConfig(**training), **values)
 

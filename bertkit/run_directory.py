@@ -59,13 +59,13 @@ class Claim:
         """Move old content aside, make the folder and hold it. Raises UsageError while another process does, MachineError."""
         with ExitStack() as stack:
             if is_there := self.folder.is_dir():
-                stack.enter_context(_held(self.folder))  # before anything in it is moved
+                stack.enter_context(held(self.folder))  # before anything in it is moved
                 if _content(self.folder) != self.found:
                     what = "another process has written into the output folder since this command began"
                     raise UsageError(what, where=str(self.folder), hint="repeat the command, or give another --output-dir")
             self._make()
             if not is_there or self.move_to is not None:
-                stack.enter_context(_held(self.folder))
+                stack.enter_context(held(self.folder))
             yield
 
     def _make(self) -> None:
@@ -88,7 +88,7 @@ class Claim:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
     """Lock a folder, itself and not a file in it, which a kill would leave behind. Raises UsageError while another has it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -107,7 +107,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 def _content(folder: Path) -> tuple[tuple[str, int], ...]:
     """The names in a folder, and when each was last written."""
-    return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
+    return tuple(sorted((path.name, path.lstat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
 
 
 def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Claim:
@@ -153,6 +153,7 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
 
 def free_name(folder: Path) -> Path:
     """Where a folder's old content can be moved to: beside it, with the first free number."""
+    folder = folder.resolve()  # "." has no name
     names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
     return next(name for name in names if not name.exists())
 
@@ -269,8 +270,21 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
-    if not isinstance(values, dict) or not {"status", "recipe", "training", "model", "data"} <= values.keys():
+    if not is_run(values):
         raise ModelError("run.json is not that of a run of bertkit", where=str(path), hint="give another folder")
+    return values
+
+
+def is_run(values: Any) -> bool:
+    """Whether the content of a JSON file is that of a run.json."""
+    parts = ("recipe", "training", "model", "data")
+    return isinstance(values, dict) and "status" in values and all(isinstance(values.get(part), dict) for part in parts)
+
+
+def require_run(folder: Path) -> dict[str, Any]:
+    """The content of run.json. Raises UsageError where there is none."""
+    if (values := read_run_file(folder)) is None:
+        raise UsageError("this is no run of bertkit: there is no run.json", where=str(folder))
     return values
 
 

@@ -11,6 +11,7 @@ import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from bertkit.devices import start_accelerator
 from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import CONSTANT
 from bertkit.finetuning import finetune
+from bertkit.pretrained import open_pretrained
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import changed_settings, finished_run, free_name
+from bertkit.run_directory import changed_settings, finished_run, free_name, held
 
 SEEDS_FILE = "seeds.json"
 _OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
@@ -44,8 +46,10 @@ def finetune_seeds(
     Seeds that are finished there are kept, so that a stopped protocol goes on and a finished one can be given more. Raises
     UsageError where what is there was made with other settings, model or data.
     """
-    plan = {"recipe": to_json(recipe, name=name), "training": dataclasses.asdict(recipe.training) | {"seed": None}}
-    plan = json.loads(json.dumps(plan | {"model": {"name": model}}))
+    settled = to_json(recipe.settled(), name=name)
+    plan = {"recipe": settled, "training": dataclasses.asdict(recipe.training) | {"seed": None}}
+    plan = json.loads(json.dumps(plan | {"model": {"name": model, "fresh_head": fresh_head}}))
+    open_pretrained(model)  # what is wrong with it is found before anything is moved
     accelerator = start_accelerator(recipe.training.device)
     if overwrite and accelerator.is_main_process:
         _move_aside(output_dir)
@@ -61,9 +65,9 @@ def finetune_seeds(
         progress.note(f"seed {seed} of {seeds}")
         chosen = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=seed))
         runs[seed] = finetune(chosen, name=name, model=model, output_dir=folder, fresh_head=fresh_head)
+        _check_alike(runs, output_dir)
         if accelerator.is_main_process and len(runs) == 1:
             write_json(output_dir / SEEDS_FILE, {"plan": plan})
-    _check_alike(runs, output_dir)
     found = {"plan": plan, **describe_seeds(runs)}
     if accelerator.is_main_process:
         write_json(output_dir / SEEDS_FILE, found)
@@ -82,13 +86,20 @@ def _read(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or not isinstance(values.get("seeds", []), list):
+            raise ValueError("it does not list seeds")
+        return values
+    except ValueError as error:
         raise ModelError(f"seeds.json is damaged: {error}", where=str(path), hint="remove it: the runs are beside it") from None
 
 
 def _move_aside(folder: Path) -> None:
-    if folder.is_dir():
+    if not folder.is_dir():
+        return
+    with ExitStack() as stack:
+        for each in (folder, *folder.glob("seed-*/")):
+            stack.enter_context(held(each))
         progress.note(f"moved the old content of {folder} to {folder.rename(free_name(folder))}")
 
 
@@ -103,7 +114,8 @@ def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]
         raise UsageError(f"the folder holds seeds of other settings: {changed}", where=str(folder), hint=hint)
     found: dict[int, dict[str, Any]] = {}
     training = {name: value for name, value in plan["training"].items() if name != "seed"}
-    wanted = {"training": training, "model": plan["model"]}  # the recipe was settled by the data
+    model = {name: value for name, value in plan["model"].items() if value}  # a head may be fresh without being asked for
+    wanted = {"training": training, "model": model}  # the recipe was settled by the data
     for each in sorted(folder.glob("seed-*")):
         if (run := finished_run(each, wanted, hint)) is not None:
             found[run["training"]["seed"]] = run

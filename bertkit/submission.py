@@ -13,10 +13,10 @@ from bertkit import progress
 from bertkit.checkpoint import disk_errors
 from bertkit.errors import DataError, UsageError
 from bertkit.glue import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.inference import Target, open_target, predict_rows
+from bertkit.inference import Opened, open_target, predict_rows
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe
-from bertkit.run_directory import read_run_file
+from bertkit.run_directory import read_run_file, require_run
 from bertkit.seeds import read_seeds
 
 ZIP = "submission.zip"
@@ -32,8 +32,10 @@ def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None 
     without a run is filled with one constant, and said to be. Raises UsageError, or before anything is predicted DataError
     where a test set has another number of rows than the leaderboard's.
     """
+    if output_dir.is_file():
+        raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
     by_task = _by_task(runs)
-    asked: dict[str, tuple[Target, Recipe, Examples]] = {}
+    asked: dict[str, tuple[Opened, Recipe, Examples]] = {}
     columns: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
     files = {file: (name, task) for name, task in {**TASKS, DIAGNOSTIC: AX}.items() for file in task.files}
@@ -46,6 +48,8 @@ def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None 
         else:
             (constant,) = _written(name, task, [None])
             columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"
+    if progress.console.quiet:  # one process writes
+        return sources
     with disk_errors(output_dir):
         output_dir.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(output_dir / ZIP, "w") as packed:
@@ -67,7 +71,10 @@ def _by_task(runs: Sequence[str]) -> dict[str, Path]:
         if not folders:
             raise UsageError("this is no run of bertkit, nor a folder of runs", where=name)
         for folder in folders:
-            task = (read_run_file(folder) or {})["recipe"].get("name")
+            values = require_run(folder)
+            task = values["recipe"].get("name")
+            if values["status"] != "finished":
+                raise UsageError("the run is not finished", where=str(folder), hint="repeat its command, which goes on")
             if task not in TASKS:
                 hint = f"GLUE's are {', '.join(TASKS)}"
                 raise UsageError(f"this is a run of {task}, which is no task of GLUE's", where=str(folder), hint=hint)
@@ -86,16 +93,13 @@ def _run_of(folder: Path) -> list[Path]:
 
 def _dev_score(run: Path) -> float:
     """The score that chose the run's best step; higher is better in all of GLUE."""
-    values = read_run_file(run)
-    if values is None:
-        raise UsageError("this is no run of bertkit: there is no run.json", where=str(run))
-    score = next(iter(values["best"]["scores"].values()))
+    score = next(iter(require_run(run)["best"]["scores"].values()))
     return -math.inf if score is None else score
 
 
-def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Target, Recipe, Examples]:
+def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Opened, Recipe, Examples]:
     """A run with the recipe that reads a test set, and the set."""
-    values = read_run_file(run) or {}
+    values = require_run(run)
     own = values["recipe"].get("data")
     options: dict[str, Any] = {}
     if name == DIAGNOSTIC:  # another recipe, whose data lies beside the run's

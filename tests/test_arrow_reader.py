@@ -249,6 +249,21 @@ def test_a_label_that_is_none_is_named_by_its_row(run_bertkit, tiny_model_dir: P
     assert_one_line(run_bertkit, tiny_model_dir, "x.parquet", line)
 
 
+def test_a_class_that_the_file_does_not_declare(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    from datasets import ClassLabel, Sequence, Value
+
+    names = ClassLabel(names=["no", "yes"])
+    table = classes(text=(["a", "b", "c"], Value("string")), label=([0, 1, 1], names))
+    worse = table.set_column(1, table.schema.field("label"), pa.array([0, 7, 1], table.schema.field("label").type))
+    write_parquet(worse, tmp_path / "x.parquet")
+    line = f"error: class 7 is out of range; the data declares 2: no, yes ({tmp_path}/x.parquet:1)"
+    assert_one_line(run_bertkit, tiny_model_dir, "x.parquet", line)
+    several = classes(text=(["a", "b"], Value("string")), label=([[0, 1], [1]], Sequence(names)))
+    write_parquet(several, tmp_path / "y.parquet")
+    line = f"error: the label in column 'label' is [0, 1]; expected one label ({tmp_path}/y.parquet:0)"
+    assert_one_line(run_bertkit, tiny_model_dir, "y.parquet", line)
+
+
 def test_multiple_choice_with_a_list_of_choices(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     rows = {
         "context": ["the movie was", "a book", "one story", "the plot"],

@@ -200,7 +200,7 @@ def test_a_full_disk_is_one_line(fail: Callable[[Path], None], tmp_path: Path) -
     assert caught.value.what.startswith("cannot write: ")
     assert "No space left on device" in caught.value.what
     assert caught.value.where == str(folder)
-    assert caught.value.hint.startswith("free some space or choose another --output-dir")
+    assert caught.value.hint.startswith("free some space or choose another place")
     assert newest_checkpoint(tmp_path) is None
 
 

@@ -364,6 +364,8 @@ def test_a_recipe_is_copied_and_loads(run_bertkit, tmp_path: Path) -> None:
     ran = run_bertkit("recipes", "mrpc", "--copy", "mine")
     assert (ran.code, ran.err) == (2, "error: the file is there already (mine/mrpc.py)\n")
     assert run_bertkit("recipes", "--copy", ".").code == 0
+    ran = run_bertkit("recipes", "--copy", "mrpc.py" if Path("mrpc.py").is_file() else "template.py")
+    assert (ran.code, "--copy is a file; expected a folder" in ran.err) == (2, True)
     assert load_recipe(str(tmp_path / "template.py")).family == "text-classification"
 
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertkit.compare import Side, compare
+from bertkit.readers import Examples
+
 
 @pytest.fixture
 def place(run_bertkit, make_model_dir, tmp_path: Path):
@@ -73,11 +76,24 @@ def test_a_side_of_several_seeds(run_bertkit, place) -> None:
     each = [right(run_bertkit, f"seeds/seed-{seed}") for seed in (1, 2, 3)]
     assert seeds["scores"]["accuracy"] == pytest.approx(np.mean([its.mean() for its in each]))
     assert found["settings"] == {}, "a seed is no setting"
-    # Of rows alone the interval would not hold what the seeds differ by.
-    low, high = found["differences"][0]["interval"]
-    spread = [its.mean() - each[0].mean() for its in each]
-    assert low <= min(spread)
-    assert high >= max(spread)
+    one, rng = right(run_bertkit, "alone"), np.random.default_rng(0)
+    drawn = rng.integers(0, 60, (20_000, 60))
+    by_hand = np.stack(each)[rng.integers(0, 3, 20_000)[:, None], drawn].mean(axis=1) - one[drawn].mean(axis=1)
+    assert found["differences"][0]["interval"] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.03)
+
+
+def test_seeds_are_drawn_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scorer(right: list[int]) -> Any:
+        return lambda rows: {"accuracy": float(np.array(right)[rows].mean()), "f1": None}
+
+    run = {"recipe": {}, "training": {}, "model": {}}
+    sides = [Side("half", run, [scorer([0, 1] * 50)]), Side("apart", run, [scorer([0] * 100), scorer([1] * 100)])]
+    monkeypatch.setattr("bertkit.compare._open", lambda *_: (sides, Examples({}, "rows", range(100)), "validation"))
+    found = compare(["half", "apart"])
+    accuracy, f1 = found["differences"]
+    assert accuracy["difference"] == 0
+    assert accuracy["interval"][0] < -0.4 < 0.4 < accuracy["interval"][1], "either of the two seeds may be the one"
+    assert (f1["difference"], f1["interval"], found["sides"][0]["scores"]["f1"]) == (None, None, None)
 
 
 def test_what_is_refused(run_bertkit, place, tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -256,7 +256,8 @@ def test_minus_one_is_no_label_and_that_is_said(check, tmp_path: Path) -> None:
     assert hints(checked)[what] == "where it is a class, name them all: --labels=-1,0,1"
     refused = "train: 20 of 60 rows have no label in column 'label'; the first is here"
     assert "where it is a class, name them all: --labels=-1,0,1" in hints(checked)[refused]
-    assert check("rows.csv", "--labels=-1,0,1")["findings"] == []
+    checked = check("rows.csv", "--labels=-1,0,1")
+    assert (checked["findings"], checked["labels"]) == ([], {"train": {"-1": 20, "0": 20, "1": 20}})
 
 
 def test_numbers_are_looked_at_too(check, run_bertkit, tmp_path: Path) -> None:
@@ -302,6 +303,43 @@ def test_a_file_beside_its_dev_rows(check, run_bertkit, tiny_model_dir, tmp_path
     assert checked["measured"]["steps"] == 7
     ran = run_bertkit("check", "my.csv", "--train", "my.csv")
     assert (ran.code, "error: --train names a second training file beside my.csv" in ran.err) == (2, True)
+
+
+def test_splits_are_read_as_training_reads_them(check, tmp_path: Path) -> None:
+    """Columns and the separator of labels are those of the training rows."""
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "train.csv").write_text("text,label\n" + 'a,"News, local|Sports"\nb,Sports\n' * 6, encoding="utf-8")
+    (tmp_path / "sets" / "dev.csv").write_text('text,label\nc,"News, local"\nd,Sports\n', encoding="utf-8")
+    checked = check("sets", "--multi-label")
+    assert checked["labels"]["validation"] == {"News, local": 1, "Sports": 1}
+    (tmp_path / "names").mkdir()
+    (tmp_path / "names" / "train.csv").write_text("text,label\n" + "a,x\nb,y\n" * 6, encoding="utf-8")
+    (tmp_path / "names" / "dev.csv").write_text("sentence,target\nc,x\n", encoding="utf-8")
+    checked = check("names", code=3)
+    assert any(what.startswith("validation: no column 'text'") for what in found(checked)), found(checked)
+
+
+def test_class_weights_need_no_labels_to_look(check, tiny_model_dir, clean: Path) -> None:
+    write(clean, [(f"good movie {n}", "aab"[n % 3]) for n in range(60)])
+    assert "measured" in check(clean, "-m", tiny_model_dir, "--max-length", 16, "--class-weights", "balanced")
+
+
+def test_a_saved_data_set_has_its_splits(check, tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict
+
+    rows = Dataset.from_dict({"sentence": [f"good {n}" for n in range(20)], "label": [0, 1] * 10})
+    DatasetDict({"train": rows, "validation": rows.select(range(4))}).save_to_disk(str(tmp_path / "saved"))
+    assert check("saved", "--recipe", "sst2")["rows"] == {"train": 20, "validation": 4}
+
+
+def test_what_would_be_ignored_is_refused(run_bertkit, clean: Path, tmp_path: Path) -> None:
+    write(tmp_path / "data" / "train.csv", [("a", "x"), ("b", "y")])
+    for argv, what in (
+        (("data", "--data", "other"), "--data names a second folder beside data"),
+        (("helpdesk", "--recipe", "sst2"), "--recipe says what a file or folder is for; helpdesk is a recipe"),
+    ):
+        ran = run_bertkit("check", *argv)
+        assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {what}")
 
 
 def test_what_is_no_target(run_bertkit, tmp_path: Path) -> None:

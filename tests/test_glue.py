@@ -262,6 +262,21 @@ def test_seeds_give_means(finetune, tmp_path: Path) -> None:
     assert shown(again.err) == {**means, "average": "-"}
 
 
+def test_seeds_are_no_single_runs(finetune, trained, tmp_path: Path) -> None:
+    shutil.copytree(trained[0] / "rte", tmp_path / "runs" / "rte")
+    ran = finetune("runs", "--tasks", "rte", "--seeds", 2)
+    assert (ran.code, "error: the output folder is no folder of seeds: it holds " in ran.err) == (2, True), ran.err
+
+
+def test_a_run_without_the_fresh_head_that_is_asked_for(finetune, trained, tmp_path: Path) -> None:
+    shutil.copytree(trained[0] / "rte", tmp_path / "runs" / "rte")
+    values = read(tmp_path / "runs" / "rte" / "run.json")
+    values["model"]["fresh_head"] = False
+    (tmp_path / "runs" / "rte" / "run.json").write_text(json.dumps(values), encoding="utf-8")
+    ran = finetune("runs", "--tasks", "rte", "--fresh-head")
+    assert (ran.code, "fresh_head False there, True here (runs/rte)" in ran.err) == (2, True), ran.err
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -498,7 +513,11 @@ def test_runs_that_are_refused(run_bertkit, trained, tmp_path: Path) -> None:
     values["recipe"]["name"] = "imdb"
     (tmp_path / "foreign" / "run.json").write_text(json.dumps(values), encoding="utf-8")
     (tmp_path / "empty").mkdir()
+    shutil.copytree(trained[0] / "cola", tmp_path / "unfinished")
+    values = read(tmp_path / "unfinished" / "run.json") | {"status": "running"}
+    (tmp_path / "unfinished" / "run.json").write_text(json.dumps(values), encoding="utf-8")
     for runs, what in (
+        (("unfinished",), "the run is not finished (unfinished)"),
         ((trained[0], "other"), f"two runs of rte: {trained[0]}/rte and other"),
         (("foreign",), "this is a run of imdb, which is no task of GLUE's (foreign)"),
         (("empty",), "this is no run of bertkit, nor a folder of runs (empty)"),
@@ -507,3 +526,6 @@ def test_runs_that_are_refused(run_bertkit, trained, tmp_path: Path) -> None:
         ran = run_bertkit("submission", *runs, "-o", "out")
         assert (ran.code, f"error: {what}" in ran.err.splitlines()) == (2, True), ran.err
         assert not (tmp_path / "out").exists()
+    (tmp_path / "file").touch()
+    ran = run_bertkit("submission", trained[0], "-o", "file")
+    assert (ran.code, ran.err.splitlines()) == (2, ["error: --output-dir is a file; expected a folder (file)"])

@@ -23,6 +23,7 @@ from bertkit.metrics import accuracy, macro_f1, micro_f1
 from bertkit.readers import Examples
 from bertkit.store import Ragged
 from bertkit.tasks import TextClassification
+from bertkit.tasks.class_report import describe_classes
 from bertkit.tasks.label_sets import split_sets
 from bertkit.tasks.targets import AnyOf, best_threshold
 
@@ -161,6 +162,25 @@ def test_scores_by_hand() -> None:
     assert macro_f1(predicted, gold) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
+def test_one_label_is_scored_by_its_ones() -> None:
+    """Of a single column scikit-learn takes the zeros for a class of their own."""
+    predicted, gold = np.array([[1], [1], [0], [0], [0]]), np.array([[1], [0], [1], [0], [0]])
+    assert micro_f1(predicted, gold) == macro_f1(predicted, gold) == pytest.approx(2 * 1 / (2 + 2))
+    assert accuracy(predicted, gold) == pytest.approx(3 / 5)
+    assert describe_classes(("odd",), predicted, gold).rows == [["odd", 0.5, 0.5, 0.5, 2, 2]]
+    nothing = np.zeros_like(gold)
+    assert micro_f1(nothing, gold) == macro_f1(nothing, gold) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_are_scikit_learns(seed: int) -> None:
+    from sklearn.metrics import f1_score
+
+    predicted, gold = np.random.default_rng(seed).integers(0, 2, (2, 20, 3))
+    for average, metric in (("micro", micro_f1), ("macro", macro_f1)):
+        assert metric(predicted, gold) == pytest.approx(f1_score(gold, predicted, average=average, zero_division=0))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_best_threshold_by_trying_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -218,7 +238,7 @@ def test_the_best_step_is_that_of_the_tuned_thresholds(run_bertkit, tiny_model_d
     ran = run_bertkit("finetune", "text-classification", *data, *how)
     assert ran.code == 0, ran.err
     best = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
-    assert best["validation/micro_f1"] > 0
+    assert best["validation/micro_f1"] > 2 * 5 / (5 + 60), "more than to say so of every row"
     assert best["validation/threshold_odd"] < 0.5
     assert "validation/constant_predictions" not in best
 

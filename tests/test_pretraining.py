@@ -489,11 +489,12 @@ def test_pairs_need_two_segments_and_two_documents(
 
 def test_options_of_tasks_are_refused_of_a_pre_trained_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     pretrain("run", "--phases", "16:50%,32:50%", "--max-steps", 2)
-    for options in (("--split", "train"), ("--validation", "x.csv"), ("--output", "out")):
+    for options in (("--split", "train"), ("--validation", "x.csv"), ("--output", "out"), ("--intervals",), ("--errors", 3)):
         ran = run_bertkit("eval", "run", *options)
         assert (ran.code, f"{options[0]} is of no use to a pre-trained model" in ran.err) == (2, True)
     (tmp_path / "lines.txt").write_text("the [MASK]\n", encoding="utf-8")
     assert run_bertkit("predict", "run", "lines.txt", "--question", "who").code == 2
+    assert "--split is of no use to a pre-trained model" in run_bertkit("predict", "run", "--split", "test").err
     whole, short = (json.loads(run_bertkit("eval", "run", "--json", *more).out) for more in ((), ("--max-length", 12)))
     assert whole != short, "what is typed holds, whatever the phases were"
 

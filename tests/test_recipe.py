@@ -28,7 +28,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 
 def test_every_file_is_found() -> None:
     assert set(NAMES) == {path.stem for path in FOLDER.glob("[!_]*.py")}
-    assert len(NAMES) >= 7
+    assert len(NAMES) >= 30
 
 
 # --- options ---------------------------------------------------------------------------------------------------------------
@@ -284,6 +284,55 @@ def test_ones_own_data_and_metric(run_bertkit, tiny_model_dir: Path, tmp_path: P
     ran = run_bertkit("eval", "../run")
     assert ran.code == 2
     assert f"error: the recipe file does not exist ({tmp_path}/mine.py)" in ran.err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("returned", "score"),
+    [("float('nan')", None), ("None", None), ("np.float32(0.5)", 0.5), ("np.int64(2)", 2.0)],
+)
+def test_what_a_metric_of_ones_own_may_give(run_bertkit, tiny_model_dir, tmp_path: Path, returned: str, score) -> None:
+    source = OWN.replace("float((references == 1).mean())", returned)
+    (tmp_path / "mine.py").write_text(source.replace("@dataclass", "import numpy as np\n\n@dataclass"), encoding="utf-8")
+    ran = run_bertkit("finetune", "./mine.py", "-m", tiny_model_dir, "-o", "run")
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["best"]["scores"]["validation/share_of_praise"] == score
+
+
+@pytest.mark.parametrize(
+    ("returned", "metrics", "what"),
+    [
+        ("1 / 0", "share_of_praise,", "the metric share_of_praise fails: ZeroDivisionError: division by zero"),
+        (
+            "'high'",
+            "share_of_praise,",
+            "the metric share_of_praise fails: ValueError: could not convert string to float: 'high'",
+        ),
+        ("1.0", "share_of_praise, share_of_praise", "metrics names one twice: share_of_praise, share_of_praise"),
+        ("1.0", "partial(share_of_praise),", "metrics has functools.partial"),
+        ("1.0", "'accuracy',", "metrics has 'accuracy'; expected functions, each with a name"),
+    ],
+)
+def test_a_metric_of_ones_own_that_fails(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path, returned: str, metrics: str, what: str
+) -> None:
+    source = OWN.replace("float((references == 1).mean())", returned).replace(
+        "metrics=(share_of_praise,)", f"metrics=({metrics})"
+    )
+    source = source.replace("@dataclass", "from functools import partial\n\n@dataclass")
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    ran = run_bertkit("finetune", "./mine.py", "-m", tiny_model_dir, "-o", "run")
+    assert (ran.code, f"error: {what}" in ran.err) == (2, True), ran.err
+
+
+def test_a_run_of_another_version_has_other_fields(run_of, run_bertkit, tmp_path: Path) -> None:
+    run = run_of("text-classification", "run", *CLASSES, *SMALL, "--max-steps", 1)
+    run["recipe"] |= {"gone": ["a"], "also_gone": 1}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    assert run_bertkit("eval", "run").code == 0
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run | {"recipe": []}), encoding="utf-8")
+    ran = run_bertkit("eval", "run")
+    assert (ran.code, "error: run.json is not that of a run of bertkit" in ran.err) == (4, True)
 
 
 @pytest.mark.parametrize(
@@ -671,4 +720,4 @@ def test_a_metric_that_fails_on_what_it_is_given(run_bertkit, tiny_model_dir: Pa
     data = ("--train", "rows.csv", "--validation", "rows.csv", "-m", tiny_model_dir, "-o", "run", "--max-steps", 1, *SMALL)
     ran = run_bertkit("finetune", "text-classification", *data, "--metric", "evaluate:./refuses_all.py")
     assert ran.code == 2
-    assert ran.err.splitlines()[-1] == "error: the metric evaluate:./refuses_all.py fails: ValueError: not these"
+    assert ran.err.splitlines()[-2] == "error: the metric evaluate:./refuses_all.py fails: ValueError: not these"

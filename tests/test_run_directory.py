@@ -247,6 +247,14 @@ def test_overwriting_moves_aside_under_a_name_that_is_free(tmp_path: Path) -> No
     assert (tmp_path / "run.old-2" / "run.json").exists()
 
 
+def test_the_folder_that_one_stands_in_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "gone").symlink_to(folder / "nowhere")  # which has no time of its own to ask for
+    assert claim(Path("."), overwrite=True).move_to == tmp_path / "run.old-1"
+
+
 def test_two_commands_cannot_train_in_one_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with claim(folder).entered():

@@ -50,12 +50,27 @@ def test_an_option_has_our_name(theirs: str, ours: str) -> None:
     ("theirs", "ours"),
     [
         ("linear", ["--schedule", "linear"]),
-        ("constant", ["--schedule", "constant", "--warmup-ratio", "0"]),  # where ours warms up, theirs has another name
+        (
+            "constant",
+            ["--schedule", "constant", "--warmup-ratio", "0"],
+        ),  # which never warms up: where ours warms up, theirs has another name
         ("constant_with_warmup", ["--schedule", "constant"]),
     ],
 )
 def test_a_schedule_is_theirs(theirs: str, ours: list[str]) -> None:
     assert in_our_spelling(["finetune", "mrpc", "--lr_scheduler_type", theirs]) == ["finetune", "mrpc", *ours]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_their_constant_never_warms_up(order: int) -> None:
+    typed = [["--lr_scheduler_type", "constant"], ["--warmup_ratio", "0.1"]][::order]
+    found = in_our_spelling(["finetune", "mrpc", *typed[0], *typed[1]])
+    assert found[-2:] == ["--warmup-ratio", "0"], "the last one counts"
+
+
+def test_what_does_not_train_is_refused(run_bertkit) -> None:
+    ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", "--do_train", "false")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --do_train is false, and finetune trains")
 
 
 def test_their_form_for_a_file_of_ones_own() -> None:

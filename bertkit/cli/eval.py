@@ -53,7 +53,7 @@ def evaluate(
     if output is not None and output.is_file():
         raise UsageError("--output is a file; expected a folder", where=str(output))
     if recipe is None and masked_inference.is_language_model(target):
-        given = {"split": split, "output": output}
+        given = {"split": split, "output": output, "intervals": intervals, "errors": errors}
         masked_inference.refuse_others((typed or {}) | {name: value for name, value in given.items() if value})
         found = masked_inference.evaluate_corpus(target, corpus, typed or {})
         if as_json and not progress.console.quiet:

@@ -113,7 +113,7 @@ def finetune(
     if recipe == glue.NAME:
         options = own | saved.options | (typed or {})
         chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
-        glue.finetune_glue(chosen_tasks, options, _run(seeds), **how)
+        glue.finetune_glue(chosen_tasks, options, _run(seeds), several=seeds is not None, **how)
         return
     chosen = override(load_recipe(recipe), own)
     try:

@@ -14,6 +14,7 @@ import typer
 
 from bertkit.config import Option, TrainConfig, bare_type, options_of
 from bertkit.errors import UsageError
+from bertkit.run_directory import is_run
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.task import Task
 
@@ -110,7 +111,7 @@ def read_options(path: Path | None, command: Callable) -> FileOptions:
         raise UsageError(f"the options cannot be parsed: {getattr(error, 'problem', error)}", where=place) from None
     if not isinstance(values, dict):
         raise UsageError("the file holds no options; expected lines like learning_rate: 3e-5", where=str(path))
-    if {"recipe", "training", "status"} <= values.keys():
+    if is_run(values):
         return FileOptions(_options_of_run(values), values)
     options = {str(name).replace("-", "_"): value for name, value in values.items()}
     if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):

@@ -68,7 +68,7 @@ def predict(
         raise UsageError("--data is the folder of --split, which is missing", hint="as in --split test")
     if recipe is None and masked_inference.is_language_model(target):
         _check_form(form, tuple(FORMATS), "a filled mask")
-        masked_inference.refuse_others(typed or {})
+        masked_inference.refuse_others((typed or {}) | ({"split": split} if split else {}))
         rows, mask_token = masked_inference.fill_masks(target, file, typed or {}, top_k=top_k or 5)
         _give(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.show_filled(row, mask_token), output)
         return

@@ -22,6 +22,7 @@ def recipes(
     [bold]bertkit recipes[/]      [bold]bertkit recipes mrpc[/]      [bold]bertkit recipes mrpc --copy .[/]
     """
     from bertkit import progress
+    from bertkit.checkpoint import disk_errors
     from bertkit.recipe import list_recipes
     from bertkit.tasks.sources import recipe_folder
 
@@ -33,10 +34,13 @@ def recipes(
     if copy is not None:
         source = (listed[name].path if name else None) or recipe_folder() / "_template.py"
         target = copy / source.name.lstrip("_")
+        if copy.is_file():
+            raise UsageError("--copy is a file; expected a folder", where=str(copy))
         if target.exists():
             raise UsageError("the file is there already", where=str(target))
-        copy.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        with disk_errors(copy):
+            copy.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
         progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
     elif name is not None:
         typer.echo((listed[name].path or Path()).read_text(encoding="utf-8"), nl=False)

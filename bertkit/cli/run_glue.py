@@ -34,7 +34,7 @@ _TRUTH = {"true": True, "false": False}  # a switch may have a value there
 _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _COUNTS = (_BATCH, _ACCUMULATION, "per_device_eval_batch_size")  # of which the last has no effect on any score
 _TASK, _SCHEDULE = "task_name", "lr_scheduler_type"
-_SCHEDULES = {"constant": ["constant", "--warmup-ratio", "0"], "constant_with_warmup": ["constant"]}  # theirs -> ours
+_SCHEDULES = {"constant_with_warmup": "constant"}  # theirs -> ours; their "constant" never warms up
 _OURS = _RENAMED | {name: name.replace("_", "-") for name in _SAME} | {"label_smoothing_factor": "label-smoothing"}
 
 
@@ -45,7 +45,7 @@ def in_our_spelling(argv: Sequence[str]) -> list[str]:
     """
     if not argv or argv[0] != "finetune":
         return list(argv)
-    found, task = [], []
+    found, task, constant = [], [], False
     per_device: dict[str, int] = {}
     rest = list(argv[1:])
     while rest:
@@ -58,6 +58,8 @@ def in_our_spelling(argv: Sequence[str]) -> list[str]:
             value = value if has_value else rest.pop(0) if rest and rest[0].lower() in _TRUTH else "true"
             if value.lower() not in _TRUTH:
                 raise UsageError(f"{flag} is {value!r}; expected true or false")
+            if name == "do_train" and not _TRUTH[value.lower()]:
+                raise UsageError("--do_train is false, and finetune trains", hint="bertkit eval scores a model")
             found += _SWITCHES[name] if _TRUTH[value.lower()] else []
         elif name in _OURS:
             found += [f"--{_OURS[name]}", *([value] if has_value else [])]
@@ -66,7 +68,8 @@ def in_our_spelling(argv: Sequence[str]) -> list[str]:
             if name == _TASK:
                 task = [value.replace("-", "").lower()]
             elif name == _SCHEDULE:
-                found += ["--schedule", *_SCHEDULES.get(value, [value])]
+                found += ["--schedule", _SCHEDULES.get(value, value)]
+                constant = value == "constant"
             elif not value.isdecimal() or int(value) < 1:
                 raise UsageError(f"{flag} is {value!r}; expected a whole number of at least 1")
             else:
@@ -81,4 +84,4 @@ def in_our_spelling(argv: Sequence[str]) -> list[str]:
             raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)
         processes = int(os.environ.get("WORLD_SIZE", "1") or 1)
         found += ["--batch-size", str(per_device[_BATCH] * per_device.get(_ACCUMULATION, 1) * processes)]
-    return ["finetune", *task, *found]
+    return ["finetune", *task, *found, *(["--warmup-ratio", "0"] if constant else [])]

@@ -30,8 +30,11 @@ def describe_classes(labels: Sequence[str], predicted: NDArray[Any], gold: NDArr
     from sklearn.metrics import precision_recall_fscore_support
 
     numbers = list(range(len(labels)))
-    precision, recall, f1, rows = precision_recall_fscore_support(gold, predicted, labels=numbers, zero_division=0)
-    given = (predicted if predicted.ndim > 1 else predicted[:, None] == np.array(numbers)).sum(axis=0)
+    if gold.ndim == 1:
+        gold, predicted = (classes[:, None] == np.array(numbers) for classes in (gold, predicted))
+    each = [precision_recall_fscore_support(gold[:, at], predicted[:, at], labels=[1], zero_division=0) for at in numbers]
+    precision, recall, f1, rows = np.array(each)[:, :, 0].T
+    given = predicted.sum(axis=0)
     table: list[list[Any]] = [
         [label, float(precision[at]), float(recall[at]), float(f1[at]), int(rows[at]), int(given[at])]
         for at, label in enumerate(labels)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.tasks.labels import label_name, refuse_missing, unknown_label
+from bertkit.tasks.labels import class_name, label_name, refuse_missing, unknown_label
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
@@ -46,7 +46,11 @@ def split_sets(
         if any(isinstance(item, (list, dict, type(None))) for item in items):
             what = f"the labels in column {examples.own_name(column)!r} are {value!r}; expected a list of names"
             raise DataError(what, where=examples.where(row), hint="mend or remove the row")
-        its = [names[item] if names is not None and isinstance(item, int) else label_name(item).strip() for item in items]
+        named = [
+            class_name(item, names, examples.where(row)) if names is not None and not isinstance(item, str) else item
+            for item in items
+        ]
+        its = [label_name(item).strip() for item in named if item is not None]
         found.append(tuple(dict.fromkeys(name for name in its if name)))
     return found
 

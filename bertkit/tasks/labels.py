@@ -32,6 +32,16 @@ def label_name(value: Any) -> str:
     return str(value)
 
 
+def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
+    """The name of a class by its number, as the source declares them; None for -1. Raises DataError for what is none."""
+    if value is None or value == -1:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
+        what = f"class {value!r} is out of range; the data declares {len(names)}: {', '.join(names[:12])}"
+        raise DataError(what, where=where, hint="mend or remove the row")
+    return names[value]
+
+
 def check_labels(examples: Examples, column: str) -> None:
     """Raise DataError with the row for a label that is no text, number or truth value."""
     for row, value in enumerate(examples.columns[column]):

@@ -18,7 +18,7 @@ from bertkit import progress
 from bertkit.bert_config import BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError
-from bertkit.metrics import accuracy
+from bertkit.metrics import accuracy, measured
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.arrow import is_arrow, read_arrow
@@ -214,7 +214,7 @@ class MultipleChoice(PoolingTask):
         self, predictions: Sequence[Mapping[str, Any]], examples: Examples
     ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
         predicted, gold = np.array([found["choice"] for found in predictions]), np.array(examples.columns["label"])
-        return lambda rows: {metric.__name__: metric(predicted[rows], gold[rows]) for metric in self.metrics}
+        return lambda rows: measured(self.metrics, predicted[rows], gold[rows])
 
     # --- what a user sees ---
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -96,8 +98,10 @@ class Folder:
         )
 
     def has(self, folder: Path, split: str, endings: Sequence[str]) -> bool:
-        """Whether a folder has a file of the split."""
-        return folder.is_dir() and self._find(folder, split, endings) is not None
+        """Whether a folder has a file of the split, or a saved data set that has it."""
+        if not folder.is_dir():
+            return False
+        return self._find(folder, split, endings) is not None or split in _saved_splits(folder)
 
     def _find(self, folder: Path, split: str, endings: Sequence[str]) -> Path | None:
         """The file (or for a pattern that ends in /, the folder) of a split."""
@@ -109,6 +113,14 @@ class Folder:
             hint = f"narrow the pattern {self.files[split]!r} in the recipe, or keep one of them in the folder"
             raise DataError(f"the split {split} could be {names}", where=str(folder), hint=hint)
         return found[0] if found else None
+
+
+def _saved_splits(folder: Path) -> set[str]:
+    """The splits of a data set that `datasets` saved, or of Parquet files that are named after them."""
+    if (saved := folder / "dataset_dict.json").is_file():
+        with suppress(ValueError, TypeError):
+            return set(json.loads(saved.read_text(encoding="utf-8"))["splits"])
+    return {path.name.partition("-")[0].partition(".")[0] for path in folder.rglob("*.parquet")}
 
 
 def hub(path: str, name: str | None = None, *, revision: str | None = None) -> Hub:

@@ -88,6 +88,12 @@ class Task(ABC):
             if not isinstance(value := getattr(self, name), kind):
                 raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
 
+        names = [getattr(metric, "__name__", None) for metric in self.metrics]
+        if unfit := next((metric for metric in self.metrics if not callable(metric) or not hasattr(metric, "__name__")), None):
+            raise UsageError(f"metrics has {unfit!r}; expected functions, each with a name")
+        if len(set(names)) < len(names):
+            raise UsageError(f"metrics names one twice: {', '.join(map(str, names))}")
+
     # --- where the rows come from ---
 
     def settled(self) -> Self:

@@ -15,7 +15,17 @@ from bertkit import progress
 from bertkit.bert_config import THRESHOLDS_KEY, BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.metrics import OF_NUMBERS, OF_SEVERAL_LABELS, accuracy, macro_f1, micro_f1, pearson, refuse_others, spearmanr
+from bertkit.metrics import (
+    OF_NUMBERS,
+    OF_SEVERAL_LABELS,
+    accuracy,
+    macro_f1,
+    measured,
+    micro_f1,
+    pearson,
+    refuse_others,
+    spearmanr,
+)
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.store import Features, Ragged
@@ -256,7 +266,7 @@ class TextClassification(PoolingTask):
             examples=encoded.examples,
             rows=Ragged.column(np.zeros(len(encoded.examples))),
             labels={"labels": self._target.of(examples).take(encoded.examples)} if labelled else {},
-            class_weights={} if self.class_weights is None else {"labels": self._weights_of_outputs()},
+            class_weights={"labels": self._weights_of_outputs()} if labelled and self.class_weights else {},
         )
         truncated, more = int(encoded.truncated.sum()), len(encoded.examples) - len(examples)
         remarks = {
@@ -302,7 +312,7 @@ class TextClassification(PoolingTask):
         self, predictions: Sequence[Mapping[str, Any]], examples: Examples
     ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
         predicted, gold = self._target.predicted(predictions), self._target.gold(examples)
-        return lambda rows: {metric.__name__: metric(predicted[rows], gold[rows]) for metric in self.metrics}
+        return lambda rows: measured(self.metrics, predicted[rows], gold[rows])
 
     # --- what a user sees ---
 
@@ -339,7 +349,8 @@ class TextClassification(PoolingTask):
         if self.regression:
             return [() if value is None or value == "" else (label_name(value),) for value in values]
         named = not self.labels or any(label_name(value) in self.labels for value in values)
-        return [() if is_missing(value) else (self._named(label_name(value), named),) for value in values]
+        missing = [is_missing(value) and label_name(value) not in (self.labels or ()) for value in values]
+        return [() if none else (self._named(label_name(v), named),) for v, none in zip(values, missing, strict=True)]
 
     def _named(self, label: str, named: bool) -> str:
         """The name of a label that the data may give by number."""

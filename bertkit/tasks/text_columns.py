@@ -9,6 +9,7 @@ from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.tasks.label_sets import find_separator, marked_sets, split_sets
+from bertkit.tasks.labels import check_labels, class_name
 
 TEXTS = ("text", "text_pair")
 
@@ -80,7 +81,9 @@ class TextColumns(NamedTuple):
             elif (marks := self._marks()) and set(marks) <= set(examples.columns):
                 standard["label"], names = marked_sets(examples, marks), marks
         elif names is not None:
-            standard["label"] = [names[value] if value is not None and value >= 0 else None for value in standard["label"]]
+            check_labels(examples, columns["label"])
+            numbers = enumerate(standard["label"])
+            standard["label"] = [class_name(value, names, examples.where(row)) for row, value in numbers]
         return replace(examples, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
 
     def _marks(self) -> tuple[str, ...]:

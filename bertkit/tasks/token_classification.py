@@ -19,6 +19,7 @@ from bertkit import progress
 from bertkit.bert_config import BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.metrics import measured
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
@@ -338,10 +339,7 @@ class TokenClassification(Task):
     def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
         """Chunk scores where the tags follow a scheme, else accuracy; metrics of the recipe's own come first."""
         predicted, gold = [list(p["tags"]) for p in predictions], self._tags(examples)[0]
-        own = {
-            metric.__name__: metric(np.array([t for row in predicted for t in row]), np.array([t for row in gold for t in row]))
-            for metric in self.metrics
-        }
+        own = measured(self.metrics, *(np.array([tag for row in rows for tag in row]) for rows in (predicted, gold)))
         intents = None
         if self.intent:
             intents = [p["intent"] for p in predictions], examples.columns["intent"]
