@@ -152,8 +152,13 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
 
 
 def free_name(folder: Path) -> Path:
-    """Where a folder's old content can be moved to: beside it, with the first free number."""
-    folder = folder.resolve()  # "." has no name
+    """Where a folder's old content can be moved to: beside it, with the first free number.
+
+    Raises UsageError for the folder that the command runs in, or one around it.
+    """
+    if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
+        what = "--overwrite would move away the folder that the command runs in"
+        raise UsageError(what, where=str(folder), hint="run the command from another folder")
     names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
     return next(name for name in names if not name.exists())
 

@@ -247,12 +247,15 @@ def test_overwriting_moves_aside_under_a_name_that_is_free(tmp_path: Path) -> No
     assert (tmp_path / "run.old-2" / "run.json").exists()
 
 
-def test_the_folder_that_one_stands_in_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_that_one_stands_in_is_not_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    monkeypatch.chdir(folder)
     (folder / "gone").symlink_to(folder / "nowhere")  # which has no time of its own to ask for
-    assert claim(Path("."), overwrite=True).move_to == tmp_path / "run.old-1"
+    assert claim(folder, overwrite=True).move_to == tmp_path / "run.old-1"
+    monkeypatch.chdir(folder)
+    for name in (".", "..", folder):
+        with pytest.raises(UsageError, match="would move away the folder that the command runs in"):
+            claim(Path(name), overwrite=True)
 
 
 def test_two_commands_cannot_train_in_one_folder(tmp_path: Path) -> None:
