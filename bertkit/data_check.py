@@ -354,7 +354,7 @@ def _longer(recipe: Recipe, split: str, longer: int, lengths: Any, positions: in
 
 def _all_unknown(features: Any, row: int, unknown: Any) -> bool:
     """Whether an example's first sequence is [UNK] but for its special tokens."""
-    first = features.offsets[row] if len(features) > row else 0
+    first = features.offsets[row]  # uncut, a feature a row
     start, end = features.input_ids.offsets[first : first + 2]
     return end - start > 2 and bool(unknown[start + 1 : end - 1].all())
 

@@ -21,7 +21,10 @@ import pytest
 # Before anything imports torch or a Hugging Face library; commands run in processes of their own inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else str(min(4, os.cpu_count() or 1)))
+if "PYTEST_XDIST_WORKER" in os.environ:  # the one that starts the workers has set its own already, which they inherit
+    os.environ["OMP_NUM_THREADS"] = "1"
+else:
+    os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))
 os.environ.pop("BERTKIT_DEBUG", None)
 
 # Machines that run tests are shared and slow at times: no test fails by hypothesis's clock.

@@ -46,7 +46,7 @@ from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.targets import HALF, AnyOf, Number, OneOf, Target
 from bertkit.tasks.task import Encoding
-from bertkit.tasks.text_columns import TextColumns
+from bertkit.tasks.text_columns import TEXTS, TextColumns
 from bertkit.truncation import TRUNCATIONS
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class TextClassification(PoolingTask):
         columns = self._roles.found_in(examples)
         self._roles.require_texts(examples, columns)
         self._roles.require_label(examples, columns)
-        texts = tuple(columns[role] for role in ("text", "text_pair") if role in columns)
+        texts = tuple(columns[role] for role in TEXTS if role in columns)
         if self.regression or self.multi_label:
             return texts, None
         check_labels(examples, columns["label"])
@@ -340,7 +340,7 @@ class TextClassification(PoolingTask):
         return self._target.wrongness(predictions, examples)
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        return list(zip(*(examples.columns[name] for name in ("text", "text_pair") if name in examples.columns), strict=True))
+        return list(zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True))
 
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         values = examples.columns.get("label", [None] * len(examples))
@@ -363,7 +363,7 @@ class TextClassification(PoolingTask):
         ]
 
     def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
-        texts = {name: examples.columns[name] for name in ("text", "text_pair") if name in examples.columns}
+        texts = {name: examples.columns[name] for name in TEXTS if name in examples.columns}
         return [
             {**{name: values[at] for name, values in texts.items()}, **self._target.row(found)}
             for at, found in enumerate(predictions)
@@ -375,5 +375,5 @@ class TextClassification(PoolingTask):
         return {"predictions.jsonl": as_jsonl(whole)}
 
     def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
-        texts = [examples.columns[name][at] for name in ("text", "text_pair") if name in examples.columns]
+        texts = [examples.columns[name][at] for name in TEXTS if name in examples.columns]
         return Text(plain(self._target.said(prediction)).plain, style="bold green") + "  " + plain(" | ".join(texts))
