@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import MachineError, UsageError, UserError, did_you_mean
@@ -109,7 +111,7 @@ EVALUATE = "evaluate:"  # what begins the name of a metric of the evaluate libra
 def find_metric(name: str) -> Metric:
     """The metric of a name, or evaluate:NAME, one of the evaluate library's or a script of that form. Raises UsageError."""
     if name.startswith(EVALUATE):
-        return _of_evaluate(name)
+        return OfEvaluate(name)
     if name not in METRICS:
         hint = f"{did_you_mean(name, METRICS)}; those of the evaluate library are {EVALUATE}NAME"
         raise UsageError(f"no metric {name!r}", hint=hint)
@@ -126,8 +128,14 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
 def check_metrics(metrics: Sequence[Metric]) -> None:
     """Raise MachineError for one of the evaluate library that cannot be loaded."""
     for metric in metrics:
-        if metric.__name__.startswith(EVALUATE):
-            _load(metric.__name__)
+        if isinstance(metric, OfEvaluate):
+            _load(metric.name)
+
+
+def settled_name(name: str) -> str:
+    """The name of a metric as it means the same from another folder: of a script its whole path."""
+    script = Path(name.removeprefix(EVALUATE))
+    return f"{EVALUATE}{script.resolve()}" if name.startswith(EVALUATE) and script.suffix == ".py" else name
 
 
 def measured(metrics: Sequence[Metric], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float | None]:
@@ -147,15 +155,19 @@ def _measured(metric: Metric, predictions: NDArray[Any], references: NDArray[Any
     return number if number is not None and math.isfinite(number) else None
 
 
-def _of_evaluate(name: str) -> Metric:
-    """The first of the scores that a metric of evaluate computes; loaded when it is first asked."""
+@dataclass(frozen=True)
+class OfEvaluate:
+    """The first of the scores that a metric of the evaluate library, or a script of that form, computes."""
 
-    def score(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-        found = _load(name).compute(predictions=predictions.tolist(), references=references.tolist())
+    name: str  # evaluate:NAME, or evaluate:PATH of a script
+
+    @property
+    def __name__(self) -> str:
+        return EVALUATE + Path(self.name.removeprefix(EVALUATE)).stem if self.name.endswith(".py") else self.name
+
+    def __call__(self, predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+        found = _load(self.name).compute(predictions=predictions.tolist(), references=references.tolist())
         return next(iter(found.values()))
-
-    score.__name__ = name
-    return score
 
 
 @cache

@@ -671,18 +671,20 @@ def test_metrics_by_name(run_bertkit, run_of) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_metric_of_the_evaluate_library(run_bertkit, run_of, tmp_path: Path) -> None:
+def test_a_metric_of_the_evaluate_library(run_bertkit, run_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "half_right.py").write_text(HALF, encoding="utf-8")
-    name = "evaluate:./half_right.py"
+    name = "evaluate:half_right"
     data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 2, *SMALL)
-    run = run_of("text-classification", "run", *data, "--metric", f"{name},accuracy")
+    run = run_of("text-classification", "run", *data, "--metric", "evaluate:./half_right.py,accuracy")
     assert run["recipe"]["metrics"] == [name, "accuracy"]
     scores = run["best"]["scores"]
     said, gold = said_and_gold(run_bertkit)
     right = sum(one == other for one, other in zip(said, gold, strict=True)) / len(gold)
     assert scores["validation/accuracy"] == pytest.approx(right)
     assert scores[f"validation/{name}"] == pytest.approx(right / 2)
-    ran = run_bertkit("eval", "run", "--json")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    ran = run_bertkit("eval", "../run", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == pytest.approx(scores, rel=1e-4)
 
@@ -693,8 +695,8 @@ def test_a_metric_of_the_evaluate_library(run_bertkit, run_of, tmp_path: Path) -
     [
         ("macro_f2", 2, "error: no metric 'macro_f2'"),
         ("evaluate:no_such_metric", 5, "error: the metric evaluate:no_such_metric cannot be loaded: "),
-        ("evaluate:./not_there.py", 5, "error: the metric evaluate:./not_there.py cannot be loaded: "),
-        ("evaluate:./fails_at_once.py", 5, "error: the metric evaluate:./fails_at_once.py cannot be loaded: "),
+        ("evaluate:./not_there.py", 5, "error: the metric evaluate:{folder}/not_there.py cannot be loaded: "),
+        ("evaluate:./fails_at_once.py", 5, "error: the metric evaluate:{folder}/fails_at_once.py cannot be loaded: "),
     ],
 )
 def test_a_metric_that_cannot_be_had(
@@ -706,7 +708,7 @@ def test_a_metric_that_cannot_be_had(
     ran = run_bertkit("finetune", "text-classification", *data)
     assert (ran.code, ran.out) == (code, "")
     error, hint = ran.err.splitlines()[-2:]
-    assert error.startswith(what)
+    assert error.startswith(what.format(folder=tmp_path))
     assert hint.startswith("hint: ")
     assert "evaluate:" in hint
     assert "Traceback" not in ran.err
@@ -720,4 +722,4 @@ def test_a_metric_that_fails_on_what_it_is_given(run_bertkit, tiny_model_dir: Pa
     data = ("--train", "rows.csv", "--validation", "rows.csv", "-m", tiny_model_dir, "-o", "run", "--max-steps", 1, *SMALL)
     ran = run_bertkit("finetune", "text-classification", *data, "--metric", "evaluate:./refuses_all.py")
     assert ran.code == 2
-    assert ran.err.splitlines()[-2] == "error: the metric evaluate:./refuses_all.py fails: ValueError: not these"
+    assert ran.err.splitlines()[-2] == "error: the metric evaluate:refuses_all fails: ValueError: not these"

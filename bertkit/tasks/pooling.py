@@ -8,7 +8,7 @@ from typing import Self
 from bertkit.bert_config import CLS_LAYERS, FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.config import option
 from bertkit.errors import ModelError, UsageError
-from bertkit.metrics import find_metric
+from bertkit.metrics import find_metric, settled_name
 from bertkit.tasks.task import Task
 
 
@@ -30,7 +30,10 @@ class PoolingTask(Task):
 
     def settled(self) -> Self:
         recipe = super().settled()
-        return recipe if self.metric is None else replace(recipe, metrics=tuple(map(find_metric, self.metric)))
+        if recipe.metric is None:
+            return recipe
+        names = tuple(map(settled_name, recipe.metric))
+        return replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
 
     def architecture(self, config: BertConfig) -> str:
         return self.hf_class if self.pooling == "pooled" and not config.is_decoder else "BertModel"
