@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -240,12 +240,10 @@ def _spread(numbers: Sequence[str]) -> dict[str, float]:
         with suppress(ValueError):
             found.append(float(number))
     values = np.array(found)[np.isfinite(found)] if found else np.array([])
+    summaries: dict[str, Callable[[Any], Any]] = {"lowest": np.min, "mean": np.mean, "median": np.median, "highest": np.max}
     if not len(values):
         return {}
-    return {"lowest": float(values.min()), "mean": float(values.mean()), "median": float(np.median(values))} | {
-        "highest": float(values.max()),
-        "different": float(len(np.unique(values))),
-    }
+    return {name: float(summary(values)) for name, summary in summaries.items()} | {"different": float(len(np.unique(values)))}
 
 
 # --- texts -------------------------------------------------------------------------------------------------------------------
@@ -340,15 +338,13 @@ def _longer(recipe: Recipe, split: str, longer: int, lengths: Any, positions: in
     """What becomes of sequences that are longer than --max-length."""
     limit = recipe.training.max_length
     what = f"{split}: {longer} of {len(lengths)} sequences are longer than --max-length {limit}"
-    needed = int(-(-float(np.percentile(lengths, 99)) // _STEP) * _STEP)
-    cuts = recipe.truncate != "windows" if isinstance(recipe, TextClassification) else isinstance(recipe, MultipleChoice)
-    if not cuts:
+    cut_by = recipe.truncate if isinstance(recipe, TextClassification) else None
+    if cut_by == "windows" or not isinstance(recipe, (TextClassification, MultipleChoice)):
         return Finding("note", f"{what}, and are read in windows")
+    needed = int(-(-float(np.percentile(lengths, 99)) // _STEP) * _STEP)
     hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
     if needed > positions:
-        hint = f"the model takes {positions} tokens at most" + "; --truncate windows reads all of a text" * isinstance(
-            recipe, TextClassification
-        )
+        hint = f"the model takes {positions} tokens at most{'; --truncate windows reads all of a text' if cut_by else ''}"
     return Finding("warning" if longer > len(lengths) / 100 else "note", what, hint=hint)
 
 

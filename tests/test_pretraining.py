@@ -434,6 +434,8 @@ def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path
     second = json.loads((tmp_path / "second" / "run.json").read_text(encoding="utf-8"))
     assert second["training"] == first["training"]
     assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
+    ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
+    assert (ran.code, ran.err.splitlines()) == (2, ["error: this is no run of a task, as finetune makes one (first/run.json)"])
     (tmp_path / "own.yaml").write_text("max_steps: 1\nmaskign: token\n", encoding="utf-8")
     ran = run_bertkit("pretrain", corpus, "--config", "own.yaml", "--model-size", "tiny", "-o", "third")
     assert ran.err.splitlines() == ["error: no option maskign (own.yaml)", "hint: did you mean masking?"]

@@ -12,6 +12,7 @@ import typer
 from bertkit.cli.options import read_options, recipe_names, with_options
 from bertkit.config import PRESETS
 from bertkit.errors import UsageError, did_you_mean
+from bertkit.tasks import FAMILIES
 
 
 @with_options()
@@ -81,6 +82,8 @@ def finetune(
 
     saved = read_options(config, finetune)
     if saved.run is not None:
+        if saved.run["recipe"].get("family") not in FAMILIES:
+            raise UsageError("this is no run of a task, as finetune makes one", where=str(config))
         recipe, model = recipe or saved.run["recipe"]["name"], model or saved.run["model"]["name"]
         fresh_head = fresh_head or saved.run["model"].get("fresh_head", False)
     if recipe is None:
