@@ -278,8 +278,8 @@ def test_a_corpus_is_built_and_read_on_one_core(make_model_dir: Callable[..., Pa
     for row in found["medians"]:
         assert row["tokens_per_s"] == run[f"tokens_per_s_{row['epochs']}"]
         assert row["ratio"] == round(row["tokens_per_s"] / bench.GOOGLES[row["epochs"]], 2)
-        # An epoch is read at least; so the rate is that of more tokens than the text has
-        assert row["tokens_per_s"] * run["build_s"] < 6 * run["tokens_of_text"]
+        # However short reading is beside building, an epoch's tokens are those of the text, a random next segment, and marks
+        assert row["tokens_per_s"] * run["build_s"] < 3 * row["epochs"] * run["tokens_of_text"]
     with pytest.raises(UsageError, match="not on the hub"):
         bench.measure_corpus(None, 1)
 
