@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit import progress
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column, text_of
@@ -164,6 +165,19 @@ def test_faults_of_tables_by_line(tmp_path, name, content, line, what, hint):
     assert what in error.what
     assert error.where == (f"{path}:{line}" if line else str(path))
     assert (hint in error.hint) if hint else error.hint is None
+
+
+def test_rows_of_other_widths_are_left_out_up_to_a_share(tmp_path):
+    whole = [f"{number}\ta text\t1" for number in range(18)]
+    broken = ["18\tone line of", "a text\t0"]
+    path = write(tmp_path / "a.tsv", "\n".join(["id\ttext\tlabel", *whole[:9], *broken, *whole[9:]]) + "\n")
+    with progress.console.capture() as said:
+        examples = read_delimited(path, ragged=0.1)
+    assert said.get().replace("\n", " ").strip() == f"{path}: 2 of 20 rows left out, not of 3 fields, as in line 11"
+    assert examples.columns["id"] == [str(number) for number in range(18)]
+    assert [examples.where(row) for row in (8, 9)] == [f"{path}:10", f"{path}:13"]
+    error = fails(read_delimited, path, ragged=0.09)
+    assert (error.what.partition(":")[0], error.where) == ("found 2 fields, expected 3", f"{path}:11")
 
 
 def test_an_explicit_separator_permits_one_column_of_any_name(tmp_path):

@@ -19,7 +19,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bertkit.batching import deal
 from bertkit.bert_config import BertConfig
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.heads import BertForSequenceClassification
 from bertkit.readers import Examples
 from bertkit.recipe import load_recipe, override, published_scores
@@ -93,6 +93,21 @@ def test_rows_are_those_of_the_source(data_dir: Path, name: str) -> None:
     if name == "stsb":
         for split, mean in (("train", 2.701), ("validation", 2.364)):
             assert np.mean([float(score) for score in recipe.load(split).columns["label"]]) == pytest.approx(mean, abs=5e-4)
+
+
+def test_qqp_as_glue_publishes_it(tmp_path: Path) -> None:
+    """Questions broken over two lines, and pairs that lack one: rows of the first are left out, those of the second stay."""
+    header = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+    rows = [[str(number), "1", "2", f"question {number}?", "" if number == 7 else "another?", "0"] for number in range(3000)]
+    lines = ["\t".join(row) for row in (header, *rows)]
+    lines[5:5] = ["9000\t1\t2\tWas it", "so?\tor not?\t0"]
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "dev.tsv").write_text("\n".join(lines[:10]) + "\n", encoding="utf-8")
+    recipe = override(load_recipe("qqp"), {"data": str(tmp_path)})
+    columns = recipe.load("train").columns
+    assert (columns["text"], columns["text_pair"]) == ([row[3] for row in rows], [row[4] for row in rows])
+    with pytest.raises(DataError, match="found 4 fields, expected 6"):  # too many to be those of GLUE
+        recipe.load("validation")
 
 
 def gold_and_options(name: str, path: Path) -> tuple[list[str], tuple[str, ...]]:

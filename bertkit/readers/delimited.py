@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 
+from bertkit import progress
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.lines import extension, split_lines
@@ -22,12 +23,14 @@ def parse_delimited(
     separator: str | None = None,
     columns: tuple[str, ...] | None = None,
     quoting: bool | None = None,
+    ragged: float = 0.0,
 ) -> Examples:
     """The rows of a CSV or TSV file's text.
 
     separator: between fields; by default "," for .csv, else a tab. columns: their names, where the file has no header.
     quoting: whether a field may stand in double quotes; by default not in tab-separated files, unless they are called
-    .csv: GLUE's hold unbalanced quotes. Raises DataError, with file and line, for what is not such a table.
+    .csv: GLUE's hold unbalanced quotes. ragged: the share of the rows that may have too few or too many fields; they are left
+    out and counted. Raises DataError, with file and line, for what is not such a table.
     """
     is_csv = extension(source) == ".csv"
     # A shell passes '\t' on as a backslash and a t.
@@ -53,10 +56,16 @@ def parse_delimited(
             hint = f"if the file has no header, name its columns: --columns {_ask_names(len(names))}"
             raise DataError("the file holds a header and no rows", where=source, hint=hint)
     width = len(names)
-    for row, line in zip(rows, lines, strict=True):
-        if len(row) != width:
-            what = f"found {_count(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
-            raise DataError(what, where=f"{source}:{line}", hint=_ragged_hint(row, width, between, quoting))
+    broken = [i for i, row in enumerate(rows) if len(row) != width]
+    if len(broken) > ragged * len(rows):
+        row, line = rows[broken[0]], lines[broken[0]]
+        what = f"found {_count(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
+        raise DataError(what, where=f"{source}:{line}", hint=_ragged_hint(row, width, between, quoting))
+    if broken:
+        counted = f"{len(broken)} of {len(rows)} rows left out"
+        progress.note(f"{source}: {counted}, not of {width} fields, as in line {lines[broken[0]]}")
+        whole = [i for i, row in enumerate(rows) if len(row) == width]
+        rows, lines = [rows[i] for i in whole], [lines[i] for i in whole]
     values = map(list, zip(*rows, strict=True))
     return Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines)
 

@@ -28,10 +28,12 @@ ENDINGS = (*_FORMATS, *ARROW_ENDINGS)
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 
 
-def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[str, ...] | None = None) -> Examples:
+def read_file(
+    path: str | Path, *, separator: str | None = None, columns: tuple[str, ...] | None = None, ragged: float = 0.0
+) -> Examples:
     """The rows of a CSV, TSV, JSON or plain text file, plain, .gz or .xz, of the standard input for "-", of Parquet or Arrow.
 
-    separator and columns are for tables; see `parse_delimited`. A name without a known extension leaves it to the first
+    separator, columns and ragged are for tables; see `parse_delimited`. A name without a known extension leaves it to the first
     line: "{" or "[{" begins JSON, a tab (or either argument) a table; all else is plain text. Raises DataError.
     """
     if is_arrow(path):
@@ -39,10 +41,12 @@ def read_file(path: str | Path, *, separator: str | None = None, columns: tuple[
             option = "--separator" if separator else "--columns"
             raise UsageError(f"{option} is for tables of text; this file names its own columns", where=str(path))
         return read_arrow(path)
-    return parse_file(read_text(path), source_name(path), separator=separator, columns=columns)
+    return parse_file(read_text(path), source_name(path), separator=separator, columns=columns, ragged=ragged)
 
 
-def parse_file(text: str, source: str, *, separator: str | None = None, columns: tuple[str, ...] | None = None) -> Examples:
+def parse_file(
+    text: str, source: str, *, separator: str | None = None, columns: tuple[str, ...] | None = None, ragged: float = 0.0
+) -> Examples:
     """As `read_file`, of text read already."""
     kind = file_format(text, source, table=bool(separator or columns))
     if kind == "jsonl":
@@ -51,7 +55,7 @@ def parse_file(text: str, source: str, *, separator: str | None = None, columns:
             raise UsageError(f"{option} is for tables; JSON names its own columns", where=source)
         return parse_jsonl(text, source)
     if kind == "delimited":
-        return parse_delimited(text, source, separator=separator, columns=columns)
+        return parse_delimited(text, source, separator=separator, columns=columns, ragged=ragged)
     return parse_lines(text, source)
 
 

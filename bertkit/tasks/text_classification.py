@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ from bertkit.metrics import (
 )
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.readers.files import read_file
 from bertkit.store import Features, Ragged
 from bertkit.tasks.class_report import Table, describe_calibration, describe_classes, describe_confusions, doubt_order
 from bertkit.tasks.label_sets import derive_set_labels, find_separator
@@ -87,6 +89,8 @@ class TextClassification(PoolingTask):
         0.0, "share of the target that is spread over all classes in training (Szegedy et al., 2016)", minimum=0, maximum=1
     )
     no_label: str | None = None  # what stands for the label of rows that have none, which are left out
+    ragged: float = 0.0  # share of a table's rows that may have too few or too many fields, and are left out
+    empty_texts: bool = False  # whether a text may be empty, for data that is published so
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
     labels_derived: bool = False  # whether the labels come from the data: then their order means nothing to other data
     thresholds: tuple[float, ...] | None = None  # of each of several labels, in the order of `labels`
@@ -103,6 +107,9 @@ class TextClassification(PoolingTask):
         return recipe
 
     # --- data ---
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=self.ragged)
 
     def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
         columns = self._roles.found_in(examples)
@@ -128,7 +135,7 @@ class TextClassification(PoolingTask):
             columns = {"text": "text"}
         if not to_predict and self.no_label is not None and "label" in columns:
             examples = self._with_labels_alone(examples, columns["label"], split)
-        standard = self._roles.standard(examples, columns, empty_texts=to_predict)
+        standard = self._roles.standard(examples, columns, empty_texts=to_predict or self.empty_texts)
         if not to_predict:
             self._roles.require_label(examples, columns)
         return standard
