@@ -72,8 +72,7 @@ def finetune_glue(
     data, before the first is begun.
     """
     recipes = {task: _recipe(task, options) for task in tasks or TASKS}
-    for task, recipe in recipes.items():
-        _check_data(task, recipe, [other for other in recipes if other != task])
+    _check_data(recipes)
     columns: dict[str, float | None] = {}
     for task, recipe in recipes.items():
         folder = output_dir / task
@@ -105,14 +104,20 @@ def _recipe(task: str, options: Mapping[str, Any]) -> Recipe:
     return override(load_recipe(task), {**options, **own})
 
 
-def _check_data(task: str, recipe: Recipe, others: Sequence[str]) -> None:
-    """Raise DataError where a folder of data lacks a split that the training needs."""
-    if recipe.data is None:
-        return
-    for split in (recipe.train_split, *recipe.eval_splits):
-        if not recipe.folder.has(Path(recipe.data), split, recipe.file_endings):
-            hint = f"leave it out: --tasks {','.join(others)}" if others else None
-            raise DataError(f"{task}: no file for the split {split}", where=recipe.data, hint=hint)
+def _check_data(recipes: Mapping[str, Recipe]) -> None:
+    """Raise DataError where a task's folder of data lacks a split that its training needs; all such tasks in one line."""
+    lacking = {}
+    for task, recipe in recipes.items():
+        splits = (recipe.train_split, *recipe.eval_splits) if recipe.data else ()
+        lacks = [split for split in splits if not recipe.folder.has(Path(str(recipe.data)), split, recipe.file_endings)]
+        if lacks:
+            lacking[task] = f"the split{'s' if len(lacks) > 1 else ''} {' and '.join(lacks)} ({recipe.data})"
+    if lacking:
+        rest = [task for task in recipes if task not in lacking]
+        what = "; ".join(f"{task}: no file for {lacks}" for task, lacks in lacking.items())
+        raise DataError(
+            what, hint=f"leave {'it' if len(lacking) == 1 else 'them'} out: --tasks {','.join(rest)}" if rest else None
+        )
 
 
 def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool) -> dict[str, Any] | None:

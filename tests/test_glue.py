@@ -217,21 +217,27 @@ def test_other_settings_are_refused(finetune, make_model_dir, model: Path, train
 
 
 @pytest.mark.parametrize(
-    ("removed", "said"),
+    ("removed", "said", "hint"),
     [
-        ("RTE", "rte: no file for the split train"),
-        ("RTE/dev.tsv", "rte: no file for the split validation"),
+        (("RTE",), "rte: no file for the splits train and validation ({0}/RTE)", "leave it out: --tasks mrpc,wnli"),
+        (("RTE/dev.tsv",), "rte: no file for the split validation ({0}/RTE)", "leave it out: --tasks mrpc,wnli"),
+        (
+            ("RTE/train.tsv", "MRPC/dev.tsv"),
+            "mrpc: no file for the split validation ({0}/MRPC); rte: no file for the split train ({0}/RTE)",
+            "leave them out: --tasks wnli",
+        ),
     ],
 )
 def test_missing_data_is_named_before_anything_is_trained(
-    finetune, root: Path, tmp_path: Path, removed: str, said: str
+    finetune, root: Path, tmp_path: Path, removed: tuple[str, ...], said: str, hint: str
 ) -> None:
-    shutil.copytree(root, tmp_path / "part")
-    gone = tmp_path / "part" / removed
-    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    ran = finetune("runs", "--tasks", "mrpc,wnli,rte", data=tmp_path / "part")
+    part = tmp_path / "part"
+    shutil.copytree(root, part)
+    for name in removed:
+        shutil.rmtree(part / name) if (part / name).is_dir() else (part / name).unlink()
+    ran = finetune("runs", "--tasks", "mrpc,wnli,rte", data=part)
     assert ran.code == 3
-    assert ran.err.splitlines() == [f"error: {said} ({tmp_path}/part/RTE)", "hint: leave it out: --tasks mrpc,wnli"]
+    assert ran.err.splitlines() == [f"error: {said.format(part)}", f"hint: {hint}"]
     assert not (tmp_path / "runs").exists()
 
 
