@@ -31,7 +31,7 @@ from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
 from bertkit.tasks.tagged_sentences import settle_labels, standard_columns, warn_of_strays
-from bertkit.tasks.tagging_scores import score_tags, tag_scorer
+from bertkit.tasks.tagging_scores import Intents, score_tags, tag_scorer
 from bertkit.tasks.tags import (
     SCHEMES,
     canonical,
@@ -340,20 +340,22 @@ class TokenClassification(Task):
         """Chunk scores where the tags follow a scheme, else accuracy; metrics of the recipe's own come first."""
         predicted, gold = [list(p["tags"]) for p in predictions], self._tags(examples)[0]
         own = measured(self.metrics, *(np.array([tag for row in rows for tag in row]) for rows in (predicted, gold)))
-        intents = None
-        if self.intent:
-            intents = [p["intent"] for p in predictions], examples.columns["intent"]
         if self.scheme is not None and (illegal := count_illegal(predicted, self.scheme)):
             progress.note(
                 f"{illegal} predicted tags that {self.scheme} does not allow (--constrained predicts legal ones alone)"
             )
-        return own | score_tags(predicted, gold, self.scheme, intents)
+        return own | score_tags(predicted, gold, self.scheme, self._intents(predictions, examples))
 
     def scorer(
         self, predictions: Sequence[Mapping[str, Any]], examples: Examples
     ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-        """The scores of chunks, words and sentences; intents and metrics of the recipe's own are not among them."""
-        return tag_scorer([list(p["tags"]) for p in predictions], self._tags(examples)[0], self.scheme)
+        """The scores of chunks, words, intents and sentences; metrics of the recipe's own are not among them."""
+        predicted, gold = [list(p["tags"]) for p in predictions], self._tags(examples)[0]
+        return tag_scorer(predicted, gold, self.scheme, self._intents(predictions, examples))
+
+    def _intents(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> Intents | None:
+        """Predicted and gold ones, where the model has them."""
+        return ([p["intent"] for p in predictions], examples.columns["intent"]) if self.intent else None
 
     # --- what a user sees ---
 
