@@ -117,6 +117,11 @@ class BertConfig:
                 hint="choose a hidden_size that is a multiple of num_attention_heads (the paper's heads are 64 wide)",
             )
 
+    def without_head(self) -> BertConfig:
+        """The encoder's configuration, without what a head on it was."""
+        extra = {key: value for key, value in self.extra.items() if key not in OWN_KEYS}
+        return dataclasses.replace(self, id2label=None, problem_type=None, extra=extra)
+
     @property
     def num_labels(self) -> int:
         return len(self.id2label) if self.id2label else 2

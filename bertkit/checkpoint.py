@@ -40,6 +40,8 @@ def verify_checkpoint(folder: Path) -> None:
     """Raise ModelError unless every file is there and has the sha256 that the manifest gives it."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if not isinstance(manifest, dict):
+            raise ValueError("it lists no files")
     except (OSError, ValueError):
         raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=BEGIN_AGAIN) from None
     for name, expected in manifest.items():

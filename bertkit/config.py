@@ -107,9 +107,9 @@ def convert(option: Option, value: Any) -> Any:
         if not math.isfinite(number) or (kind is int and number != int(number)):
             raise wrong
         if option.minimum is not None and number < option.minimum:
-            raise UsageError(f"{option.flag} is {number:g}; expected at least {option.minimum:g}", hint=option.help)
+            raise UsageError(f"{option.flag} is {number:.10g}; expected at least {option.minimum:.10g}", hint=option.help)
         if option.maximum is not None and number > option.maximum:
-            raise UsageError(f"{option.flag} is {number:g}; expected at most {option.maximum:g}", hint=option.help)
+            raise UsageError(f"{option.flag} is {number:.10g}; expected at most {option.maximum:.10g}", hint=option.help)
         return kind(number)
     if typing.get_origin(kind) is tuple:
         items = [item.strip() for item in value.split(",")] if isinstance(value, str) else value
@@ -171,7 +171,7 @@ class TrainConfig:
     dropout: float | None = option(
         None, "dropout of hidden states, attention and classifier; default: as the model's config says", minimum=0, maximum=1
     )
-    seed: int = option(42, "decides fresh weights, order and dropout", minimum=0)
+    seed: int = option(42, "decides fresh weights, order and dropout", minimum=0, maximum=2**32 - 1)
     precision: str = option(
         "auto",
         "fp32, or bf16 weights with fp32 masters; auto takes bf16 where the hardware computes in it",

@@ -119,6 +119,13 @@ def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Acce
     return predict(module, batches, accelerator, num_features=len(split.features), description=description)
 
 
+def check_finite(loss: float, split: str) -> None:
+    """Raise UsageError for a loss that is not: its model is of no use."""
+    if not math.isfinite(loss):
+        hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
+        raise UsageError(f"the loss on {split} is {loss}", hint=hint)
+
+
 def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], accelerator: Accelerator) -> Scored:
     """Every metric of every split; the first of them is the objective. Raises UsageError for a loss that is not finite."""
     scores: dict[str, float | None] = {}
@@ -132,9 +139,7 @@ def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], acc
         if len(predictions[split]) > 1 == len(task.outcomes(predictions[split])):
             scores[f"{split}/{CONSTANT}"] = 1.0
         for term, loss in found.losses.items():
-            if not math.isfinite(loss):
-                hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
-                raise UsageError(f"the loss on {split} is {loss}", hint=hint)
+            check_finite(loss, split)
             scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
     first = next(iter(scores.values()), None)
     return Scored(scores, predictions, first if first is None or task.greater_is_better else -first)

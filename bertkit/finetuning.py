@@ -20,7 +20,7 @@ from bertkit.metrics import check_metrics
 from bertkit.model import initialize
 from bertkit.model_card import model_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
-from bertkit.pretrained import check_max_length, open_pretrained
+from bertkit.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.preview import show_examples
 from bertkit.recipe import Recipe, published_scores, to_json
 from bertkit.run_directory import Claim, claim, describe_end, describe_run, run_folder, show_end, write_run_file
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 def total_steps(config: TrainConfig, sampler: Sampler) -> int:
     """Optimizer steps of the whole run."""
     return config.max_steps or max(1, math.ceil(config.num_epochs * sampler.steps_per_epoch))
+
+
+def what_is_read(recipe: Recipe, name: str) -> list[str | None]:
+    """The files and folders of a recipe's data, and its own file."""
+    return [recipe.data, recipe.train, recipe.validation, recipe.test, name]
 
 
 def finetune(
@@ -57,6 +62,7 @@ def finetune(
     accelerator = start_accelerator(recipe.training.device)
     claimed = Claim(output_dir) if dry_run else claim(output_dir, resume=resume, overwrite=overwrite)
     pretrained = open_pretrained(model)
+    claimed.check_apart([pretrained.folder, *what_is_read(recipe, name)])
     recipe = recipe.settled().with_columns_found()
     config = recipe.training
     check_max_length(config.max_length, pretrained.config)
@@ -69,6 +75,8 @@ def finetune(
     if pretrained.config.label_names and not fresh_head:
         recipe.check_head(pretrained.config, str(pretrained.folder))
     splits = {split: read_split(recipe, split, rows, pretrained.tokenizer) for split, rows in examples.items()}
+    for split in splits.values():
+        check_segments(split.features, pretrained.config)
     if dry_run:
         show_examples(
             recipe, examples[recipe.train_split], splits[recipe.train_split].features, pretrained.tokenizer, count=shown

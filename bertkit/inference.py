@@ -15,7 +15,7 @@ from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import Scored, Split, predict_split, read_split, score_splits
 from bertkit.model_directory import load_weights
-from bertkit.pretrained import Pretrained, check_max_length, open_pretrained
+from bertkit.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe, override
 from bertkit.run_directory import read_recipe, read_run_file, refuse_folder_of_runs
@@ -94,6 +94,8 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tu
     accelerator = start_accelerator(recipe.training.device)
     examples = {split: recipe.load(split) for split in splits or recipe.eval_splits}
     data = {split: read_split(recipe, split, rows, target.pretrained.tokenizer) for split, rows in examples.items()}
+    for split in data.values():
+        check_segments(split.features, target.pretrained.config)
     scored = score_splits(recipe, build(target, accelerator), data, accelerator)
     accelerator.wait_for_everyone()
     return scored, examples
@@ -111,6 +113,7 @@ def predict_rows(target: Opened, recipe: Recipe, examples: Examples) -> list[dic
     """One prediction for each of the examples, with or without labels. recipe: the target's, or like it."""
     accelerator = start_accelerator(recipe.training.device)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
+    check_segments(features, target.pretrained.config)
     if remarks:
         progress.note(f"{len(examples)} rows, {', '.join(remarks)}")
     data = Split(examples, features)

@@ -39,11 +39,12 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spec
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # What was true of the model that one started from, and is not of the one that is saved.
-STALE_KEYS = ("_name_or_path", "torch_dtype", "transformers_version")
+STALE_KEYS = ("_name_or_path", "torch_dtype", "transformers_version", "tie_word_embeddings")
 
 # A tied parameter, and the one that it is: files hold either or both.
+DECODER = "cls.predictions.decoder.weight"
 TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    DECODER: "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 
@@ -283,8 +284,8 @@ def match_prefix(state: dict[str, Tensor], names: Iterable[str]) -> dict[str, Te
 def fill_tied(state: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
     """Give each tied parameter among `names` the tensor that it is tied to, whether or not the file repeats it."""
     wanted = set(names)
-    sources = {tied: source for tied, source in TIED.items() if tied in wanted and source in state}
-    return state | {tied: state[source] for tied, source in sources.items()}
+    state = {TIED[tied]: state[tied] for tied in TIED.keys() & state.keys() if TIED[tied] in wanted} | state
+    return state | {tied: state[source] for tied, source in TIED.items() if tied in wanted and source in state}
 
 
 # --- into a module -------------------------------------------------------------------------------------------------
@@ -296,9 +297,14 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
     The file may lack the pooler and the head, nothing of the embeddings and the encoder, and holds no more layers than the
     module. fresh_head keeps the module's own head whatever the file has. Raises ModelError.
     """
-    read_config(folder)  # refuses another architecture whose weights have the same names
+    config = read_config(folder)  # refuses another architecture whose weights have the same names
     own = module.state_dict()
-    state = fill_tied(match_prefix(modernize_names(read_state_dict(folder)), own), own)
+    state = match_prefix(modernize_names(read_state_dict(folder)), own)
+    decoder = state.get(DECODER) if DECODER in own and config.extra.get("tie_word_embeddings") is False else None
+    if decoder is not None and not decoder.equal(state.get(TIED[DECODER], decoder)):
+        what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit computes tied ones alone"
+        raise ModelError(what, where=str(folder), hint="finetune puts a task's head on its encoder")
+    state = fill_tied(state, own)
     _check_encoder(own, state, folder)
     if fresh_head:
         state = {name: tensor for name, tensor in state.items() if _is_encoder(name) or _is_pooler(name)}

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertkit.bert_config import BertConfig
-from bertkit.errors import UsageError
+from bertkit.errors import ModelError, UsageError
 from bertkit.model_directory import check_vocabulary, read_config, resolve
+from bertkit.store import Features
 from bertkit.tokenizer import Tokenizer
 
 
@@ -28,6 +29,14 @@ def open_pretrained(name: str) -> Pretrained:
     tokenizer = Tokenizer.load(folder)
     check_vocabulary(tokenizer, config)
     return Pretrained(name, folder, config, tokenizer)
+
+
+def check_segments(features: Features, config: BertConfig) -> None:
+    """Raise ModelError for texts in pairs where the model cannot tell two apart."""
+    segments = 1 + int(features.token_type_ids.values.max(initial=0))
+    if segments > config.type_vocab_size:
+        what = f"the model's type_vocab_size is {config.type_vocab_size}, and here are pairs, of {segments} segments"
+        raise ModelError(what, hint="choose a model that was trained with pairs, or join the texts in one column")
 
 
 def check_max_length(max_length: int, config: BertConfig, *, option: str = "--max-length") -> None:

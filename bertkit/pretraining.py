@@ -26,6 +26,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import DataError, UsageError
+from bertkit.evaluation import check_finite
 from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
 from bertkit.layerwise import freeze, reinitialize
 from bertkit.model import Batch, initialize
@@ -69,6 +70,7 @@ def pretrain(
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
+    claimed.check_apart([corpus, *([model] if model else [])])
     module, model_config, started_from = _build(config, meta, corpus, tokenizer, model, architecture)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
@@ -99,6 +101,10 @@ def pretrain(
         left = _of_main_process(begun + 3600 * config.hours - time.perf_counter(), accelerator)
         steps = steps_in(config, left, seconds, len(validation or ()))
     begins = phase_begins([share for _, share in lengths], steps)
+    if empty := next((length for (length, _), begin, end in zip(lengths, begins, [*begins[1:], steps]) if begin == end), None):
+        raise UsageError(
+            f"--phases gives sequences of {empty} tokens none of the {steps} steps", hint="give more steps, or a larger share"
+        )
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
@@ -121,6 +127,7 @@ def pretrain(
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
         scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
+        check_finite(scores[f"{module.term}_loss"], "what the corpus holds out")
         return {f"validation/{name}": value for name, value in scores.items()}, -scores[f"{module.term}_loss"]
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
@@ -214,7 +221,7 @@ def _build(
     if pretrained.config.is_decoder and not is_decoder:
         hint = "go on with --objective ltr, or begin from another model"
         raise UsageError(f"{model} was trained left to right, and --objective is {config.objective}", hint=hint)
-    model_config = replace(pretrained.config, is_decoder=is_decoder)
+    model_config = replace(pretrained.config.without_head(), is_decoder=is_decoder)
     _check_segments(model_config, config)
     module = head(model_config)
     initialize(module, model_config, seed=config.seed)

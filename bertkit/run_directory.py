@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,11 @@ class Claim:
                 what, where=str(self.folder), hint="repeat its command, or give another --output-dir, or --overwrite"
             )
 
+    def check_apart(self, reads: Iterable[str | Path | None]) -> None:
+        """Raise UsageError where old content that is to be moved holds what the command reads."""
+        if self.move_to is not None:
+            check_apart(self.folder, reads)
+
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Move old content aside, make the folder and hold it. Raises UsageError while another process does, MachineError."""
@@ -85,6 +90,15 @@ class Claim:
             raise MachineError(
                 f"the output folder cannot be written: {error.strerror}", where=str(self.folder), hint=hint
             ) from None
+
+
+def check_apart(folder: Path, reads: Iterable[str | Path | None]) -> None:
+    """Raise UsageError where a folder that --overwrite moves away holds one of these files or folders, or is one."""
+    here = folder.resolve()
+    for path in (Path(path) for path in reads if path):
+        if path.exists() and (path.resolve() == here or here in path.resolve().parents):
+            what = f"--overwrite would move away {path}, which the command reads"
+            raise UsageError(what, where=str(folder), hint="give another --output-dir")
 
 
 @contextmanager
@@ -145,10 +159,16 @@ def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Cla
         raise UsageError("the output folder holds a finished run", where=str(folder), hint=begin_anew)
     if resume == "never":
         raise UsageError("the output folder holds an unfinished run and --resume is never", where=str(folder), hint=begin_anew)
+    origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
     if explicit is not None and explicit.resolve().parent != folder.resolve():
-        what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
-        raise UsageError(what, where=str(folder), hint=begin_anew)
-    return Claim(folder, resume_from=explicit or newest_checkpoint(folder), unfinished=values, found=found)
+        if explicit.resolve() != origin:
+            what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
+            raise UsageError(what, where=str(folder), hint=begin_anew)
+        explicit = None
+    resume_from = explicit or newest_checkpoint(folder) or origin
+    if resume_from == origin is not None and not origin.is_dir():
+        raise UsageError(f"the run went on from {origin}, which is gone", where=str(folder), hint=begin_anew)
+    return Claim(folder, resume_from=resume_from, unfinished=values, found=found)
 
 
 def free_name(folder: Path) -> Path:
@@ -208,6 +228,8 @@ def run_folder(claimed: Claim, values: dict[str, Any], accelerator: Accelerator)
         if accelerator.is_main_process:
             if claimed.move_to is not None:
                 progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
+            if claimed.resume_from is not None and claimed.resume_from.resolve().parent != claimed.folder.resolve():
+                values["resumed_from"] = str(claimed.resume_from.resolve())
             write_run_file(claimed.folder, values)
         accelerator.wait_for_everyone()
         if claimed.resume_from is not None:

@@ -22,10 +22,10 @@ from bertkit.checkpoint import write_json
 from bertkit.devices import start_accelerator
 from bertkit.errors import ModelError, UsageError
 from bertkit.evaluation import CONSTANT
-from bertkit.finetuning import finetune
+from bertkit.finetuning import finetune, what_is_read
 from bertkit.pretrained import open_pretrained
 from bertkit.recipe import Recipe, published_scores, to_json
-from bertkit.run_directory import changed_settings, finished_run, free_name, held
+from bertkit.run_directory import changed_settings, check_apart, finished_run, free_name, held
 
 SEEDS_FILE = "seeds.json"
 _OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
@@ -49,8 +49,10 @@ def finetune_seeds(
     settled = to_json(recipe.settled(), name=name)
     plan = {"recipe": settled, "training": dataclasses.asdict(recipe.training) | {"seed": None}}
     plan = json.loads(json.dumps(plan | {"model": {"name": model, "fresh_head": fresh_head}}))
-    open_pretrained(model)  # what is wrong with it is found before anything is moved
+    pretrained = open_pretrained(model)  # what is wrong with it is found before anything is moved
     accelerator = start_accelerator(recipe.training.device)
+    if overwrite:
+        check_apart(output_dir, [pretrained.folder, *what_is_read(recipe, name)])
     if overwrite and accelerator.is_main_process:
         _move_aside(output_dir)
     accelerator.wait_for_everyone()

@@ -65,7 +65,9 @@ class Interrupted(KeyboardInterrupt):
     """The user or the scheduler asked to stop; what is saved, is so at `step`."""
 
     def __init__(self, step: int, *, saved: bool) -> None:
-        what = "the same command goes on from there" if saved else "it was a trial, of which nothing is kept"
+        what = (
+            "the same command (without --overwrite) goes on from there" if saved else "it was a trial, of which nothing is kept"
+        )
         super().__init__(f"stopped after step {step}; {what}")
 
 

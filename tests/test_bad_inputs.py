@@ -536,7 +536,7 @@ def test_36_ctrl_c_in_mid_step(bertkit, tmp_path: Path, monkeypatch: pytest.Monk
         patch.setattr(MasterAdamW, "step", interrupted)
         ran = bertkit("--max-steps", 9, "--eval-steps", 9)
     assert ran.code == 130
-    assert ran.err.splitlines()[-1] == "stopped after step 3; the same command goes on from there"
+    assert ran.err.splitlines()[-1] == "stopped after step 3; the same command (without --overwrite) goes on from there"
     assert "Traceback" not in ran.err
     assert (tmp_path / "run" / "checkpoint-3" / "manifest.json").is_file()
     ran = bertkit("--max-steps", 9, "--eval-steps", 9)
@@ -549,7 +549,7 @@ def test_36_ctrl_c_before_the_training(bertkit, write, tmp_path: Path, monkeypat
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
 
-    monkeypatch.setattr("bertkit.tasks.task.read_file", interrupted)
+    monkeypatch.setattr("bertkit.tasks.text_classification.read_file", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     ran = bertkit()
     signal.signal(signal.SIGINT, before)

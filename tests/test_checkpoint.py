@@ -66,7 +66,7 @@ def test_a_missing_file_is_found(tmp_path: Path) -> None:
     assert str(caught.value) == f"the checkpoint lacks training/state.bin ({folder})"
 
 
-@pytest.mark.parametrize("content", [None, "", '{"model.bin": "ab'])
+@pytest.mark.parametrize("content", [None, "", '{"model.bin": "ab', "[]"])
 def test_without_a_manifest_nothing_is_trusted(content: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-3"
     write_checkpoint(folder, write("abc"))

@@ -260,6 +260,7 @@ def test_convert(name: str, value: object, expected: object) -> None:
         ("batch_size", 0, "--batch-size is 0; expected at least 1"),
         ("warmup_ratio", 2, "--warmup-ratio is 2; expected at most 1"),
         ("dropout", 1.5, "--dropout is 1.5; expected at most 1"),
+        ("seed", 2**32, "--seed is 4294967296; expected at most 4294967295"),
         ("adam_beta1", 1, "--adam-beta1 is 1; expected at most 0.9999"),
         ("precision", "fp61", "--precision is 'fp61'; expected auto or fp32 or bf16"),
     ],

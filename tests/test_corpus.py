@@ -216,6 +216,41 @@ def test_what_is_read_is_not_overwritten(run_bertkit, tiny_tokenizer_dir: Path, 
     assert content(tmp_path / "one") == before
 
 
+@pytest.mark.parametrize(
+    ("foreign", "what"),
+    [
+        ({"meta.json": '{"title": "my data"}', "notes.txt": "precious"}, "meta.json is not that of a corpus"),
+        ({"building/house.txt": "precious"}, "the output folder is not empty and holds no corpus"),
+        ({"building/plan.json": "[]"}, "the output folder is not empty and holds no corpus"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+def test_what_is_no_corpus_is_not_deleted(
+    run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, foreign: dict[str, str], what: str, overwrite: tuple[str, ...]
+) -> None:
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    for name, text in foreign.items():
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).write_text(text, encoding="utf-8")
+    before = content(tmp_path / "mine")
+    ran = run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "mine", *overwrite)
+    assert (ran.code, what in ran.err) == (2, True), ran.err
+    assert content(tmp_path / "mine") == before
+
+
+def test_what_lies_in_a_corpus_is_not_deleted_with_it(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    build = ("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c", "--overwrite")
+    (tmp_path / "c" / "building").mkdir(parents=True)  # as a kill right at the begin leaves it
+    assert run_bertkit(*build[:-1]).code == 0
+    (tmp_path / "c" / "run").mkdir()
+    ran = run_bertkit(*build)
+    said = "the output folder holds run, which is no part of a corpus, and --overwrite would delete it"
+    assert (ran.code, said in ran.err) == (2, True), ran.err
+    (tmp_path / "c" / "run").rmdir()
+    assert run_bertkit(*build).code == 0
+
+
 def test_a_corpus_without_documents_is_no_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     ran = run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c")

@@ -451,8 +451,9 @@ def old_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
                 "cls.predictions.decoder.bias": state["cls.predictions.bias"],
             }
         ),
+        lambda state: {name.replace("predictions.bias", "predictions.decoder.bias"): its for name, its in state.items()},
     ],
-    ids=["gamma and beta", "no prefix", "tied decoder in the file"],
+    ids=["gamma and beta", "no prefix", "tied decoder in the file", "the bias by its other name"],
 )
 @pytest.mark.parametrize("target", ["BertModel", "BertForPreTraining"])
 def test_older_names(model_copy, change, target: str) -> None:
@@ -462,6 +463,20 @@ def test_older_names(model_copy, change, target: str) -> None:
     ours = new_module(target)
     assert load_weights(ours, folder) == []
     assert equal(ours.state_dict(), expected)
+
+
+def test_a_decoder_of_its_own_is_refused(model_copy) -> None:
+    """transformers computes it; with our tied one the same file would predict other tokens."""
+    folder = model_copy("BertForMaskedLM")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}), encoding="utf-8")
+    decoder, embeddings = "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"
+    rewrite(folder, lambda state: state | {decoder: state[embeddings].clone()})
+    assert load_weights(new_module("BertForMaskedLM"), folder) == []  # the same in all but its name
+    rewrite(folder, lambda state: state | {decoder: state[embeddings] + 1})
+    with pytest.raises(ModelError, match="tie_word_embeddings is false, and the decoder has weights of its own"):
+        load_weights(new_module("BertForMaskedLM"), folder)
+    assert load_weights(new_module("BertModel"), folder) == ["pooler.dense.weight", "pooler.dense.bias"]
 
 
 def test_minilm_weights(minilm: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -414,6 +415,39 @@ def test_going_on_from_a_model(pretrain, run_bertkit, make_model_dir, tiny_token
     pretrain("still-more", "--max-steps", 1, "--model", "more", size=())
 
 
+def test_going_on_from_a_classifier_leaves_its_head_behind(pretrain, run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\ngood movie,good\nbad movie,bad\n" * 9, encoding="utf-8")
+    quick = ("--max-length", 16, "--max-steps", 1)
+    train = ("finetune", "text-classification", "--train", "a.csv", "--validation", "a.csv", "--pooling", "mean", *quick)
+    assert run_bertkit(*train, "-m", make_model_dir("BertModel"), "-o", "classifier").code == 0
+    pretrain("more", "--max-steps", 1, "--model", "classifier", size=())
+    config = json.loads((tmp_path / "more" / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert not {"id2label", "label2id", "problem_type", "classifier_pooling", "task_family"} & config.keys()
+
+
+def test_overwrite_does_not_move_away_what_is_read(run_bertkit, corpus: Path, make_model_dir, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "all" / "corpus")
+    shutil.copytree(make_model_dir("BertForPreTraining"), tmp_path / "all" / "model")
+    for read, more in ((tmp_path / "all" / "corpus", SIZE), (corpus, ("--model", "all/model"))):
+        ran = run_bertkit("pretrain", read, "-o", "all", *SETTINGS, *more, "--max-steps", 1, "--overwrite")
+        assert (ran.code, "--overwrite would move away" in ran.err) == (2, True), ran.err
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["corpus", "model"]
+
+
+def test_a_held_out_loss_that_is_none_is_one_line(run_bertkit, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = pretraining.score_language_model
+    monkeypatch.setattr(pretraining, "score_language_model", lambda *a: scored(*a) | {"mlm_loss": float("nan")})
+    ran = run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--max-steps", 1)
+    assert (ran.code, ran.err.splitlines()[-2:]) == (
+        2,
+        [
+            "error: the loss on what the corpus holds out is nan",
+            "hint: train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32",
+        ],
+    )
+
+
 def test_the_architecture_of_a_config_file(pretrain, corpus: Path, tmp_path: Path) -> None:
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 40}
     named = transformers.BertConfig(**sizes, hidden_act="gelu_new", layer_norm_eps=1e-6, vocab_size=99, num_labels=7)
@@ -532,6 +566,8 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
         assert "with shares that make 100%" in refused("--model-size", "tiny", "--max-steps", 2, "--phases", phases)
     (tmp_path / "short.json").write_text('{"hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}')
+    few = ("--num-hidden-layers", 1, "--hidden-size", 64, "--max-steps", 4, "--phases", "16:90%,32:10%")
+    assert refused(*few) == "error: --phases gives sequences of 32 tokens none of the 4 steps"
     long = ("--config-name", tmp_path / "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")
     assert refused(*long) == "error: --phases is 128; the model has 64 positions"
     assert "--objective is 'nsp'; expected mlm+nsp or mlm or ltr" in refused("--model-size", "tiny", "--objective", "nsp")

@@ -172,7 +172,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
         capsys.readouterr()
         assert main(command("stopped")) == 130
     shown = capsys.readouterr().err.splitlines()
-    assert shown[-1] == f"stopped after step {STEP + 1}; the same command goes on from there"
+    assert shown[-1] == f"stopped after step {STEP + 1}; the same command (without --overwrite) goes on from there"
     assert "Traceback" not in "\n".join(shown)
     assert [path.name for path in run.glob("*checkpoint-*")] == [f"checkpoint-{STEP + 1}"]
     assert main(command("stopped")) == 0

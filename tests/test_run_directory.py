@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from bertkit.config import TrainConfig
+from bertkit.devices import start_accelerator
 from bertkit.errors import MachineError, ModelError, UsageError
 from bertkit.recipe import load_recipe, override, to_json
-from bertkit.run_directory import claim, describe_run, read_recipe, read_run_file, write_run_file
+from bertkit.run_directory import claim, describe_run, read_recipe, read_run_file, run_folder, write_run_file
 
 ROWS = [
     ("good movie", "praise"),
@@ -294,6 +295,39 @@ def test_a_checkpoint_of_another_run_does_not_go_into_an_unfinished_one(tmp_path
     (tmp_path / "two" / "checkpoint-3").mkdir()
     with pytest.raises(UsageError, match="holds an unfinished run, and --resume names a checkpoint of another"):
         claim(tmp_path / "one", resume=str(tmp_path / "two" / "checkpoint-3"))
+
+
+def test_a_run_that_went_on_from_another_goes_on(tmp_path: Path) -> None:
+    """By the same command, with --resume or without it, stopped before or after its own first checkpoint."""
+    values = a_run(tmp_path / "one")
+    origin = tmp_path / "one" / "checkpoint-3"
+    origin.mkdir()
+    (tmp_path / "one" / "metrics.jsonl").write_text("{}\n", encoding="utf-8")
+    claimed, accelerator = claim(tmp_path / "two", resume=str(origin)), start_accelerator("cpu")
+    with run_folder(claimed, values, accelerator):
+        assert (tmp_path / "two" / "metrics.jsonl").is_file()
+    for resume in ("auto", str(origin)):
+        assert claim(tmp_path / "two", resume=resume).resume_from == origin
+    (tmp_path / "two" / "checkpoint-9").mkdir()
+    for resume in ("auto", str(origin)):
+        assert claim(tmp_path / "two", resume=resume).resume_from == tmp_path / "two" / "checkpoint-9"
+    (tmp_path / "two" / "checkpoint-9").rmdir()
+    origin.rmdir()
+    with pytest.raises(UsageError, match=r"the run went on from .*checkpoint-3, which is gone"):
+        claim(tmp_path / "two")
+
+
+def test_what_is_read_is_not_moved_away(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "model").mkdir(parents=True)
+    (folder / "train.csv").touch()
+    (tmp_path / "train.csv").touch()
+    claimed = claim(folder, overwrite=True)
+    claimed.check_apart([None, tmp_path / "train.csv", "10%", folder / "not-there.csv"])
+    for read in (folder, folder / "model", str(folder / "train.csv"), tmp_path / "run" / ".." / "run" / "train.csv"):
+        with pytest.raises(UsageError, match=r"--overwrite would move away .*, which the command reads"):
+            claimed.check_apart([tmp_path / "train.csv", read])
+    claim(tmp_path / "new", overwrite=True).check_apart([folder])
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"status": "running"}'])

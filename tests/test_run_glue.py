@@ -157,6 +157,13 @@ def test_bad_values(run_bertkit, typed: list[str], message: str) -> None:
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize("processes", ["two", "0", "-1"])
+def test_a_number_of_processes_that_is_none(run_bertkit, monkeypatch, processes: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", "--per_device_train_batch_size", "8")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: WORLD_SIZE is {processes!r}; expected the number of processes")
+
+
 @pytest.mark.parametrize(
     "argv",
     [

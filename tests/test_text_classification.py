@@ -110,6 +110,19 @@ def test_qqp_as_glue_publishes_it(tmp_path: Path) -> None:
         recipe.load("validation")
 
 
+def test_pairs_need_a_model_of_two_segments(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    model = make_model_dir("BertForSequenceClassification", type_vocab_size=1)
+    (tmp_path / "pairs.csv").write_text("text,text_pair,label\na,b,LABEL_0\nc,d,LABEL_1\n", encoding="utf-8")
+    data = ("--validation", "pairs.csv", "--max-length", 16)
+    train = ("finetune", "text-classification", "--train", "pairs.csv", *data, "-m", model, "-o", "run", "--max-steps", 1)
+    how = ("--recipe", "text-classification", "--text-pair", "text_pair")
+    for command in (train, ("eval", model, *how, *data), ("predict", model, "pairs.csv", *how, "--max-length", 16)):
+        ran = run_bertkit(*command)
+        assert ran.code == 4, ran.err
+        assert "error: the model's type_vocab_size is 1, and here are pairs, of 2 segments" in ran.err.splitlines()
+    assert run_bertkit(*train, "--text", "text").code == 0, "one text has one segment"
+
+
 def gold_and_options(name: str, path: Path) -> tuple[list[str], tuple[str, ...]]:
     """The labels in a dev file as they stand there, and what predict must be told to read that file."""
     if name == "cola":

@@ -82,6 +82,11 @@ def in_our_spelling(argv: Sequence[str]) -> list[str]:
         if _BATCH not in per_device:
             hint = "a step's memory is --micro-batch-tokens here; --batch-size is the whole step"
             raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)
-        processes = int(os.environ.get("WORLD_SIZE", "1") or 1)
+        world_size = os.environ.get("WORLD_SIZE") or "1"
+        if not world_size.isdecimal() or int(world_size) < 1:
+            raise UsageError(
+                f"WORLD_SIZE is {world_size!r}; expected the number of processes", hint="accelerate launch sets it"
+            )
+        processes = int(world_size)
         found += ["--batch-size", str(per_device[_BATCH] * per_device.get(_ACCUMULATION, 1) * processes)]
     return ["finetune", *task, *found, *(["--warmup-ratio", "0"] if constant else [])]

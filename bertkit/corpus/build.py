@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from multiprocessing import get_context, parent_process
@@ -31,6 +32,7 @@ from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError
+from bertkit.model_directory import TOKENIZER_FILES
 from bertkit.readers.documents import Document, Documents, Source, find_sources
 from bertkit.store import offsets_of, ranges
 from bertkit.tokenizer import Tokenizer
@@ -41,6 +43,7 @@ PART = 2**24  # characters of text in a part, but for its last document
 _BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
 _PART_NAME = re.compile(r"(\d{5,})-(\d{5,})")  # the number of the source, and that of the part in it
 _FORMAT = 1
+_OWN = re.compile(rf"(\.unfinished-)?{META}|{_BUILDING}(\.done)?|({'|'.join(SPLITS)})-\d{{5,}}")
 _MILLION = 10**6
 
 
@@ -165,20 +168,28 @@ def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
     """The folder of the parts in the output folder, with the plan in it."""
     building = folder / _BUILDING
     anew = "give another --output-dir, or --overwrite, which deletes what is there"
+    with suppress(OSError):
+        building.rmdir()  # empty, as a kill can leave it
     if folder.is_file():
         raise UsageError("the output folder is a file", where=str(folder), hint="give another --output-dir")
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if found and not {META, _BUILDING} & found:
-        raise UsageError(
-            "the output folder is not empty and holds no corpus", where=str(folder), hint="give another --output-dir"
-        )
+    begun = _plan_of(building) if _BUILDING in found else None
+    if found and begun is None:
+        if META not in found:
+            what = "the output folder is not empty and holds no corpus"
+            raise UsageError(what, where=str(folder), hint="give another --output-dir")
+        read_meta(folder)  # raises for one that is no corpus's
+    own = {name for name in found if _OWN.fullmatch(name)} | {*TOKENIZER_FILES}
+    if overwrite and (others := sorted(found - own)):
+        what = f"the output folder holds {others[0]}, which is no part of a corpus, and --overwrite would delete it"
+        raise UsageError(what, where=str(folder), hint="give another --output-dir, or move it")
     with disk_errors(folder):
         if overwrite and found:
             shutil.rmtree(folder)
-        elif META in found and _BUILDING not in found:
+        elif META in found and begun is None:
             raise UsageError("the output folder holds a corpus already", where=str(folder), hint=anew)
-        elif _BUILDING in found:
-            if json.loads((building / _PLAN).read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+        elif begun is not None:
+            if begun != json.loads(json.dumps(plan)):
                 what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
                 raise UsageError(what, where=str(folder), hint=anew)
             if any(source["name"] == "-" for source in plan["sources"]):
@@ -188,6 +199,15 @@ def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
         building.mkdir(parents=True)
         write_json(building / _PLAN, plan)
     return building
+
+
+def _plan_of(building: Path) -> dict[str, Any] | None:
+    """The plan of a corpus that is being built; None where there is none, and another's folder may have this name."""
+    try:
+        plan = json.loads((building / _PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return plan if isinstance(plan, dict) and plan.get("format") == _FORMAT else None
 
 
 def _finish(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
-from bertkit.bert_config import OWN_KEYS, BertConfig
+from bertkit.bert_config import BertConfig
 from bertkit.config import TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.metrics import LOWER_IS_BETTER, Metric
@@ -256,8 +256,7 @@ class Task(ABC):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and problem_type."""
-        extra = {key: value for key, value in config.extra.items() if key not in OWN_KEYS}
-        return replace(config, id2label=None, problem_type=None, extra=extra)
+        return config.without_head()
 
     @abstractmethod
     def build_model(self, config: BertConfig) -> nn.Module:
