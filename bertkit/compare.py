@@ -109,7 +109,8 @@ def _other_columns(examples: Examples, first: Examples) -> list[str]:
 
 def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
     """The mean of each score over a side's runs; None where one of them is undefined."""
-    means = {name: float(np.mean([found[name] for found in scores])) for name in scores[0]}
+    names = dict.fromkeys(name for found in scores for name in found)
+    means = {name: float(np.mean([found.get(name, np.nan) for found in scores])) for name in names}
     return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
 
 
@@ -118,7 +119,8 @@ def _less(mine: float | None, theirs: float | None) -> float | None:
 
 
 def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
-    differences = np.array([mine[name] - theirs[name] for mine, theirs in zip(scores, of_first, strict=True)])
+    pairs = zip(scores, of_first, strict=True)  # what no drawn row has, has no score there
+    differences = np.array([mine.get(name, np.nan) - theirs.get(name, np.nan) for mine, theirs in pairs])
     differences = differences[~np.isnan(differences)]
     found = interval(differences.tolist())
     return {"interval": found and list(found), "higher": float(np.mean(differences > 0)) if found else None}
@@ -127,6 +129,9 @@ def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
     """By name, the settings that are not the same on all sides."""
     settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
+    for each in settings:
+        if each.pop("recipe.threshold_tuned", False):
+            each.pop("recipe.null_threshold")
     names = dict.fromkeys(key for each in settings for key in each if not key.startswith(_NO_SETTINGS))
     values = {name: [each.get(name) for each in settings] for name in names}
     return {name: its for name, its in values.items() if any(value != its[0] for value in its)}

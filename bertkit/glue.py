@@ -72,6 +72,8 @@ def finetune_glue(
     data, before the first is begun.
     """
     recipes = {task: _recipe(task, options) for task in tasks or TASKS}
+    for recipe in recipes.values():
+        recipe.settled()  # raises where an option does not fit the task
     _check_data(recipes)
     columns: dict[str, float | None] = {}
     for task, recipe in recipes.items():
@@ -135,5 +137,5 @@ def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool) -> dic
 def _score(found: Mapping[str, Any], name: str) -> float | None:
     """A score of a run, or the mean of it over seeds."""
     if "seeds" in found:
-        return found["scores"][name]["mean"]
+        return found["scores"].get(name, {}).get("mean")
     return found["best"]["scores"].get(name)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertkit import progress
 from bertkit.errors import MachineError, UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -100,7 +101,11 @@ METRICS: dict[str, Metric] = {
 }
 
 
-LOWER_IS_BETTER = ("mean_squared_error",)
+# By names that the evaluate library and scikit-learn know too; a function of one's own can say greater_is_better = False.
+LOWER_IS_BETTER = {
+    *("mean_squared_error", "mse", "rmse", "mean_absolute_error", "mae", "mean_absolute_percentage_error", "mape", "smape"),
+    *("mase", "max_error", "brier_score", "log_loss", "hamming_loss", "zero_one_loss", "perplexity", "wer", "cer", "ter"),
+}
 OF_NUMBERS = (pearson, spearmanr, mean_squared_error)
 OF_SEVERAL_LABELS = (micro_f1, macro_f1, accuracy)
 
@@ -118,6 +123,12 @@ def find_metric(name: str) -> Metric:
     return METRICS[name]
 
 
+def greater_is_better(metric: Metric) -> bool:
+    """Whether the better model has the higher score."""
+    name = metric.__name__.removeprefix(EVALUATE).rpartition("/")[2]
+    return getattr(metric, "greater_is_better", name not in LOWER_IS_BETTER)
+
+
 def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: str) -> None:
     """Raise UsageError for a metric of ours that is none of the fitting ones; what: they score."""
     if other := next((metric for metric in metrics if metric in METRICS.values() and metric not in fitting), None):
@@ -126,10 +137,14 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
 
 
 def check_metrics(metrics: Sequence[Metric]) -> None:
-    """Raise MachineError for one of the evaluate library that cannot be loaded."""
+    """Raise MachineError for one of the evaluate library that cannot be loaded; say what it decides where it comes first."""
     for metric in metrics:
         if isinstance(metric, OfEvaluate):
             _load(metric.name)
+    if metrics and isinstance(metrics[0], OfEvaluate) and greater_is_better(metrics[0]):
+        progress.note(
+            f"the best step is that of the highest {metrics[0].__name__}: if lower is better, name another metric first"
+        )
 
 
 def settled_name(name: str) -> str:

@@ -28,7 +28,8 @@ def resampled(count: int, resamples: int, rng: np.random.Generator) -> Iterator[
 def intervals(scorer: Scorer, count: int, *, resamples: int, seed: int = 0) -> dict[str, tuple[float, float] | None]:
     """The 95% interval of each score of `count` rows; None for one that is defined on no draw."""
     drawn = [scorer(rows) for rows in resampled(count, resamples, np.random.default_rng(seed))]
-    return {name: interval([scores.get(name) for scores in drawn]) for name in drawn[0]}
+    names = dict.fromkeys(name for scores in drawn for name in scores)
+    return {name: interval([scores.get(name) for scores in drawn]) for name in names}
 
 
 def interval(values: Sequence[float | None]) -> tuple[float, float] | None:

@@ -136,7 +136,7 @@ def _check_alike(runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
 def describe_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """The best evaluation's scores of each seed, what they come to, and the seeds that say the same of every row."""
     scores = {seed: run["best"]["scores"] for seed, run in runs.items()}
-    names = [name for name in next(iter(scores.values())) if not name.endswith(CONSTANT)]
+    names = dict.fromkeys(name for found in scores.values() for name in found if not name.endswith(CONSTANT))
     return {
         "seeds": list(runs),
         "scores": {name: summarize([found.get(name) for found in scores.values()]) for name in names},

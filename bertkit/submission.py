@@ -16,8 +16,8 @@ from bertkit.glue import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.inference import Opened, open_target, predict_rows
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe
-from bertkit.run_directory import read_run_file, require_run
-from bertkit.seeds import read_seeds
+from bertkit.run_directory import read_recipe, read_run_file, require_run
+from bertkit.seeds import SEEDS_FILE, read_seeds
 
 ZIP = "submission.zip"
 _MOVED_ASIDE = re.compile(r"\.old-\d+$")  # what --overwrite calls the run that was there
@@ -88,13 +88,18 @@ def _run_of(folder: Path) -> list[Path]:
     """A run's folder itself, the best run of a folder of seeds, or none."""
     if seeds := read_seeds(folder):
         return [max(seeds, key=_dev_score)]
+    if (folder / SEEDS_FILE).is_file():
+        raise UsageError("the seeds are not finished", where=str(folder), hint="repeat their command, which goes on")
     return [folder] if read_run_file(folder) is not None else []
 
 
 def _dev_score(run: Path) -> float:
-    """The score that chose the run's best step; higher is better in all of GLUE."""
-    score = next(iter(require_run(run)["best"]["scores"].values()))
-    return -math.inf if score is None else score
+    """The score that chose the run's best step, with its sign turned where lower is better."""
+    values = require_run(run)
+    score = next(iter(values["best"]["scores"].values()))
+    if score is None:
+        return -math.inf
+    return score if read_recipe(values, run).settled().greater_is_better else -score
 
 
 def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Opened, Recipe, Examples]:

@@ -14,6 +14,7 @@ import pytest
 from bertkit.errors import DataError
 from bertkit.readers.arrow import is_arrow, read_arrow
 from bertkit.readers.files import find_split_file, read_file
+from bertkit.recipe import load_recipe, override
 
 TEXTS = ["NA", "null", "", ' "quoted", it\'s ', "a\tb\nc", "N/A", "影片好", "007"]
 
@@ -83,6 +84,19 @@ def test_the_names_of_classes_are_kept(tmp_path: Path, write: Callable[[pa.Table
     assert examples.label_names == {"label": ("no", "yes"), "tags": ("O", "B-X", "I-X")}
     assert examples.columns["label"] == [1, 0, -1]
     assert examples.columns["tags"] == [[0, 1], [2], []]
+
+
+def test_the_names_of_classes_follow_their_column_to_another_name(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Value
+
+    table = classes(
+        premise=(["a", "b", "c"], Value("string")),
+        hypothesis=(["d", "e", "f"], Value("string")),
+        gold_label=([0, 1, 2], ClassLabel(names=["neutral", "entailment", "contradiction"])),
+    )
+    write_parquet(table, tmp_path / "train.parquet")
+    rows = override(load_recipe("mnli"), {"data": str(tmp_path)}).load("train")
+    assert rows.columns["label"] == ["neutral", "entailment", "contradiction"]
 
 
 def test_a_categorical_column_is_its_values(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from bertkit import __version__
+from bertkit.cli.finetune import finetune
+from bertkit.cli.options import read_options
+from bertkit.tasks import QuestionAnswering, TextClassification
 
 COMMANDS = ("finetune", "eval", "predict", "recipes")
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
@@ -263,6 +266,54 @@ def test_options_from_a_file_and_those_typed_come_first(
     assert values["recipe"]["train"] == str(tmp_path / "good.csv")
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["id2label"] == {"0": "pos", "1": "neg"}
+
+
+@pytest.mark.parametrize(
+    ("saved", "typed", "left"),
+    [
+        ({"max_steps": 2, "seed": 1}, {"num_epochs": 1}, {"seed"}),
+        ({"num_epochs": 2, "hours": 1}, {"max_steps": 1}, set()),
+        ({"max_length": 16, "phases": "16:90%,32:10%"}, {"max_length": 32}, set()),
+        ({"data": "a"}, {"train": "b.csv"}, set()),
+        ({"train": "b.csv", "validation": "10%", "label": "kind"}, {"data": "a"}, {"label"}),
+        ({"train": "b.csv", "validation": "10%"}, {"train": "c.csv"}, {"train", "validation"}),
+        ({"max_steps": 2, "train": "b.csv"}, {"learning_rate": 1}, {"max_steps", "train"}),
+    ],
+)
+def test_what_is_typed_stands_for_all_that_says_the_same(tmp_path: Path, saved, typed, left: set[str]) -> None:
+    (tmp_path / "options.json").write_text(json.dumps(saved), encoding="utf-8")
+    assert set(read_options(tmp_path / "options.json", finetune, typed).options) == left
+
+
+def test_a_run_begun_from_a_bare_model_leaves_another_model_its_head(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "good.csv").write_text(GOOD, encoding="utf-8")
+    data = ("--train", "good.csv", "--validation", "good.csv", "--max-length", 16, "--max-steps", 1)
+    assert run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "one").code == 0
+    for model, fresh in (("one", False), (tiny_model_dir, True)):
+        ran = run_bertkit("finetune", "--config", "one/run.json", "-m", model, "-o", f"two-{fresh}")
+        assert (ran.code, "fresh weights" in ran.err) == (0, fresh), ran.err
+
+
+@pytest.mark.parametrize(
+    ("recipe", "saved", "options"),
+    [
+        (
+            QuestionAnswering,
+            {"question": None, "question_column": "q", "null_threshold": 1.5, "threshold_tuned": True},
+            {"question": "q", "null_threshold": None},
+        ),
+        (
+            QuestionAnswering,
+            {"null_threshold": 1.5, "question_column": "question"},
+            {"question": "question", "null_threshold": 1.5},
+        ),
+        (TextClassification, {"class_weights": ["0.5", "2"], "weights_balanced": True}, {"class_weights": "balanced"}),
+        (TextClassification, {"class_weights": ["0.5", "2"]}, {"class_weights": ["0.5", "2"]}),
+        (TextClassification, {"labels": ["a", "b"], "labels_derived": True, "thresholds": [0.5]}, {}),
+    ],
+)
+def test_what_the_data_settled_is_not_asked_for_again(recipe, saved: dict, options: dict) -> None:
+    assert recipe.asked_for(saved) == options
 
 
 @pytest.mark.parametrize(

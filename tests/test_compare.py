@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bertkit.compare import Side, compare
+from bertkit.compare import Side, _differing, compare
 from bertkit.readers import Examples
 
 
@@ -94,6 +95,28 @@ def test_seeds_are_drawn_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> No
     assert accuracy["difference"] == 0
     assert accuracy["interval"][0] < -0.4 < 0.4 < accuracy["interval"][1], "either of the two seeds may be the one"
     assert (f1["difference"], f1["interval"], found["sides"][0]["scores"]["f1"]) == (None, None, None)
+
+
+def test_scores_that_some_rows_or_runs_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As f1_TYPE of taggers: it is there where the type is, in the drawn rows and in what a run predicts."""
+
+    def scorer(row: int, name: str) -> Any:
+        return lambda rows: {"accuracy": 0.5, **({name: 1.0} if row in rows else {})}
+
+    run = {"recipe": {}, "training": {}, "model": {}}
+    sides = [Side(name, run, [scorer(0, "f1_A"), scorer(0, f"f1_{name}")]) for name in ("A", "B")]
+    monkeypatch.setattr("bertkit.compare._open", lambda *_: (sides, Examples({}, "rows", range(3)), "validation"))
+    found = compare(["A", "B"], resamples=50)
+    assert [side["scores"]["f1_A"] for side in found["sides"]] == [1.0, None]
+    assert [(its["score"], its["interval"]) for its in found["differences"]] == [("accuracy", [0.0, 0.0]), ("f1_A", [0.0, 0.0])]
+
+
+def test_a_tuned_threshold_is_no_setting() -> None:
+    tuned = {"null_threshold": 2.0, "threshold_tuned": True}
+    runs = [{"recipe": its, "training": {}, "model": {}} for its in (tuned, {"null_threshold": 1.0, "threshold_tuned": False})]
+    one, other = (Side(name, run, []) for name, run in zip("ab", runs, strict=True))
+    assert _differing([one, replace(one, run=runs[0] | {"recipe": {**tuned, "null_threshold": 3.0}})]) == {}
+    assert _differing([one, other]) == {"recipe.null_threshold": [None, 1.0]}
 
 
 def test_what_is_refused(run_bertkit, place, tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bertkit import glue
+from bertkit import glue, submission
 
 QUICK = ("--max-steps", 1, "--max-length", 16, "--device", "cpu")
 ENTAILED, THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
@@ -239,6 +239,33 @@ def test_missing_data_is_named_before_anything_is_trained(
     assert ran.code == 3
     assert ran.err.splitlines() == [f"error: {said.format(part)}", f"hint: {hint}"]
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [
+        (("--label-smoothing", 0.1), "--label-smoothing is for one class a text, which --regression does not predict"),
+        (("--class-weights", "balanced"), "--class-weights is for one class a text, which --regression does not predict"),
+        (("--metric", "accuracy"), "the metric accuracy does not score numbers (--regression)"),
+    ],
+)
+def test_an_option_that_does_not_fit_a_task_is_found_before_anything_is_trained(
+    finetune, tmp_path: Path, option: tuple[object, ...], what: str
+) -> None:
+    ran = finetune("runs", "--tasks", "rte,stsb", *option)
+    assert (ran.code, f"error: {what}" in ran.err.splitlines()) == (2, True), ran.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_column_whose_score_was_not_asked_for_is_empty(finetune, tmp_path: Path) -> None:
+    ran = finetune("runs", "--tasks", "stsb", "--metric", "mean_squared_error", "--seeds", 2)
+    assert ran.code == 0, ran.err
+    assert "no average: " in ran.err
+    each = {seed: read(tmp_path / "runs" / "stsb" / f"seed-{seed}" / "run.json") for seed in (1, 2)}
+    errors = {seed: run["best"]["scores"]["validation/mean_squared_error"] for seed, run in each.items()}
+    assert submission._run_of(tmp_path / "runs" / "stsb") == [
+        tmp_path / "runs" / "stsb" / f"seed-{min(errors, key=errors.get)}"
+    ]
 
 
 def test_both_dev_sets_of_mnli_must_be_there(finetune, root: Path, tmp_path: Path) -> None:
@@ -519,11 +546,14 @@ def test_runs_that_are_refused(run_bertkit, trained, tmp_path: Path) -> None:
     values["recipe"]["name"] = "imdb"
     (tmp_path / "foreign" / "run.json").write_text(json.dumps(values), encoding="utf-8")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "some" / "rte").mkdir(parents=True)
+    (tmp_path / "some" / "rte" / "seeds.json").write_text('{"plan": {}}', encoding="utf-8")
     shutil.copytree(trained[0] / "cola", tmp_path / "unfinished")
     values = read(tmp_path / "unfinished" / "run.json") | {"status": "running"}
     (tmp_path / "unfinished" / "run.json").write_text(json.dumps(values), encoding="utf-8")
     for runs, what in (
         (("unfinished",), "the run is not finished (unfinished)"),
+        (("some",), "the seeds are not finished (some/rte)"),
         ((trained[0], "other"), f"two runs of rte: {trained[0]}/rte and other"),
         (("foreign",), "this is a run of imdb, which is no task of GLUE's (foreign)"),
         (("empty",), "this is no run of bertkit, nor a folder of runs (empty)"),

@@ -7,18 +7,22 @@ import warnings
 import numpy as np
 import pytest
 
+from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.metrics import (
     METRICS,
     accuracy,
+    check_metrics,
     f1,
     find_metric,
+    greater_is_better,
     macro_f1,
     matthews_correlation,
     mean_squared_error,
     pearson,
     spearmanr,
 )
+from bertkit.tasks import TextClassification
 
 
 def arrays(*values):
@@ -129,6 +133,33 @@ def test_never_nan(name):
                 assert metric(*arrays([1.0, 2.0, 3.0], [1.0, bad, 2.0])) is None
     with pytest.raises(AssertionError):
         metric(*arrays([1, 0], [1, 0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("accuracy", True), ("mean_squared_error", False), ("evaluate:mae", False), ("evaluate:some/brier_score", False)]
+    + [("evaluate:./wer.py", False), ("evaluate:rouge", True)],
+)
+def test_whether_more_is_better(name, better):
+    assert greater_is_better(find_metric(name)) is better
+
+
+def test_a_metric_of_ones_own_says_what_is_better():
+    def slips(predictions, references):
+        return float((predictions != references).sum())
+
+    assert greater_is_better(slips)
+    slips.greater_is_better = False
+    assert not TextClassification(metrics=(slips,)).greater_is_better
+
+
+def test_a_metric_that_lower_might_be_better_of_is_said(monkeypatch):
+    monkeypatch.setattr("bertkit.metrics._load", lambda name: None)
+    for name, said in (("evaluate:rouge", "the best step is that of the highest evaluate:rouge: "), ("evaluate:mae", "")):
+        with progress.console.capture() as found:
+            check_metrics([find_metric(name)])
+        assert found.get().replace("\n", " ").startswith(said)
+        assert bool(found.get()) is bool(said)
 
 
 def test_metrics_by_name():

@@ -104,6 +104,25 @@ def test_lists_of_0_and_1_have_a_place_each(run_bertkit, tiny_model_dir: Path, t
     assert gold == [[name for name, mark in zip(ALL, its) if mark] for its in marks * 2]
 
 
+def test_two_places_are_places_though_no_row_has_both_or_none() -> None:
+    rows = Examples({"label": [[1, 0], [0, 1], [0, 1]]}, "my.jsonl", range(3))
+    assert split_sets(rows, "label", None, None, ("good", "bad")) == [("good",), ("bad",), ("bad",)]
+    with pytest.raises(DataError, match="of 0 and 1, a place for each of 2 labels"):
+        split_sets(rows, "label", None, None)
+    assert split_sets(rows, "label", None, None, ("0", "1", "2"))[0] == ("1", "0"), "0 and 1 are names in training"
+    assert split_sets(rows, "label", None, ("good", "bad"))[0] == ("bad", "good"), "the source says that they are numbers"
+
+
+def test_a_label_of_one_row_is_held_out_of_what_is_held_out(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    rows = "".join(f"text {n},{'common' if n % 2 else 'usual'}{f';rare{n}' if n < 10 else ''}\n" for n in range(200))
+    path.write_text("text,kinds\n" + rows, encoding="utf-8")
+    for seed in range(10):
+        task = TextClassification(train=str(path), label="kinds", multi_label=True, split_seed=seed).settled()
+        held = {name for its in task.load("validation").columns["label"] for name in its}
+        assert held == {"common", "usual"}
+
+
 def test_sets_of_numbers_are_no_places() -> None:
     columns = {"label": [[0, 1], [1], [0]]}
     assert split_sets(Examples(columns, "my.jsonl", range(3)), "label", None, None) == [("0", "1"), ("1",), ("0",)]

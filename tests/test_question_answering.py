@@ -377,7 +377,7 @@ def test_scores_where_there_may_be_no_answer() -> None:
     best = ["cat", "cat mouse", "cat", "cat", "cat"]
     predictions = [predicted(text if null <= 0 else "", null, text) for text, null in zip(best, odds, strict=True)]
     task = QuestionAnswering(unanswerable=True, matching="words", eval_splits=("dev",))
-    found = task.score(predictions, rows)
+    found = replace(task, null_threshold=0.0).score(predictions, rows)
     assert next(iter(found)) == "best_f1"
     assert found == pytest.approx(
         {
@@ -391,6 +391,18 @@ def test_scores_where_there_may_be_no_answer() -> None:
             "best_exact_thresh": -3,
             "best_f1": 3.5 / 5,
             "best_f1_thresh": 2,
+        }
+    )
+    still_to_be_tuned = task.score(predictions, rows)  # by its own best threshold, as the model that is kept has it
+    assert still_to_be_tuned == pytest.approx(
+        {
+            **found,
+            "f1": 3.5 / 5,
+            "exact": 3 / 5,
+            "HasAns_exact": 2 / 3,
+            "HasAns_f1": 2.5 / 3,
+            "NoAns_exact": 1 / 2,
+            "NoAns_f1": 1 / 2,
         }
     )
     assert task.with_scores({"dev/best_f1_thresh": 2.0}).null_threshold == 2
@@ -655,12 +667,13 @@ def test_half_of_squad_2_is_read_and_answered(data_dir: Path, published: Callabl
     for name in ("start", "end"):
         for logits in outputs[name]:
             logits[0] += 20
-    doubting = task.score(task.decode(outputs, features, rows), rows)
+    doubting = replace(task, null_threshold=0.0).score(task.decode(outputs, features, rows), rows)
     assert doubting["exact"] == pytest.approx(3168 / 6078)
     assert doubting["best_exact"] == pytest.approx(found["exact"])
     settled = task.with_scores({f"validation/{name}": value for name, value in doubting.items()})
     again = settled.score(settled.decode(outputs, features, rows), rows)
     assert again["f1"] == pytest.approx(doubting["best_f1"])
+    assert task.score(task.decode(outputs, features, rows), rows) == pytest.approx(again), "training says what eval will say"
 
 
 @pytest.mark.parametrize(("split", "answers", "misplaced", "near"), [("dev", 9657, 200, 7), ("trial", 1002, 5, 5)])

@@ -503,6 +503,16 @@ def test_a_missing_column():
     assert "--label" in fails(require_column, examples, "zzz", option="--label").hint
 
 
+def test_an_empty_line_of_one_column_is_a_row(tmp_path):
+    for name in ("a.csv", "a.tsv"):
+        assert read_delimited(write(tmp_path / name, "text\ngood\n\nbad\n"), separator=",").columns == {
+            "text": ["good", "", "bad"]
+        }
+    examples = read_delimited(write(tmp_path / "a.csv", "text\n\ngood\n\n\n"))
+    assert (examples.columns, [*examples.lines]) == ({"text": ["", "good"]}, [2, 3])
+    assert read_delimited(write(tmp_path / "a.csv", "a,b\n1,2\n\n3,4\n")).columns == {"a": ["1", "3"], "b": ["2", "4"]}
+
+
 @pytest.mark.parametrize(
     ("value", "options", "found"),
     [

@@ -28,6 +28,11 @@ def test_draws_on_which_a_score_is_not_defined_are_left_out() -> None:
     assert interval([None, float("nan")]) is None
 
 
+def test_a_score_that_only_some_draws_have() -> None:
+    found = intervals(lambda rows: {"f1_A": 1.0} if 0 in rows else {}, 3, resamples=50)
+    assert found == {"f1_A": (1.0, 1.0)}
+
+
 def test_the_same_seed_gives_the_same_interval() -> None:
     values = RNG.normal(size=50)
     first, again, other = (

@@ -154,11 +154,12 @@ def test_what_is_refused(finetune, tmp_path: Path) -> None:
 def test_a_model_that_says_one_thing_is_counted(finetune, tmp_path: Path) -> None:
     runs = {
         1: {"best": {"scores": {"validation/accuracy": 0.5, "validation/constant_predictions": 1.0}}},
-        2: {"best": {"scores": {"validation/accuracy": 0.75}}},
+        2: {"best": {"scores": {"validation/accuracy": 0.75, "validation/f1_A": 0.5}}},
     }
     found = describe_seeds(runs)
     assert found["constant"] == [1]
-    assert list(found["scores"]) == ["validation/accuracy"]
+    assert list(found["scores"]) == ["validation/accuracy", "validation/f1_A"]
+    assert found["scores"]["validation/f1_A"]["each"] == [None, 0.5]
     # of rows that are all alike every model says the same
     (tmp_path / "rows.csv").write_text("label,text\n" + "a,the movie\nb,the movie\n" * 20, encoding="utf-8")
     ran = finetune("alike", "--seeds", 2)

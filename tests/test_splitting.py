@@ -19,6 +19,13 @@ def make(texts: list[str], labels: list[str]) -> Examples:
     return Examples(columns={"text": texts, "label": labels}, source="f.tsv", lines=range(2, len(texts) + 2))
 
 
+def split(
+    examples: Examples, held_out: float | Fold, *, seed: int, label: str | None, text: tuple[str, ...]
+) -> tuple[Examples, Examples]:
+    labels = None if label is None else [(value,) for value in examples.columns[label]]
+    return split_examples(examples, held_out, seed=seed, labels=labels, text=text)
+
+
 def texts(examples: Examples) -> set[str]:
     return {" ".join(text.lower().split()) for text in examples.columns["text"]}
 
@@ -45,7 +52,7 @@ def test_the_share_held_out_of_each_label(fraction):
     labels = [label for label, size in sizes.items() for _ in range(size)]
     random.Random(0).shuffle(labels)
     examples = make([f"text {i}" for i in range(len(labels))], labels)
-    kept, held = split_examples(examples, fraction, seed=1, label="label", text=("text",))
+    kept, held = split(examples, fraction, seed=1, label="label", text=("text",))
     assert len(kept) + len(held) == len(labels)
     assert len(held) == pytest.approx(fraction * len(labels), abs=3)
     for label, size in sizes.items():
@@ -56,7 +63,7 @@ def test_the_share_held_out_of_each_label(fraction):
 
 def test_order_and_places_are_kept_and_the_held_rows_are_spread():
     examples = make([f"text {i}" for i in range(1000)], ["a"] * 1000)
-    kept, held = split_examples(examples, 0.2, seed=1, label=None, text=("text",))
+    kept, held = split(examples, 0.2, seed=1, label=None, text=("text",))
     for part in (kept, held):
         assert list(part.lines) == sorted(part.lines)
         assert [part.columns["text"][i] for i in range(len(part))] == [f"text {line - 2}" for line in part.lines]
@@ -67,17 +74,17 @@ def test_order_and_places_are_kept_and_the_held_rows_are_spread():
 def test_the_seed_alone_decides():
     examples = make([f"text {i}" for i in range(300)], ["a", "b", "c"] * 100)
 
-    def split(seed: int) -> list[int]:
-        return list(split_examples(examples, 0.1, seed=seed, label="label", text=("text",))[1].lines)
+    def held_lines(seed: int) -> list[int]:
+        return list(split(examples, 0.1, seed=seed, label="label", text=("text",))[1].lines)
 
     random.seed(1)
     np.random.seed(1)
     state = random.getstate()
-    first = split(1)
+    first = held_lines(1)
     assert random.getstate() == state
     np.random.seed(2)
-    assert split(1) == first
-    draws = [set(split(seed)) for seed in range(40)]
+    assert held_lines(1) == first
+    draws = [set(held_lines(seed)) for seed in range(40)]
     assert len(set(map(frozenset, draws))) == 40
     # Each row is held out in about a tenth of the draws.
     counts = Counter(line for draw in draws for line in draw)
@@ -89,17 +96,14 @@ def test_the_order_of_the_rows_does_not_matter():
     labels = ["a", "b", "c"] * 100
     rows = [(f"text {i}", labels[i]) for i in range(300)]
     shuffled = random.Random(0).sample(rows, len(rows))
-    held = [
-        split_examples(make(*map(list, zip(*r, strict=True))), 0.1, seed=1, label=None, text=("text",))[1]
-        for r in (rows, shuffled)
-    ]
+    held = [split(make(*map(list, zip(*r, strict=True))), 0.1, seed=1, label=None, text=("text",))[1] for r in (rows, shuffled)]
     assert texts(held[0]) == texts(held[1])
 
 
 def test_like_texts_stay_together():
     labels = [random.Random(i).choice("ab") for i in range(400)]
     spelt = [(" Same  Text {} ", "same text {}", "SAME\ttext {}", "same text\n{}")[i % 4].format(i // 4) for i in range(400)]
-    kept, held = split_examples(make(spelt, labels), 0.25, seed=3, label="label", text=("text",))
+    kept, held = split(make(spelt, labels), 0.25, seed=3, label="label", text=("text",))
     assert not texts(kept) & texts(held)
     assert len(held) == pytest.approx(100, abs=8)
 
@@ -107,7 +111,7 @@ def test_like_texts_stay_together():
 def test_a_pair_is_one_text():
     columns = {"a": ["x"] * 100, "b": [str(i // 2) for i in range(100)], "label": ["0", "1"] * 50}
     examples = Examples(columns=columns, source="f", lines=range(100))
-    kept, held = split_examples(examples, 0.2, seed=0, label="label", text=("a", "b"))
+    kept, held = split(examples, 0.2, seed=0, label="label", text=("a", "b"))
     assert len(held) == 20
     assert not set(kept.columns["b"]) & set(held.columns["b"])
 
@@ -115,24 +119,34 @@ def test_a_pair_is_one_text():
 def test_a_single_text_is_trained_on_and_a_crowd_of_duplicates_does_not_swell_the_held_part():
     texts_, labels = ["same"] * 90 + [f"t{i}" for i in range(10)], ["a"] * 99 + ["rare"]
     for seed in range(20):
-        kept, held = split_examples(make(texts_, labels), 0.1, seed=seed, label="label", text=("text",))
+        kept, held = split(make(texts_, labels), 0.1, seed=seed, label="label", text=("text",))
         assert "rare" in kept.columns["label"]
         assert "rare" not in held.columns["label"]
         assert "same" not in held.columns["text"]
         assert 1 <= len(held) <= 9
 
 
+def test_the_only_row_of_one_of_several_labels_is_trained_on():
+    for seed in range(20):
+        names = [("common", f"rare{i}") if i < 10 else ("common",) if i % 2 else () for i in range(200)]
+        examples = make([f"text {i}" for i in range(200)], [str(its) for its in names])
+        _, held = split_examples(examples, 0.1, seed=seed, labels=names, text=("text",))
+        assert not any("rare" in its for its in held.columns["label"])
+        assert {"('common',)", "()"} <= set(held.columns["label"])
+        assert len(held) == pytest.approx(20, abs=3)
+
+
 @pytest.mark.parametrize(("rows", "labels"), [([], []), (["a"], ["x"]), (["a", " A "], ["x", "y"]), (["a", "b"], ["x", "y"])])
 def test_too_few_rows(rows, labels):
     with pytest.raises(DataError) as caught:
-        split_examples(make(rows, labels), 0.5, seed=0, label="label", text=("text",))
+        split(make(rows, labels), 0.5, seed=0, label="label", text=("text",))
     assert caught.value.where == "f.tsv"
     assert "cannot be split" in caught.value.what
 
 
 def test_two_rows_are_one_on_each_side():
     for fraction in (0.01, 0.5, 0.99):
-        kept, held = split_examples(make(["a", "b"], ["x", "x"]), fraction, seed=0, label="label", text=("text",))
+        kept, held = split(make(["a", "b"], ["x", "x"]), fraction, seed=0, label="label", text=("text",))
         assert len(kept) == len(held) == 1
 
 
@@ -151,9 +165,9 @@ def test_labels_with_two_texts_are_on_both_sides_where_that_can_be(rows, fractio
     examples = make(*map(list, zip(*rows, strict=True)))
     if all(its - several for its in by_text.values()):
         with pytest.raises(DataError):
-            split_examples(examples, fraction, seed=seed, label="label", text=("text",))
+            split(examples, fraction, seed=seed, label="label", text=("text",))
         return
-    kept, held = split_examples(examples, fraction, seed=seed, label="label", text=("text",))
+    kept, held = split(examples, fraction, seed=seed, label="label", text=("text",))
     assert len(kept)
     assert len(held)
     assert not texts(kept) & texts(held)
@@ -170,7 +184,7 @@ def test_labels_with_two_texts_are_on_both_sides_where_that_can_be(rows, fractio
 
 
 def folds(examples: Examples, of: int, *, seed: int = 1, label: str | None = "label") -> list[tuple[Examples, Examples]]:
-    return [split_examples(examples, Fold(n, of), seed=seed, label=label, text=("text",)) for n in range(1, of + 1)]
+    return [split(examples, Fold(n, of), seed=seed, label=label, text=("text",)) for n in range(1, of + 1)]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -188,6 +189,26 @@ def test_from_a_file_to_scores_and_back(run_bertkit, finetune, write, name: str)
     assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5, abs=1e-6)
 
 
+def test_a_wrong_intent_is_an_error() -> None:
+    columns = {"tokens": [["a"], ["b"]], "tags": [["O"], ["B-X"]], "intent": ["ask", "tell"]}
+    rows = Examples(columns, "my.jsonl", [1, 2])
+    task = TokenClassification(scheme="iob2", intent=True)
+    found = [{"tags": ["O"], "intent": "tell"}, {"tags": ["O"], "intent": "ask"}]
+    assert task.wrongness(found, rows).tolist() == [1, 2]
+    assert replace(task, intent=False).wrongness(found, rows).tolist() == [0, 1]
+    assert task.gold(rows) == ["a (ask)", "b[B-X] (tell)"]
+
+
+def test_texts_that_are_named_come_before_words_that_are_guessed() -> None:
+    columns = {"text": ["Ann lives"], "entities": [[[0, 3, "PER"]]], "tokens": [["Ann", "lives"]], "tags": [["NN", "VB"]]}
+    rows = Examples(columns, "my.jsonl", [1])
+    named = dict.fromkeys(("tokens", "tags", "text", "entities"))
+    how = {"intent": None, "strip": None, "to_predict": False}
+    assert standard_columns(rows, named=named, **how).columns["tags"] == [["NN", "VB"]]
+    for typed in ({"text": "text", "entities": "entities"}, {"entities": "entities"}):
+        assert standard_columns(rows, named=named | typed, **how).columns["tags"] == [["B-PER", "O"]]
+
+
 def test_folders_with_an_intent(run_bertkit, finetune, write, tmp_path: Path) -> None:
     def intent(words: list[str]) -> str:
         return "buy" if "late" in words else "sell"
@@ -216,6 +237,12 @@ def test_folders_with_an_intent(run_bertkit, finetune, write, tmp_path: Path) ->
     # The intent belongs to the model, and another recipe finds it there.
     ran = run_bertkit("eval", "run", "--recipe", "snips", "--data", "data", "--intent", "--json", "--precision", "fp32")
     assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5, abs=1e-6), ran.err
+    # So does the model without its run.
+    shutil.copytree(tmp_path / "run", tmp_path / "alone", ignore=shutil.ignore_patterns("run.json", "checkpoint-*"))
+    ran = run_bertkit("eval", "alone", "--recipe", "snips", "--data", "data", "--json", "--precision", "fp32")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5, abs=1e-6), ran.err
+    rows = predicted(run_bertkit, "alone", tmp_path / "data" / "valid", "--max-length", 64)
+    assert [row["intent"] == intent(row["tokens"]) for row in rows] == right
     write("data/train/label", "other\n" * len(TRAIN))
     ran = run_bertkit("finetune", "snips", "--data", "data", "--intent", "-m", "run", "-o", "run2", "--max-steps", 1, *COMMON)
     assert ran.code == 4

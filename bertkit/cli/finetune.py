@@ -80,12 +80,14 @@ def finetune(
     from bertkit import glue
     from bertkit.recipe import load_recipe, override
 
-    saved = read_options(config, finetune)
+    saved = read_options(config, finetune, typed or {})
     if saved.run is not None:
         if saved.run["recipe"].get("family") not in FAMILIES:
             raise UsageError("this is no run of a task, as finetune makes one", where=str(config))
-        recipe, model = recipe or saved.run["recipe"]["name"], model or saved.run["model"]["name"]
-        fresh_head = fresh_head or saved.run["model"].get("fresh_head", False)
+        begun_from = saved.run["model"]
+        if model in (None, begun_from["name"]):  # another model's head is its own
+            fresh_head = fresh_head or begun_from.get("fresh_head", False)
+        recipe, model = recipe or saved.run["recipe"]["name"], model or begun_from["name"]
     if recipe is None:
         raise UsageError("no recipe is named", hint="as in bertkit finetune mrpc ...; `bertkit recipes` lists them")
     if model is None:

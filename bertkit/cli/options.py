@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -82,6 +82,16 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 
+_HOW_LONG, _HOW_WIDE = {"num_epochs", "max_steps", "hours"}, {"max_length", "phases"}
+# Where one of the first is typed, it stands for all of the second that a file says.
+_RIVALS = (
+    (_HOW_LONG, _HOW_LONG),
+    (_HOW_WIDE, _HOW_WIDE),
+    ({"data"}, {"data", "train", "validation", "test"}),
+    ({"train"}, {"data"}),
+)
+
+
 class FileOptions(NamedTuple):
     """options: values by name. run: run.json itself, where that is the file."""
 
@@ -89,8 +99,9 @@ class FileOptions(NamedTuple):
     run: dict[str, Any] | None
 
 
-def read_options(path: Path | None, command: Callable) -> FileOptions:
-    """The options in a YAML or JSON file (--config): names and values, or a run.json, which has all of its run's.
+def read_options(path: Path | None, command: Callable, typed: Mapping[str, Any]) -> FileOptions:
+    """The options in a YAML or JSON file (--config): names and values, or a run.json, which has all of its run's; but for
+    those that say otherwise what one that was typed says.
 
     Raises UsageError, also for a parameter of the command's own, which is no option of recipe or training.
     """
@@ -112,21 +123,24 @@ def read_options(path: Path | None, command: Callable) -> FileOptions:
     if not isinstance(values, dict):
         raise UsageError("the file holds no options; expected lines like learning_rate: 3e-5", where=str(path))
     if is_run(values):
-        return FileOptions(_options_of_run(values), values)
+        return FileOptions(_without_rivals(_options_of_run(values), typed), values)
     options = {str(name).replace("-", "_"): value for name, value in values.items()}
     if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):
         what = f"{own} is said on the command line, and not in a file of options"
         raise UsageError(what, where=str(path), hint="a file holds options of the task and of training")
-    return FileOptions(options, None)
+    return FileOptions(_without_rivals(options, typed), None)
+
+
+def _without_rivals(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    gone = {name for typed_ones, others in _RIVALS if typed_ones & typed.keys() for name in others}
+    return {name: value for name, value in options.items() if name not in gone}
 
 
 def _options_of_run(values: dict[str, Any]) -> dict[str, Any]:
     """What run.json says of every option of its recipe and training; None, which is no value, is left out."""
     recipe, training = values["recipe"], values["training"]
-    known = {*options_of(FAMILIES[recipe["family"]])} if recipe.get("family") in FAMILIES else set[str]()
-    if recipe.get("labels_derived"):
-        known.discard("labels")  # which follow from the data again
-    found = {name: value for name, value in recipe.items() if name in known} | training
+    found = FAMILIES[recipe["family"]].asked_for(recipe) if recipe.get("family") in FAMILIES else {}
+    found |= training
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -59,7 +59,7 @@ def pretrain(
     from bertkit import pretraining
     from bertkit.corpus.build import read_meta
 
-    saved = read_options(config, pretrain).options
+    saved = read_options(config, pretrain, typed or {}).options
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
         raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
     settings = PretrainConfig.of(saved | (typed or {}))

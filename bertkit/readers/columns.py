@@ -54,7 +54,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
 
 def text_of(value: Any, examples: Examples, row: int, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> str:
     """A value of a column as text. Raises DataError with the row for what is none, or blank unless it may be empty."""
-    if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN
         value = str(value)
     if not isinstance(value, str):
         what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"

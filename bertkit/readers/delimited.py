@@ -83,7 +83,7 @@ def _plain_rows(text: str, separator: str) -> tuple[list[list[str]], Sequence[in
 
 
 def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]], list[int]]:
-    """Rows and the lines (from 1) at which they begin, where fields may be quoted; the csv module skips empty lines."""
+    """Rows and the lines (from 1) at which they begin, where fields may be quoted; empty lines are none."""
     rows: list[list[str]] = []
     lines: list[int] = []
     begin = 1
@@ -91,8 +91,8 @@ def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=separator, strict=True)
     try:
         for row in reader:
-            if row:
-                rows.append(row)
+            if row or (rows and len(rows[0]) == 1):
+                rows.append(row or [""])  # of one column, an empty line is a row
                 lines.append(begin)
             begin = reader.line_num + 1
     except csv.Error as error:
@@ -103,6 +103,9 @@ def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]
         raise _quote_error(text, separator, source, begin) from None
     finally:
         csv.field_size_limit(limit)
+    while rows and rows[-1] == [""]:  # but for those at the end
+        rows.pop()
+        lines.pop()
     return rows, lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -41,18 +42,25 @@ def parse_fraction(value: str) -> float | None:
 
 
 def split_examples(
-    examples: Examples, held_out: float | Fold, *, seed: int, label: str | None, text: tuple[str, ...]
+    examples: Examples,
+    held_out: float | Fold,
+    *,
+    seed: int,
+    labels: Sequence[Sequence[Hashable]] | None,
+    text: tuple[str, ...],
 ) -> tuple[Examples, Examples]:
     """The rows as (kept, held out), about that share of them, and of each label's, held out, or that fold; order is kept.
 
+    labels: those of each row, one or several, the first of which counts for the share; None where there are none to part by.
+
     Rows whose columns `text` are alike but for case and white space stay together. A label with two or more texts is on
     both sides, beyond the share if need be, unless texts of several labels stand in the way; one with a single text is
-    kept. Which are held out follows from the seed and the texts alone, so rows added later move few others. Raises
-    DataError where nothing can be held out.
+    kept. Which are held out follows from the seed and the texts alone, so rows added later move few others, but for folds,
+    which are dealt anew. Raises DataError where nothing can be held out.
     """
     assert isinstance(held_out, Fold) or 0 < held_out < 1
     keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
-    labels = examples.columns[label] if label is not None else [None] * len(examples)
+    labels = [its or (None,) for its in labels or [()] * len(examples)]
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         groups[key].append(row)
@@ -63,10 +71,10 @@ def split_examples(
 
     order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())
     members = [groups[key] for key in order]
-    its_labels = [tuple(dict.fromkeys(labels[row] for row in rows)) for rows in members]
+    its_labels = [tuple(dict.fromkeys(name for row in rows for name in labels[row])) for rows in members]
     held = _hold_out(members, its_labels, held_out) if isinstance(held_out, float) else _hold_fold(its_labels, held_out)
     if not any(held):
-        what = f"{len(examples)} rows cannot be split: each text is the only one of some {label}"
+        what = f"{len(examples)} rows cannot be split: each text is the only one of some label"
         raise DataError(what, where=examples.source, hint="is this the column of the labels? or give a file for evaluation")
     side = [False] * len(examples)
     for rows, is_held in zip(members, held, strict=True):

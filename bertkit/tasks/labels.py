@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,7 +22,9 @@ _MINUS_ONE = "-1 stands for no label; where it is a class, name them all: --labe
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a label is absent: GLUE writes -1 for it, Hugging Face data sets -1 or None."""
+    """Whether a label is absent: GLUE writes -1 for it, Hugging Face data sets -1 or None, pandas NaN."""
+    if isinstance(value, float):
+        return math.isnan(value) or value == -1
     return value is None or value == "" or (not isinstance(value, bool) and str(value) == "-1")
 
 

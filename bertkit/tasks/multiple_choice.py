@@ -18,7 +18,7 @@ from bertkit import progress
 from bertkit.bert_config import BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError
-from bertkit.metrics import accuracy, measured
+from bertkit.metrics import accuracy, measured, refuse_others
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.arrow import is_arrow, read_arrow
@@ -61,7 +61,9 @@ class MultipleChoice(PoolingTask):
     labels_are: str | None = None  # "numbers" of choices or their "texts", as training data has them
 
     def settled(self) -> Self:
-        return super(MultipleChoice, replace(self, metrics=self.metrics or (accuracy,))).settled()
+        recipe = super(MultipleChoice, replace(self, metrics=self.metrics or (accuracy,))).settled()
+        refuse_others(recipe.metrics, (accuracy,), "choices")
+        return recipe
 
     # --- data ---
 
@@ -74,7 +76,7 @@ class MultipleChoice(PoolingTask):
             return parse_c3(text, source)
         return parse_file(text, source, separator=self.separator, columns=columns or self.columns)
 
-    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         found = self._found(examples)
         assert found.choices is not None
         assert found.label is not None
@@ -82,7 +84,8 @@ class MultipleChoice(PoolingTask):
         # What all rows share, an instruction, does not tell them apart.
         texts = (name for name in (found.text, found.question) if name and len(set(map(str, examples.columns[name]))) > 1)
         kept_together = next(((name,) for name in texts), found.choices)
-        return kept_together, found.label if numbered else None  # the text of a choice is no class
+        labels = examples.columns[found.label] if numbered else None  # the text of a choice is no class
+        return kept_together, labels and [(label,) for label in labels]
 
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The examples of a split: columns `text`, `question` if there is one, `choices`, `places`, and `label`.

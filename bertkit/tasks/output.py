@@ -33,6 +33,8 @@ def as_tsv(rows: Rows) -> str:
 
 
 def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
 
 

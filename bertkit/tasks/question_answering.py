@@ -82,6 +82,7 @@ class QuestionAnswering(Task):
         "say 'no answer' where its score exceeds the best answer's by more than this; default: tuned by finetune",
     )
     question_column: str = "question"  # where `question` does not name one
+    threshold_tuned: bool = False
 
     def settled(self) -> Self:
         if self.metrics:
@@ -128,8 +129,13 @@ class QuestionAnswering(Task):
     def _context(self) -> str:
         return self.context or "context"
 
-    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], None]:
         return (require_column(examples, self._context, option="--context"),), None
+
+    @classmethod
+    def asked_for(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        options = super().asked_for(saved) | {"question": saved.get("question_column")}
+        return options | ({"null_threshold": None} if saved.get("threshold_tuned") else {})
 
     def with_columns_found(self) -> Self:
         return replace(self, question=None, question_column=self._question)  # to predict, `question` may be a question
@@ -162,15 +168,20 @@ class QuestionAnswering(Task):
         if without and self.unanswerable is False:
             what = f"{len(without)} of {len(examples)} questions have no answer, this one first; expected one"
             raise DataError(what, where=examples.where(without[0]), hint="where some have none: --unanswerable")
+        if self.null_threshold is not None and not self._unanswerable(examples):
+            raise UsageError("--null-threshold is for questions without an answer, and all have one", hint="leave it out")
         return replace(self, unanswerable=self._unanswerable(examples), matching=self._matching(examples))
 
     def with_scores(self, scores: Mapping[str, float | None]) -> Self:
         found = scores.get(f"{self.eval_splits[0]}/best_f1_thresh")
-        return self if self.null_threshold is not None or found is None else replace(self, null_threshold=found)
+        if self.null_threshold is not None or found is None:
+            return self
+        return replace(self, null_threshold=found, threshold_tuned=True)
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         known = {name: config.extra.get(name) for name in _KEPT if getattr(self, name) is None}
-        return replace(self, **known)  # type: ignore[arg-type]
+        recipe = replace(self, **known)  # type: ignore[arg-type]
+        return replace(recipe, null_threshold=recipe.null_threshold or 0.0)  # a model that was never tuned answers as it is
 
     def model_config(self, config: BertConfig) -> BertConfig:
         config = super().model_config(config)
@@ -300,7 +311,7 @@ class QuestionAnswering(Task):
         """f1 and exact_match as SQuAD 1.1 or CMRC 2018 has them; where questions may have no answer, all that SQuAD 2.0 has.
 
         best_f1 (which comes first there, and so decides) and best_exact are those of the best thresholds, best_f1_thresh and
-        best_exact_thresh; f1 and exact those of null_threshold, or 0.
+        best_exact_thresh; f1 and exact those of null_threshold, or where that is still to be tuned, of best_f1_thresh.
         """
         return self.scorer(predictions, examples)(np.arange(len(examples)))
 
@@ -315,6 +326,9 @@ class QuestionAnswering(Task):
         answered, null_odds = np.array([bool(text) for text in answers]), np.array([p["null_odds"] for p in predictions])
         has_answer = np.array([bool(known) for known in examples.columns["answers"]])
         ungated = self._scores(answers, examples)
+        if self.null_threshold is None:
+            tuned = best_threshold(ungated[:, 1], has_answer, answered, null_odds).value
+            given = np.where((null_odds > tuned)[:, None], ~has_answer[:, None], ungated).astype(np.float64)
 
         def scores(rows: NDArray[np.int64]) -> dict[str, float | None]:
             found: dict[str, float | None] = {}

@@ -86,7 +86,9 @@ class Folder:
         if path is not None:
             header = columns or self.headers.get(split)
             examples = read(path, columns=tuple(header)) if header else read(path)
-            return replace(examples, columns={self.rename.get(name, name): values for name, values in examples.columns.items()})
+            renamed = {self.rename.get(name, name): values for name, values in examples.columns.items()}
+            names = {self.rename.get(name, name): its for name, its in examples.label_names.items()}
+            return replace(examples, columns=renamed, label_names=names)
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
             return read_hub(str(folder), name, split=split)
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])

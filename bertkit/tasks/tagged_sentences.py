@@ -40,7 +40,10 @@ def standard_columns(
     found: dict[str, str] = {}
     if set(examples.columns) <= {"tokens", "tags", "label"}:  # a file whose columns have no names of their own
         named = {role: name if name in examples.columns else None for role, name in named.items()}
+    of_texts = named["tokens"] is None and {named["text"], named["entities"]} & examples.columns.keys()
     for role, wanted in named.items():
+        if role == "tokens" and of_texts:  # named, they say which of two forms the rows have
+            continue
         name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
         if name is not None:
             found[role] = name

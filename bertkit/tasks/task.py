@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -16,7 +16,7 @@ from numpy.typing import NDArray  # not for type checkers alone: options_of eval
 from bertkit.bert_config import BertConfig
 from bertkit.config import TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
-from bertkit.metrics import LOWER_IS_BETTER, Metric
+from bertkit.metrics import Metric, greater_is_better
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.files import ENDINGS, read_file
@@ -129,7 +129,13 @@ class Task(ABC):
     @property
     def greater_is_better(self) -> bool:
         """Whether the first metric, which decides the best step, is the better the greater it is."""
-        return self.metrics[0].__name__ not in LOWER_IS_BETTER
+        return greater_is_better(self.metrics[0])
+
+    @classmethod
+    def asked_for(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Of what run.json says of a recipe, the options that ask for the same run again; what its data settled is left out."""
+        derived = {"labels"} if saved.get("labels_derived") else set()
+        return {name: saved[name] for name in options_of(cls) if name in saved and name not in derived}
 
     def with_data_typed(self, typed: Collection[str], written: Task | None = None) -> Self:
         """This recipe without what it said of other data, where a user typed data: a folder and files exclude each other.
@@ -199,8 +205,8 @@ class Task(ABC):
         """The training rows without a share or fold of them, or that part, as the split asks."""
         held_out = parse_held_out(share)
         assert held_out is not None, share
-        text, label = self.columns_to_split_by(rows)
-        kept, taken = split_examples(rows, held_out, seed=self.split_seed, label=label, text=text)
+        text, labels = self.split_by(rows)
+        kept, taken = split_examples(rows, held_out, seed=self.split_seed, labels=labels, text=text)
         return kept if split == self.train_split else taken
 
     # --- what a family brings ---
@@ -228,8 +234,8 @@ class Task(ABC):
         return ", ".join(config.extra.get("architectures") or ["model without a head"])
 
     @abstractmethod
-    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
-        """The columns whose equal values must stay on one side of a held-out split, and the one to stratify by."""
+    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
+        """The columns whose equal values must stay on one side of a held-out split, and each row's labels, to have on both."""
 
     @abstractmethod
     def load(self, split: str, *, to_predict: bool = False) -> Examples:

@@ -20,6 +20,7 @@ from bertkit.metrics import (
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
     accuracy,
+    f1,
     macro_f1,
     measured,
     micro_f1,
@@ -92,12 +93,22 @@ class TextClassification(PoolingTask):
     ragged: float = 0.0  # share of a table's rows that may have too few or too many fields, and are left out
     empty_texts: bool = False  # whether a text may be empty, for data that is published so
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
+    weights_balanced: bool = False  # whether the class weights follow from the training data
     labels_derived: bool = False  # whether the labels come from the data: then their order means nothing to other data
     thresholds: tuple[float, ...] | None = None  # of each of several labels, in the order of `labels`
 
     def settled(self) -> Self:
         if self.regression and self.multi_label:
             raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
+        if self.regression and self.labels:
+            raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
+        if self.label_separator and not self.multi_label:
+            raise UsageError("--label-separator parts several labels", hint="add --multi-label")
+        other = "--regression" if self.regression else "--multi-label" if self.multi_label else None
+        if other and (self.class_weights or self.label_smoothing):
+            option = "--class-weights" if self.class_weights else "--label-smoothing"
+            what = f"{option} is for one class a text, which {other} does not predict"
+            raise UsageError(what, hint="leave out one of the two")
         own = (pearson, spearmanr) if self.regression else (micro_f1, macro_f1, accuracy) if self.multi_label else (accuracy,)
         recipe = super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
         if self.regression:
@@ -111,15 +122,18 @@ class TextClassification(PoolingTask):
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=self.ragged)
 
-    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._roles.found_in(examples)
         self._roles.require_texts(examples, columns)
         self._roles.require_label(examples, columns)
         texts = tuple(columns[role] for role in TEXTS if role in columns)
-        if self.regression or self.multi_label:
+        if self.regression:
             return texts, None
+        if self.multi_label:
+            sets = self._roles.standard(examples, columns, empty_texts=True).columns["label"]
+            return texts, [its or () for its in sets]
         check_labels(examples, columns["label"])
-        return texts, columns["label"]
+        return texts, [(label,) for label in examples.columns[columns["label"]]]
 
     def load(self, split: str, *, to_predict: bool = False) -> Examples:
         """The examples of a split, with the columns `text`, `text_pair` and `label` as far as the data has them.
@@ -163,6 +177,11 @@ class TextClassification(PoolingTask):
     def _roles(self) -> TextColumns:
         return TextColumns(self.text, self.text_pair, self.label, self.multi_label, self.label_separator, self.labels)
 
+    @classmethod
+    def asked_for(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        options = super().asked_for(saved)
+        return options | ({"class_weights": "balanced"} if saved.get("weights_balanced") else {})
+
     # --- labels ---
 
     def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
@@ -170,24 +189,22 @@ class TextClassification(PoolingTask):
 
         Raises DataError where the training data gives no labels.
         """
-        other = "--regression" if self.regression else "--multi-label" if self.multi_label else None
-        if other and (self.class_weights or self.label_smoothing):
-            option = "--class-weights" if self.class_weights else "--label-smoothing"
-            raise UsageError(
-                f"{option} is for one class a text, which {other} does not predict", hint="leave out one of the two"
-            )
         if self.regression:
             return self
         labels = self.labels or self._derived_labels(examples)
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
+        if f1 in self.metrics and not self.multi_label and len(labels) != 2:
+            hint = "macro_f1 is the mean over classes, as in --metric macro_f1"
+            raise UsageError(f"the metric f1 is that of the second of two classes, and here are {len(labels)}", hint=hint)
         outputs = labels if config is None else in_the_models_order(labels, config)
         derived = self.labels is None or self.labels_derived
         recipe = replace(self, labels=labels, model_labels=outputs, labels_derived=derived)
         if recipe.class_weights is None:
             return recipe
         ids = label_ids(examples, "label", labels, by_number=not derived)
-        return replace(recipe, class_weights=class_weights(recipe.class_weights, ids, labels))
+        weights = class_weights(recipe.class_weights, ids, labels)
+        return replace(recipe, class_weights=weights, weights_balanced=recipe.class_weights == ("balanced",))
 
     def _derived_labels(self, examples: Examples) -> tuple[str, ...]:
         derive = derive_set_labels if self.multi_label else derive_labels

@@ -98,7 +98,7 @@ class TokenClassification(Task):
         return super().has_head(config) and config.extra.get(_HEAD_KEY, "linear") == self.head
 
     def as_trained(self, config: BertConfig) -> Self:
-        return replace(self, head=config.extra.get(_HEAD_KEY, "linear"))
+        return replace(self, head=config.extra.get(_HEAD_KEY, "linear"), intent=self.intent or _INTENTS_KEY in config.extra)
 
     @property
     def needed_head(self) -> str:
@@ -116,7 +116,7 @@ class TokenClassification(Task):
         column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
         return read_tagged(path, separator=self.separator, column=column, columns=columns or self.columns)
 
-    def columns_to_split_by(self, examples: Examples) -> tuple[tuple[str, ...], str | None]:
+    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], None]:
         guesses = (guess_column(examples.columns, role) for role in ("tokens", "text"))
         found = next((name for name in (self.tokens, self.text, *guesses) if name in examples.columns), None)
         return (found or require_column(examples, self.tokens or "tokens", option="--tokens"),), None
@@ -361,16 +361,15 @@ class TokenClassification(Task):
 
     def doubts(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[str]:
         assert self.model_labels is not None, "with_labels or with_model_labels comes first"
-        predicted, gold = (
-            [tag for p in predictions for tag in p["tags"]],
-            [tag for row in self._tags(examples)[0] for tag in row],
-        )
+        predicted, gold = [t for p in predictions for t in p["tags"]], [t for row in self._tags(examples)[0] for t in row]
         number = {name: at for at, name in enumerate(dict.fromkeys((*self.model_labels, *predicted, *gold)))}
         return doubt_order([*number], [number[tag] for tag in predicted], [number[tag] for tag in gold], self.model_labels)
 
     def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
         pairs = zip(predictions, self._tags(examples)[0], strict=True)
-        return np.array([float(sum(p != g for p, g in zip(found["tags"], gold, strict=True))) for found, gold in pairs])
+        wrong = np.array([float(sum(p != g for p, g in zip(found["tags"], gold, strict=True))) for found, gold in pairs])
+        intents = self._intents(predictions, examples)
+        return wrong + (np.array([p != g for p, g in zip(*intents, strict=True)]) if intents else 0)
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return [(" ".join(words),) for words in examples.columns["tokens"]]
@@ -383,7 +382,8 @@ class TokenClassification(Task):
     def gold(self, examples: Examples) -> list[str]:
         rows = zip(examples.columns["tokens"], self._tags(examples)[0], strict=True)
         marked = ((f"{word}[{tag}]" if tag != "O" else word for word, tag in zip(*row, strict=True)) for row in rows)
-        return [" ".join(words) for words in marked]
+        intents = examples.columns.get("intent", [None] * len(examples))
+        return [" ".join([*words, *([f"({its})"] if its else [])]) for words, its in zip(marked, intents, strict=True)]
 
     def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
         assert features.rows is not None
