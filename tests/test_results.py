@@ -191,6 +191,28 @@ def test_pre_training_helps_on_every_seed(task: str, origin: str) -> None:
         assert pretrained["scores"][seed][main] > random["scores"][seed][main]
 
 
+def test_the_default_precision_costs_no_more_than_was_allowed() -> None:
+    values = read(ROOT / "results" / "trainer.json")
+    assert list(values["scores"]) == list(values["settings"]) == list(trainer_results.TASKS)
+    for task, allowed in trainer_results.TASKS.items():
+        ours = read(ROOT / "results" / f"{task}.json")
+        assert ours["seeds"] == values["seeds"] == [1, 2, 3, 4, 5]
+        assert ours["model"]["sha256"] == values["model"]["sha256"]
+        assert (
+            values["settings"][task].items()
+            >= {
+                "per_device_train_batch_size": ours["training"]["batch_size"],
+                "num_train_epochs": ours["training"]["num_epochs"],
+                "lr_scheduler_type": ours["training"]["schedule"],
+                **{name: ours["training"][name] for name in ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm")},
+            }.items()
+        )
+        both = trainer_results.sides(values, task)
+        assert both is not None
+        _, low, _ = trainer_results.difference(*both)
+        assert 100 * low > -allowed, task
+
+
 # --- how results are made ------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +259,12 @@ def test_table_by_hand() -> None:
         "bertkit eval toy\n"
         "```\n"
     )
+
+
+def test_the_difference_by_hand() -> None:
+    """Student's t with 4 degrees of freedom, as both sides are as wide: 2.776 times the root of 1/3 + 1/3."""
+    mean, low, high = trainer_results.difference([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    assert (mean, low, high) == (1.0, pytest.approx(1 - 2.2667, abs=1e-3), pytest.approx(1 + 2.2667, abs=1e-3))
 
 
 def test_thresholds_are_no_percentages() -> None:
