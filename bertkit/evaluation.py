@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -88,8 +89,18 @@ class Split:
     examples: Examples
     features: Features
 
-    def describe(self) -> dict[str, Any]:
-        return {"source": self.examples.source, "rows": len(self.examples), "sha256": self.features.fingerprint()}
+    def describe(self, task: Task) -> dict[str, Any]:
+        """What run.json says of it: sha256 of what the model sees, and of the rows' texts and labels."""
+        found = {"source": self.examples.source, "rows": len(self.examples), "sha256": self.features.fingerprint()}
+        return found | {"rows_sha256": hash_of_rows(task, self.examples)}
+
+
+def hash_of_rows(task: Task, examples: Examples) -> str:
+    """sha256 of every row's texts and labels, in order."""
+    digest = sha256()
+    for row in zip(task.texts_of(examples), task.labels_of(examples), strict=True):
+        digest.update(f"{row!r}\n".encode())
+    return digest.hexdigest()
 
 
 class Scored(NamedTuple):

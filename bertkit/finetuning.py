@@ -50,13 +50,14 @@ def finetune(
     output_dir: Path,
     resume: str = "auto",
     overwrite: bool = False,
-    fresh_head: bool = False,
+    fresh_head: bool | None = False,
     dry_run: bool = False,
     shown: int = 3,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data; output_dir becomes a run folder. Returns what run.json says at the end.
 
-    Everything that can be wrong with data, model and settings is found before the first step. With dry_run some examples are
+    Everything that can be wrong with data, model and settings is found before the first step. fresh_head: put a new head on a
+    model that has one; None: if that is of another size. With dry_run some examples are
     shown (so many), the first steps are made and measured, and nothing is written.
     """
     accelerator = start_accelerator(recipe.training.device)
@@ -70,6 +71,9 @@ def finetune(
     check_metrics(recipe.metrics)
 
     examples = {split: recipe.load(split) for split in (recipe.train_split, *recipe.eval_splits)}
+    if fresh_head is None:
+        wanted = recipe.with_labels(examples[recipe.train_split]).model_config(pretrained.config)
+        fresh_head = wanted.num_labels != pretrained.config.num_labels
     fresh_head = fresh_head or not recipe.has_head(pretrained.config)
     recipe = recipe.with_labels(examples[recipe.train_split], None if fresh_head else pretrained.config)
     if pretrained.config.label_names and not fresh_head:
@@ -89,7 +93,7 @@ def finetune(
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
     reinitialize(module, model_config, config)
 
-    data = {split: rows.describe() for split, rows in splits.items()}
+    data = {split: rows.describe(recipe) for split, rows in splits.items()}
     num_parameters = sum(p.numel() for p in module.parameters())  # of all rows, before some are put aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}

@@ -63,7 +63,7 @@ def finetune_glue(
     model: str,
     output_dir: Path,
     overwrite: bool = False,
-    fresh_head: bool = False,
+    fresh_head: bool | None = False,
 ) -> dict[str, float | None]:
     """Fine-tune on every task into output_dir/TASK, and show the paper's columns with their average, which are returned.
 
@@ -122,7 +122,7 @@ def _check_data(recipes: Mapping[str, Recipe]) -> None:
         )
 
 
-def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool) -> dict[str, Any] | None:
+def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool | None) -> dict[str, Any] | None:
     """run.json of a finished run, or None. Raises UsageError where it was made with other settings."""
     own = json.loads(json.dumps(to_json(recipe.settled(), name=NAME)))
     compared = set(options_of(recipe)) - {"class_weights"}  # of which "balanced" was settled by the data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from bertkit import progress
 from bertkit.bert_config import FAMILY_KEY, BertConfig
 from bertkit.devices import start_accelerator, working_dtype
 from bertkit.errors import ModelError, UsageError
-from bertkit.evaluation import Scored, Split, predict_split, read_split, score_splits
+from bertkit.evaluation import Scored, Split, hash_of_rows, predict_split, read_split, score_splits
 from bertkit.model_directory import load_weights
 from bertkit.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
@@ -26,12 +26,13 @@ _FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
 
 @dataclass(frozen=True)
 class Opened:
-    """What is evaluated: a model with the recipe it is used by, and the name of the model it was trained from."""
+    """What is evaluated: a model with the recipe it is used by, the name of the model it was trained from, and run.json."""
 
     pretrained: Pretrained
     recipe: Recipe
     trained_from: str
     written: Recipe | None  # the recipe as its file has it, where that is still there
+    run: Mapping[str, Any] = field(default_factory=dict)  # empty for a model without one
 
 
 def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *, to_predict: bool = False) -> Opened:
@@ -60,7 +61,7 @@ def open_target(name: str, recipe_name: str | None, typed: Mapping[str, Any], *,
     if not recipe.has_head(pretrained.config):
         found = recipe.describe_head(pretrained.config)
         raise ModelError(f"the model is a {found}; {recipe.family} needs {recipe.needed_head}", where=name, hint=_FINETUNE)
-    return Opened(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from, written)
+    return Opened(pretrained, recipe.with_model_labels(pretrained.config, name), trained_from, written, values or {})
 
 
 def _as_written(name: str) -> Recipe | None:
@@ -94,11 +95,20 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tu
     accelerator = start_accelerator(recipe.training.device)
     examples = {split: recipe.load(split) for split in splits or recipe.eval_splits}
     data = {split: read_split(recipe, split, rows, target.pretrained.tokenizer) for split, rows in examples.items()}
-    for split in data.values():
+    for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
+        _warn_of_other_rows(target, recipe, name, split.examples)
     scored = score_splits(recipe, build(target, accelerator), data, accelerator)
     accelerator.wait_for_everyone()
     return scored, examples
+
+
+def _warn_of_other_rows(target: Opened, recipe: Recipe, name: str, examples: Examples) -> None:
+    """Where a split has changed since the run was trained: of what is held out, rows may have been trained on."""
+    before = target.run.get("data", {}).get(name, {})
+    same_source = before.get("source") == examples.source and "rows_sha256" in before
+    if same_source and before["rows_sha256"] != hash_of_rows(recipe, examples):
+        progress.warn(f"{name}: the rows are others than when the run was trained; it may have been trained on some of these")
 
 
 def predict_file(target: Opened, file: str, typed: Collection[str] = ()) -> tuple[Examples, list[dict[str, Any]]]:

@@ -39,7 +39,7 @@ def finetune_seeds(
     model: str,
     output_dir: Path,
     overwrite: bool = False,
-    fresh_head: bool = False,
+    fresh_head: bool | None = False,
 ) -> dict[str, Any]:
     """Fine-tune once for each of the seeds 1 to `seeds`, into output_dir/seed-N; returns what seeds.json says at the end.
 

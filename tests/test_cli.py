@@ -272,8 +272,9 @@ def test_options_from_a_file_and_those_typed_come_first(
     ("saved", "typed", "left"),
     [
         ({"max_steps": 2, "seed": 1}, {"num_epochs": 1}, {"seed"}),
-        ({"num_epochs": 2, "hours": 1}, {"max_steps": 1}, set()),
-        ({"max_length": 16, "phases": "16:90%,32:10%"}, {"max_length": 32}, set()),
+        ({"num_epochs": 2, "hours": 1}, {"max_steps": 1}, {"num_epochs"}),
+        ({"max_steps": 9}, {"hours": 1}, set()),
+        ({"max_length": 16, "phases": "16:90%,32:10%"}, {"max_length": 32}, {"max_length"}),
         ({"data": "a"}, {"train": "b.csv"}, set()),
         ({"train": "b.csv", "validation": "10%", "label": "kind"}, {"data": "a"}, {"label"}),
         ({"train": "b.csv", "validation": "10%"}, {"train": "c.csv"}, {"train", "validation"}),

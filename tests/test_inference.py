@@ -178,6 +178,27 @@ def test_eval_of_a_run_repeats_its_scores_from_anywhere(run: Path, run_bertkit, 
     assert {name.replace("test/", "validation/"): value for name, value in found.items()} == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("held_out", ["1/5", "20%", "rows.csv"])
+def test_rows_that_changed_since_the_training_are_said(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path, held_out: str
+) -> None:
+    """A row more deals folds anew, and what is held out then was trained on."""
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40)), encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", held_out, "--max-length", 16, "--max-steps", 1, "-m", tiny_model_dir)
+    assert run_bertkit("finetune", "text-classification", *data, "-o", "run").code == 0
+    said = "validation: the rows are others than when the run was trained; it may have been trained on some of these"
+    for more in ((), ("--truncate", "tail"), ("--max-length", 8)):
+        ran = run_bertkit("eval", "run", *more)
+        assert (ran.code, said in ran.err.replace("\n", " ")) == (0, False), ran.err
+    with table.open("a", encoding="utf-8") as file:
+        file.write("text 40,a\n")
+    ran = run_bertkit("eval", "run")
+    assert (ran.code, said in ran.err.replace("\n", " ")) == (0, held_out != "20%"), ran.err
+    shutil.copy(table, tmp_path / "others.csv")
+    assert said not in run_bertkit("eval", "run", "--validation", "others.csv").err.replace("\n", " ")
+
+
 def test_other_data_replaces_the_runs_own(run: Path, run_bertkit, tmp_path: Path) -> None:
     said = [json.loads(line)["label"] for line in run_bertkit("predict", "run", "dev.csv").out.splitlines()]
     rows = [(text, label) for text, label in zip(PREMISES * 2, said, strict=True)]

@@ -139,7 +139,8 @@ def small(command: list[str]) -> list[str]:
         if "--hours" in command:
             at = command.index("--hours")
             command = command[:at] + command[at + 2 :]
-        command = [*command, "--max-steps", "2", "--max-length", "16", "--batch-size", "4"]
+        steps = "6" if "--phases" in command else "2"  # a tenth of which is one
+        command = [*command, "--max-steps", steps, "--max-length", "16", "--batch-size", "4"]
     if command[0] == "check" and "--model" in command:
         command += ["--max-length", "32"]
     if command[0] == "eval" and "some/mnli-model" in command:

@@ -92,7 +92,7 @@ def test_every_name_of_ours_is_an_option(run_bertkit) -> None:
     [
         (["--overwrite_output_dir"], ["--overwrite"]),
         (["--overwrite_output_dir", "True", "-o", "run"], ["--overwrite", "-o", "run"]),
-        (["--ignore_mismatched_sizes", "true"], ["--fresh-head"]),
+        (["--ignore_mismatched_sizes", "true"], ["--ignore-mismatched-sizes"]),
         (["--bf16"], ["--precision", "bf16"]),
         (["--bf16=True"], ["--precision", "bf16"]),
         (["--bf16=false"], []),
@@ -155,6 +155,23 @@ def test_bad_values(run_bertkit, typed: list[str], message: str) -> None:
     ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", *typed)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", f"error: {message}")
     assert not Path("run").exists()
+
+
+def test_a_head_of_another_size_gives_way_and_one_that_fits_stays(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    for name, kinds in (("two", "ab"), ("three", "abc")):
+        rows = "".join(f"text {kind},{kind}\n" for kind in kinds)
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+
+    def train(data: str, model: object, output: str) -> str:
+        files = ("--train", f"{data}.csv", "--validation", f"{data}.csv", "--max-length", 16, "--max-steps", 1)
+        task = ("finetune", "text-classification", *files, "-m", model, "-o", output)
+        ran = run_bertkit(*task, "--ignore_mismatched_sizes", "true")
+        assert ran.code == 0, ran.err
+        return ran.err
+
+    assert "fresh weights" in train("two", tiny_model_dir, "first")
+    assert "fresh weights" not in train("two", "first", "same")
+    assert "not in the model: classifier.weight, classifier.bias" in train("three", "first", "other")
 
 
 @pytest.mark.parametrize("processes", ["two", "0", "-1"])

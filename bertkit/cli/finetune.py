@@ -48,6 +48,7 @@ def finetune(
     resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
     fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Put a new head on a model that has one.")] = False,
+    ignore_mismatched_sizes: Annotated[bool, typer.Option("--ignore-mismatched-sizes", hidden=True)] = False,
     tasks: Annotated[
         str | None, typer.Option(help="With the recipe glue: these of its tasks alone, as in mrpc,rte.", metavar="A,B,...")
     ] = None,
@@ -112,7 +113,7 @@ def finetune(
         "model": model,
         "output_dir": output_dir or Path(),
         "overwrite": overwrite,
-        "fresh_head": fresh_head,
+        "fresh_head": fresh_head or (None if ignore_mismatched_sizes else False),
     }
     own = PRESETS[preset] if preset else {}
     if recipe == glue.NAME:

@@ -82,14 +82,15 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 
-_HOW_LONG, _HOW_WIDE = {"num_epochs", "max_steps", "hours"}, {"max_length", "phases"}
-# Where one of the first is typed, it stands for all of the second that a file says.
-_RIVALS = (
-    (_HOW_LONG, _HOW_LONG),
-    (_HOW_WIDE, _HOW_WIDE),
-    ({"data"}, {"data", "train", "validation", "test"}),
-    ({"train"}, {"data"}),
-)
+# Where one is typed, what a file says of the others is left out: it would exclude what is typed, or come before it.
+_RIVALS = {
+    "num_epochs": ("max_steps", "hours"),
+    "max_steps": ("hours",),
+    "hours": ("max_steps",),
+    "max_length": ("phases",),
+    "data": ("train", "validation", "test"),
+    "train": ("data",),
+}
 
 
 class FileOptions(NamedTuple):
@@ -132,7 +133,7 @@ def read_options(path: Path | None, command: Callable, typed: Mapping[str, Any])
 
 
 def _without_rivals(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    gone = {name for typed_ones, others in _RIVALS if typed_ones & typed.keys() for name in others}
+    gone = {other for name in typed for other in _RIVALS.get(name, ())}
     return {name: value for name, value in options.items() if name not in gone}
 
 

@@ -25,7 +25,7 @@ _SAME = """
 """.split()
 _SWITCHES: dict[str, list[str]] = {
     "overwrite_output_dir": ["--overwrite"],
-    "ignore_mismatched_sizes": ["--fresh-head"],
+    "ignore_mismatched_sizes": ["--ignore-mismatched-sizes"],
     "bf16": ["--precision", "bf16"],
     "do_train": [],  # what is done in any case
     "do_eval": [],
