@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.check_report import SEVERITIES, Checked, Finding
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, listed
 from bertkit.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.readers.arrow import is_arrow
@@ -200,7 +200,9 @@ def _of_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: str
     if rare:
         weighted = isinstance(recipe, TextClassification) and not recipe.multi_label
         hint = "add rows, join labels, or try --class-weights balanced" if weighted else "add rows, or join labels"
-        yield Finding("warning", f"{training}: {len(rare)} labels stand fewer than {_RARE} times: {_some(rare)}", hint=hint)
+        yield Finding(
+            "warning", f"{training}: {len(rare)} labels stand fewer than {_RARE} times: {listed(rare, 12)}", hint=hint
+        )
     spelt: dict[str, list[str]] = defaultdict(list)
     for name in known:
         spelt[" ".join(name.casefold().split())].append(name)
@@ -217,9 +219,9 @@ def _of_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: str
         if only := sorted(set(counts) - set(known)):
             hint = "spell labels alike, or add rows that have them to training"
             severity = "error" if _are_refused(recipe, only, known) else "warning"
-            yield Finding(severity, f"{split}: labels that {training} does not have: {_some(only)}", hint=hint)
+            yield Finding(severity, f"{split}: labels that {training} does not have: {listed(only, 12)}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            yield Finding("note", f"{split}: no row has {_some(never)}, of which its scores say nothing")
+            yield Finding("note", f"{split}: no row has {listed(never, 12)}, of which its scores say nothing")
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
@@ -357,7 +359,3 @@ def _all_unknown(features: Any, row: int, unknown: Any) -> bool:
 
 def _of_rows(severity: str, what: str, rows: Sequence[int], examples: Examples, hint: str | None) -> Finding:
     return Finding(severity, what, tuple(examples.where(row) for row in rows[:3]), hint)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

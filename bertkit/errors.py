@@ -7,7 +7,7 @@ Every command ends with one of these exit codes: 0 done, 1 a bug of bertkit, 2 u
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
@@ -60,3 +60,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
     near = [each for each, ratio in zip(near, ratios, strict=True) if ratio > ratios[0] - 0.2]
     return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+
+
+def listed(items: Sequence[str], most: int = 5, separator: str = ", ") -> str:
+    """The first items, and how many more there are."""
+    return separator.join(items[:most]) + (f"{separator}and {len(items) - most} more" if len(items) > most else "")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from bertkit.bert_config import BertConfig
 from bertkit.checkpoint import disk_errors, flush, sha256_of
-from bertkit.errors import MachineError, ModelError
+from bertkit.errors import MachineError, ModelError, listed
 from bertkit.layerwise import num_layers
 from bertkit.tokenizer import Tokenizer
 
@@ -47,8 +47,6 @@ TIED = {
     DECODER: "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-
-LISTED = 5  # names that an error lists before it counts the rest
 
 
 # --- finding a model -----------------------------------------------------------------------------------------------
@@ -194,7 +192,7 @@ def weight_files(folder: Path) -> list[Path]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ModelError("the index of the weights has no readable weight_map", where=str(folder / name)) from None
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
-        raise ModelError(f"the weights lack {_shortened(missing)}", where=str(folder), hint=f"{name} names {len(shards)} files")
+        raise ModelError(f"the weights lack {listed(missing)}", where=str(folder), hint=f"{name} names {len(shards)} files")
     return [folder / shard for shard in shards]
 
 
@@ -329,15 +327,15 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
     if not missing and not surplus:
         return
     if not any(_is_encoder(name) for name in state):
-        what = f"the weights are of another architecture: {_shortened(sorted(state))}; expected bert.embeddings.* and so on"
+        what = f"the weights are of another architecture: {listed(sorted(state))}; expected bert.embeddings.* and so on"
         raise ModelError(what, where=str(folder), hint="choose a BERT checkpoint")
-    listed = [f"{word} {_shortened(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
+    parts = [f"{word} {listed(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
     expected, found = num_layers(own), num_layers(state)
     if expected != found:
-        listed.insert(0, f"the configuration has {expected} layers, the weights have {found}")
+        parts.insert(0, f"the configuration has {expected} layers, the weights have {found}")
     else:
-        listed.insert(0, "the weights are not those of this encoder")
-    raise ModelError("; ".join(listed), where=str(folder), hint="take config.json and the weights from the same model")
+        parts.insert(0, "the weights are not those of this encoder")
+    raise ModelError("; ".join(parts), where=str(folder), hint="take config.json and the weights from the same model")
 
 
 def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
@@ -351,7 +349,7 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
     if heads_alone and wrong[0].startswith("classifier.") and found != expected:
         raise ModelError(f"the model's head has {found} labels, this task has {expected}", where=str(folder), hint=hint)
     shapes = [f"{name} is {_shape(state[name])}, expected {_shape(own[name])}" for name in wrong]
-    raise ModelError(f"wrong shapes: {_shortened(shapes, '; ')}", where=str(folder), hint=hint)
+    raise ModelError(f"wrong shapes: {listed(shapes, separator='; ')}", where=str(folder), hint=hint)
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
@@ -407,13 +405,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
 
 def _listing(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return _shortened(names) or "nothing"
-
-
-def _shortened(items: list[str], separator: str = ", ") -> str:
-    """The first items, and how many more there are."""
-    more = f"{separator}and {len(items) - LISTED} more" if len(items) > LISTED else ""
-    return separator.join(items[:LISTED]) + more
+    return listed(names) or "nothing"
 
 
 def _shape(tensor: Tensor) -> str:

@@ -209,6 +209,18 @@ def test_texts_that_are_named_come_before_words_that_are_guessed() -> None:
         assert standard_columns(rows, named=named | typed, **how).columns["tags"] == [["B-PER", "O"]]
 
 
+def test_options_that_would_say_nothing_are_refused(run_bertkit, write, tiny_model_dir: Path) -> None:
+    path = write("three.conll", "Ann NN B-PER\nruns VB O\n\n" * 4)
+    task = ("finetune", "token-classification", "--train", path, "--validation", path, "-m", tiny_model_dir, "-o", "run")
+    for typed, what in (
+        (("--tags", "pos"), f"--tags is 'pos', and the columns of these files have no names ({path})"),
+        (("--intent-column", "scene"), "--intent-column names what --intent learns, which is missing"),
+    ):
+        ran = run_bertkit(*task, *COMMON, *typed)
+        assert (ran.code, f"error: {what}" in ran.err.splitlines()) == (2, True), ran.err
+    assert run_bertkit(*task, *COMMON, "--max-steps", 1, "--tags", "2").code == 0
+
+
 def test_folders_with_an_intent(run_bertkit, finetune, write, tmp_path: Path) -> None:
     def intent(words: list[str]) -> str:
         return "buy" if "late" in words else "sell"

@@ -16,6 +16,7 @@ from bertkit import progress
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.words import split_words
 from bertkit.tasks.tags import detect_scheme, tags_of
 
@@ -78,6 +79,13 @@ def standard_columns(
         require_column(examples, column, option="--intent-column")
         columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
     return replace(examples, columns=columns, label_names={})
+
+
+def check_tags_named(examples: Examples, tags: str | None) -> None:
+    """Raise UsageError for a name of the tags' column where columns have none."""
+    if tags and tags not in examples.columns and {*examples.columns} <= {"tokens", "tags"} and not is_column_of_conll(tags):
+        hint = "--column says which of them has the tags, as a number from 1"
+        raise UsageError(f"--tags is {tags!r}, and the columns of these files have no names", where=examples.source, hint=hint)
 
 
 def _words(value: Any, examples: Examples, row: int) -> list[str]:

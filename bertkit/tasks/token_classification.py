@@ -6,7 +6,7 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.bert_config import BertConfig
 from bertkit.config import option
-from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.metrics import measured
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
@@ -30,7 +30,7 @@ from bertkit.tasks.labels import check_model_labels, in_the_models_order, refuse
 from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.tagged_output import as_conll, as_row, as_text
-from bertkit.tasks.tagged_sentences import settle_labels, standard_columns, warn_of_strays
+from bertkit.tasks.tagged_sentences import check_tags_named, settle_labels, standard_columns, warn_of_strays
 from bertkit.tasks.tagging_scores import Intents, score_tags, tag_scorer
 from bertkit.tasks.tags import (
     SCHEMES,
@@ -141,9 +141,16 @@ class TokenClassification(Task):
             raise DataError("no row has a word", where=examples.source)
         return examples
 
+    def with_columns_found(self) -> Self:
+        if self.dataset is None:  # a recipe's own name may be that of its hub data set
+            check_tags_named(self.read(self.train_split), self.tags)
+        return self
+
     # --- labels ---
 
     def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
+        if self.intent_column and not self.intent:
+            raise UsageError("--intent-column names what --intent learns, which is missing", hint="add --intent")
         found = detect_scheme(examples.columns["tags"])
         if found is None and (asked := f"--scheme {self.scheme}" if self.scheme else "--constrained" * self.constrained):
             tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
@@ -254,7 +261,7 @@ class TokenClassification(Task):
             lambda tag: examples.where(next(at for at, sentence in enumerate(tags) if tag in sentence)),
         )
         if unknown:
-            remarks.append(f"{unknown.total()} words with tags that training does not have ({_listed(unknown)})")
+            remarks.append(f"{unknown.total()} words with tags that training does not have ({listed(list(unknown))})")
         return np.array([number.get(tag, IGNORED) for row in tags for tag in row], dtype=np.int64), remarks
 
     def _intent_ids(self, examples: Examples) -> NDArray[np.int64]:
@@ -266,7 +273,7 @@ class TokenClassification(Task):
         intents = examples.columns["intent"]
         unknown = Counter(name for name in intents if name not in (self.intents or ()))
         refuse_other_spellings(unknown, self.intents or (), "intent", lambda name: examples.where(intents.index(name)))
-        return [f"{unknown.total()} with intents that training does not have ({_listed(unknown)})"] if unknown else []
+        return [f"{unknown.total()} with intents that training does not have ({listed(list(unknown))})"] if unknown else []
 
     def build_model(self, config: BertConfig) -> nn.Module:
         from bertkit.heads import BertForTokenClassification
@@ -411,9 +418,3 @@ class TokenClassification(Task):
                 progress.warn("CoNLL columns hold no intents; .jsonl does")
             return as_conll(predictions, examples)
         return super().formatted(predictions, examples, ending)
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first of some names."""
-    names = list(names)
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
