@@ -60,7 +60,7 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
     if path.is_dir():
         if "data" in typed:
             raise UsageError(f"--data names a second folder beside {target}", hint="leave out one of the two")
-        recipe = override(load_recipe(recipe_name or _family_of_folder(path)), {"data": target, **typed}).settled()
+        recipe = override(load_recipe(recipe_name or _family_of_folder(path)), {"data": target, **typed}).settled_to_train()
         there = [split for split in (*_splits(recipe), "test") if recipe.folder.has(path, split, recipe.file_endings)]
         if not there:
             raise DataError("the folder holds no corpus, no run, and no file that is named after a split", where=target)
@@ -69,7 +69,7 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
     if path.is_file() and path.suffix != ".py":
         if "train" in typed:
             raise UsageError(f"--train names a second training file beside {target}", hint="leave out one of the two")
-        recipe = override(load_recipe(recipe_name or _family_of_file(path)), {"train": target, **typed}).settled()
+        recipe = override(load_recipe(recipe_name or _family_of_file(path)), {"train": target, **typed}).settled_to_train()
         if "validation" not in typed:  # all rows are looked at, and none held out
             recipe = replace(recipe, validation=recipe.train)
         return recipe, ("train", *(split for split in ("validation", "test") if split in typed)), None
@@ -77,7 +77,7 @@ def open_data(target: str, recipe_name: str | None, typed: Mapping[str, Any]) ->
         raise UsageError(f"--recipe says what a file or folder is for; {target} is a recipe", hint="leave out one of the two")
     if path.suffix not in ("", ".py"):
         raise DataError("there is no such file", where=target)
-    recipe = override(load_recipe(target), typed).settled()
+    recipe = override(load_recipe(target), typed).settled_to_train()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # a set to evaluate on alone
         recipe = replace(recipe, train_split=recipe.eval_splits[0])
     return recipe, _splits(recipe), None

@@ -39,7 +39,7 @@ def total_steps(config: TrainConfig, sampler: Sampler) -> int:
 
 def what_is_read(recipe: Recipe, name: str) -> list[str | None]:
     """The files and folders of a recipe's data, and its own file."""
-    return [recipe.data, recipe.train, recipe.validation, recipe.test, name]
+    return [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
 
 
 def finetune(
@@ -57,14 +57,14 @@ def finetune(
     """Train `model` on the recipe's data; output_dir becomes a run folder. Returns what run.json says at the end.
 
     Everything that can be wrong with data, model and settings is found before the first step. fresh_head: put a new head on a
-    model that has one; None: if that is of another size. With dry_run some examples are
-    shown (so many), the first steps are made and measured, and nothing is written.
+    model that has one; None: if that is of another size. With dry_run some examples are shown (so many), the first steps are
+    made and measured, and nothing is written.
     """
     accelerator = start_accelerator(recipe.training.device)
     claimed = Claim(output_dir) if dry_run else claim(output_dir, resume=resume, overwrite=overwrite)
     pretrained = open_pretrained(model)
     claimed.check_apart([pretrained.folder, *what_is_read(recipe, name)])
-    recipe = recipe.settled().with_columns_found()
+    recipe = recipe.settled_to_train().with_columns_found()
     config = recipe.training
     check_max_length(config.max_length, pretrained.config)
     check_trackers(config.track)

@@ -72,8 +72,11 @@ def finetune_glue(
     data, before the first is begun.
     """
     recipes = {task: _recipe(task, options) for task in tasks or TASKS}
-    for recipe in recipes.values():
-        recipe.settled()  # raises where an option does not fit the task
+    for task, recipe in recipes.items():
+        try:
+            recipe.settled_to_train()
+        except UsageError as error:
+            raise UsageError(f"{task}: {error.what}", hint="--tasks says which tasks to train with it") from None
     _check_data(recipes)
     columns: dict[str, float | None] = {}
     for task, recipe in recipes.items():

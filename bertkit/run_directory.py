@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
 from bertkit.checkpoint import newest_checkpoint, write_json
-from bertkit.config import PretrainConfig, TrainConfig, options_of
+from bertkit.config import PretrainConfig, TrainConfig
 from bertkit.errors import MachineError, ModelError, UsageError
 from bertkit.recipe import Recipe, from_json
 from bertkit.tasks import FAMILIES
@@ -186,16 +186,27 @@ def free_name(folder: Path) -> Path:
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """In words, what is not the same in two runs' parts of run.json, but for what a run may change; "" where all is.
 
-    An option that the older run did not know yet had its default.
+    What the older run did not know yet had its default.
     """
     before, after = ({key: part for name, its in run.items() for key, part in flat(its, name)} for run in (old, new))
-    for part, owners in (("recipe", FAMILIES.values()), ("training", (TrainConfig, PretrainConfig))):
-        for owner in owners:
-            for name, declared in options_of(owner).items():
-                before.setdefault(f"{part}.{name}", declared.default if f"{part}.{name}" in after else None)
-    changed = [key for key in {**before, **after} if key not in _MAY_CHANGE and before.get(key) != after.get(key)]
+    before = {key: default for key, default in defaults().items() if key in after} | before
+    unknown = {key for key in after if key.endswith(".rows_sha256") and key not in before}
+    changed = [key for key in {**before, **after} if key not in {*_MAY_CHANGE, *unknown} and before.get(key) != after.get(key)]
     shown = [f"{key.partition('.')[2]} {before.get(key)!r} there, {after.get(key)!r} here" for key in changed]
     return "; ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+
+
+def defaults() -> dict[str, Any]:
+    """What every setting of a recipe and of training is by default, by its path in run.json."""
+    parts = (("recipe", FAMILIES.values()), ("training", (TrainConfig, PretrainConfig)))
+    fields = (
+        (f"{part}.{its.name}", its.default) for part, owners in parts for owner in owners for its in dataclasses.fields(owner)
+    )
+    found: dict[str, Any] = {}
+    for key, default in fields:
+        if default is not dataclasses.MISSING:
+            found.setdefault(key, default)
+    return found
 
 
 def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: str) -> dict[str, Any] | None:
@@ -230,6 +241,8 @@ def run_folder(claimed: Claim, values: dict[str, Any], accelerator: Accelerator)
                 progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
             if claimed.resume_from is not None and claimed.resume_from.resolve().parent != claimed.folder.resolve():
                 values["resumed_from"] = str(claimed.resume_from.resolve())
+            elif claimed.unfinished is not None and "resumed_from" in claimed.unfinished:
+                values["resumed_from"] = claimed.unfinished["resumed_from"]
             write_run_file(claimed.folder, values)
         accelerator.wait_for_everyone()
         if claimed.resume_from is not None:

@@ -128,7 +128,7 @@ def _check_alike(runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
     first = next(iter(runs))
     for seed, run in runs.items():
         for part in ("model", "data"):
-            if run[part] != runs[first][part]:
+            if changed_settings({part: runs[first][part]}, {part: run[part]}):
                 what = f"seed {first} and seed {seed} saw different {part}: what lies at its path has changed"
                 raise UsageError(what, where=str(folder), hint="give another --output-dir, or --overwrite")
 

@@ -253,8 +253,18 @@ def test_an_option_that_does_not_fit_a_task_is_found_before_anything_is_trained(
     finetune, tmp_path: Path, option: tuple[object, ...], what: str
 ) -> None:
     ran = finetune("runs", "--tasks", "rte,stsb", *option)
-    assert (ran.code, f"error: {what}" in ran.err.splitlines()) == (2, True), ran.err
+    said = [f"error: stsb: {what}", "hint: --tasks says which tasks to train with it"]
+    assert (ran.code, ran.err.splitlines()) == (2, said)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_may_have_the_name_of_its_recipe(run_bertkit, root: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "mrpc").mkdir()
+    (tmp_path / "mrpc" / "notes.txt").touch()
+    task = ("finetune", "mrpc", "--data", root / "MRPC", "-m", model, "-o", "mrpc", *QUICK)
+    ran = run_bertkit(*task, "--overwrite")
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "mrpc.old-1" / "notes.txt").is_file()
 
 
 def test_a_column_whose_score_was_not_asked_for_is_empty(finetune, tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ def test_columns_that_are_no_labels(values: list[Any], what: str) -> None:
     assert str(error.value) == what
 
 
+def test_a_missing_label_is_of_no_kind() -> None:
+    assert derive_labels(examples(["no", float("nan"), "yes", None]), "label") == ("no", "yes")
+
+
 def test_many_classes_that_repeat_are_classes() -> None:
     assert len(derive_labels(examples([f"class {i % 150}" for i in range(400)]), "label")) == 150
 

@@ -111,6 +111,9 @@ def test_two_places_are_places_though_no_row_has_both_or_none() -> None:
         split_sets(rows, "label", None, None)
     assert split_sets(rows, "label", None, None, ("0", "1", "2"))[0] == ("1", "0"), "0 and 1 are names in training"
     assert split_sets(rows, "label", None, ("good", "bad"))[0] == ("bad", "good"), "the source says that they are numbers"
+    places = Examples({"label": [[0, 1, 1], [1, 0, 0]]}, "my.jsonl", range(2))
+    assert split_sets(places, "label", None, ("a", "b", "c")) == [("b", "c"), ("a",)], "in a set nothing stands twice"
+    assert split_sets(rows, "label", None, None, ("joy", "anger", "fear"))[0] == ("1", "0")
 
 
 def test_a_label_of_one_row_is_held_out_of_what_is_held_out(tmp_path: Path) -> None:

@@ -510,6 +510,9 @@ def test_an_empty_line_of_one_column_is_a_row(tmp_path):
         }
     examples = read_delimited(write(tmp_path / "a.csv", "text\n\ngood\n\n\n"))
     assert (examples.columns, [*examples.lines]) == ({"text": ["", "good"]}, [2, 3])
+    assert read_delimited(write(tmp_path / "a.csv", 'text\ngood\n""\n')).columns == {"text": ["good", ""]}, (
+        "as pandas writes it"
+    )
     assert read_delimited(write(tmp_path / "a.csv", "a,b\n1,2\n\n3,4\n")).columns == {"a": ["1", "3"], "b": ["2", "4"]}
 
 

@@ -16,7 +16,7 @@ from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator
 from bertkit.errors import MachineError, ModelError, UsageError
 from bertkit.recipe import load_recipe, override, to_json
-from bertkit.run_directory import claim, describe_run, read_recipe, read_run_file, run_folder, write_run_file
+from bertkit.run_directory import changed_settings, claim, describe_run, read_recipe, read_run_file, run_folder, write_run_file
 
 ROWS = [
     ("good movie", "praise"),
@@ -214,6 +214,19 @@ def test_other_settings_are_named(tmp_path: Path) -> None:
     assert str(error.value) == f"the folder holds an unfinished run with other settings: {listed} ({tmp_path})"
 
 
+def test_what_the_older_run_did_not_know_is_no_change() -> None:
+    new = {
+        "recipe": {"text": "a", "ragged": 0.0, "no_label": None},
+        "training": {"seed": 1},
+        "data": {"train": {"rows": 5, "rows_sha256": "1"}},
+    }
+    old = {"recipe": {"text": "a"}, "training": {"seed": 1}, "data": {"train": {"rows": 5}}}
+    assert changed_settings(old, new) == ""
+    assert changed_settings(old, new | {"recipe": {"text": "a", "ragged": 0.5}}) == "ragged 0.0 there, 0.5 here"
+    other = {"train": {"rows": 5, "rows_sha256": "2"}}
+    assert changed_settings(new, new | {"data": other}) == "train.rows_sha256 '1' there, '2' here"
+
+
 def test_an_option_that_the_older_run_did_not_know_had_its_default(tmp_path: Path) -> None:
     values = a_run(tmp_path)
     assert values["training"]["reinit_layers"] == 0
@@ -310,7 +323,10 @@ def test_a_run_that_went_on_from_another_goes_on(tmp_path: Path) -> None:
         assert claim(tmp_path / "two", resume=resume).resume_from == origin
     (tmp_path / "two" / "checkpoint-9").mkdir()
     for resume in ("auto", str(origin)):
-        assert claim(tmp_path / "two", resume=resume).resume_from == tmp_path / "two" / "checkpoint-9"
+        again = claim(tmp_path / "two", resume=resume)
+        assert again.resume_from == tmp_path / "two" / "checkpoint-9"
+        with run_folder(again, dict(values), accelerator):
+            pass
     (tmp_path / "two" / "checkpoint-9").rmdir()
     origin.rmdir()
     with pytest.raises(UsageError, match=r"the run went on from .*checkpoint-3, which is gone"):

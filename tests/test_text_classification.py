@@ -108,6 +108,9 @@ def test_qqp_as_glue_publishes_it(tmp_path: Path) -> None:
     assert (columns["text"], columns["text_pair"]) == ([row[3] for row in rows], [row[4] for row in rows])
     with pytest.raises(DataError, match="found 4 fields, expected 6"):  # too many to be those of GLUE
         recipe.load("validation")
+    own = override(load_recipe("qqp"), {"train": str(tmp_path / "train.tsv"), "validation": "10%"})
+    with pytest.raises(DataError, match="found 4 fields, expected 6"):  # a file of one's own can be mended
+        own.settled().read("train")
 
 
 def test_pairs_need_a_model_of_two_segments(run_bertkit, make_model_dir, tmp_path: Path) -> None:

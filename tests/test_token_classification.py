@@ -213,7 +213,7 @@ def test_options_that_would_say_nothing_are_refused(run_bertkit, write, tiny_mod
     path = write("three.conll", "Ann NN B-PER\nruns VB O\n\n" * 4)
     task = ("finetune", "token-classification", "--train", path, "--validation", path, "-m", tiny_model_dir, "-o", "run")
     for typed, what in (
-        (("--tags", "pos"), f"--tags is 'pos', and the columns of these files have no names ({path})"),
+        (("--tags", "pos"), f"no column 'pos' has the tags; columns: tokens, tags ({path})"),
         (("--intent-column", "scene"), "--intent-column names what --intent learns, which is missing"),
     ):
         ran = run_bertkit(*task, *COMMON, *typed)
@@ -793,7 +793,9 @@ def test_18_columns_that_are_not_there(refused) -> None:
     hint = refused("x.jsonl", row, "no column 'tag_s'; columns: tokens, tags, x ({file})", "--tags", "tag_s")
     assert hint == "hint: did you mean tags? set it with --tags tags"
     hint = refused("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', "the data has no intents ({file})", "--intent")
-    assert hint == "hint: expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent"
+    assert (
+        hint == "hint: expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent; or --no-intent"
+    )
     row = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
     hint = refused("x.jsonl", row, "no column 'intent'; columns: tokens, tags, scenario ({file})", "--intent")
     assert hint == "hint: say which column it is: --intent-column NAME"

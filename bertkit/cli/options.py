@@ -84,7 +84,7 @@ _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 # Where one is typed, what a file says of the others is left out: it would exclude what is typed, or come before it.
 _RIVALS = {
-    "num_epochs": ("max_steps", "hours"),
+    "num_epochs": ("max_steps", "hours", "phases"),
     "max_steps": ("hours",),
     "hours": ("max_steps",),
     "max_length": ("phases",),

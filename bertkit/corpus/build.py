@@ -157,7 +157,8 @@ def read_meta(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"meta.json cannot be read: {error}", where=str(folder)) from None
     if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
-        raise UsageError(f"meta.json is not that of a corpus of format {_FORMAT}", where=str(folder))
+        hint = "name another folder, or delete this one and build the corpus again"
+        raise UsageError(f"meta.json is not that of a corpus of format {_FORMAT}", where=str(folder), hint=hint)
     return meta
 
 

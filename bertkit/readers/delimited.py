@@ -86,14 +86,16 @@ def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]
     """Rows and the lines (from 1) at which they begin, where fields may be quoted; empty lines are none."""
     rows: list[list[str]] = []
     lines: list[int] = []
+    empty: set[int] = set()
     begin = 1
     limit = csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=separator, strict=True)
     try:
         for row in reader:
-            if row or (rows and len(rows[0]) == 1):
-                rows.append(row or [""])  # of one column, an empty line is a row
+            if row or (rows and len(rows[0]) == 1):  # of one column, an empty line is a row, but for those at the end
+                rows.append(row or [""])
                 lines.append(begin)
+                empty |= set() if row else {begin}
             begin = reader.line_num + 1
     except csv.Error as error:
         if "new-line" in str(error):
@@ -103,10 +105,8 @@ def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]
         raise _quote_error(text, separator, source, begin) from None
     finally:
         csv.field_size_limit(limit)
-    while rows and rows[-1] == [""]:  # but for those at the end
-        rows.pop()
-        lines.pop()
-    return rows, lines
+    end = len(rows) - next((at for at, line in enumerate(reversed(lines)) if line not in empty), len(rows))
+    return rows[:end], lines[:end]
 
 
 def _quote_error(text: str, separator: str, source: str, begin: int) -> DataError:

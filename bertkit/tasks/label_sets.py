@@ -31,7 +31,8 @@ def split_sets(
     separator: what parts them in text. names: of numbered classes. labels: all there are, for lists of 0 and 1 with a place
     each. Raises DataError with the row for what holds no names.
     """
-    if names is None and (width := _places(examples.columns[column], labels)):
+    if width := _places(examples.columns[column], names, labels):
+        labels = names or labels
         if labels is None or len(labels) != width:
             what = f"the lists in column {examples.own_name(column)!r} are of 0 and 1, a place for each of {width} labels"
             raise DataError(what, where=examples.source, hint=f"name these {width} in their order: --labels first,second,...")
@@ -54,17 +55,18 @@ def split_sets(
     return found
 
 
-def _places(values: Sequence[Any], labels: Sequence[str] | None) -> int:
+def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None) -> int:
     """How many labels lists of 0 and 1 have a place for; 0 where they are sets, in which nothing stands twice, or 0 or 1 are
-    names of labels. [0, 1] and [1, 0] alone are places: as sets they would say the same of every row.
+    labels. [0, 1] and [1, 0] alone are places of two: as sets of names they would say the same of every row.
     """
     if labels and {"0", "1"} & {*labels}:
         return 0
+    may_be_two = names is None and len(labels or "ab") == 2
     lists = [value for value in values if isinstance(value, list)]
     marks = all(isinstance(item, (int, float)) and item in (0, 1) for its in lists for item in its)
     widths = {len(its) for its in lists}
     twice = any(len(set(its)) < len(its) for its in lists)
-    return widths.pop() if marks and (twice or widths == {2}) and len(widths) == 1 else 0
+    return widths.pop() if marks and (twice or (widths == {2} and may_be_two)) and len(widths) == 1 else 0
 
 
 def _parts(value: Any, separator: str | None) -> list[Any]:

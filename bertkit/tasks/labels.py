@@ -66,9 +66,10 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
         if not is_missing(value):
             first.setdefault(label_name(value), row)
     kinds = {
-        bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v): row for row, v in enumerate(values)
+        bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v): row
+        for row, v in enumerate(values)
+        if v is not None and v == v  # no NaN
     }
-    kinds.pop(type(None), None)
     if len(kinds) > 1:
         places = " and ".join(f"{values[row]!r} ({examples.where(row)})" for row in sorted(kinds.values())[:2])
         raise DataError(
@@ -103,7 +104,7 @@ def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> N
             f"{len(missing)} of {len(examples)} rows have no label in column {examples.own_name(column)!r}; the first is here"
         )
         hint = "remove these rows or give them a label"
-        if str(examples.columns[column][missing[0]]) == "-1":
+        if str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
             hint += f"; {_MINUS_ONE}"
         raise DataError(what, where=examples.where(missing[0]), hint=hint)
 

@@ -61,7 +61,10 @@ class MultipleChoice(PoolingTask):
     labels_are: str | None = None  # "numbers" of choices or their "texts", as training data has them
 
     def settled(self) -> Self:
-        recipe = super(MultipleChoice, replace(self, metrics=self.metrics or (accuracy,))).settled()
+        return super(MultipleChoice, replace(self, metrics=self.metrics or (accuracy,))).settled()
+
+    def settled_to_train(self) -> Self:
+        recipe = super().settled_to_train()
         refuse_others(recipe.metrics, (accuracy,), "choices")
         return recipe
 

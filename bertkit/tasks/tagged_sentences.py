@@ -74,18 +74,18 @@ def standard_columns(
     if intent is not None:
         column = intent or guess_column(examples.columns, "intent") or "intent"
         if not intent and set(examples.columns) == {"tokens", "tags"}:
-            hint = "expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent"
+            hint = "expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent; or --no-intent"
             raise DataError("the data has no intents", where=examples.source, hint=hint)
         require_column(examples, column, option="--intent-column")
         columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
     return replace(examples, columns=columns, label_names={})
 
 
-def check_tags_named(examples: Examples, tags: str | None) -> None:
-    """Raise UsageError for a name of the tags' column where columns have none."""
-    if tags and tags not in examples.columns and {*examples.columns} <= {"tokens", "tags"} and not is_column_of_conll(tags):
-        hint = "--column says which of them has the tags, as a number from 1"
-        raise UsageError(f"--tags is {tags!r}, and the columns of these files have no names", where=examples.source, hint=hint)
+def check_tags_named(examples: Examples, tags: str) -> None:
+    """Raise UsageError for a name of the tags' column that no column has, where others could be taken for it."""
+    if tags not in examples.columns and {*examples.columns} <= {"tokens", "tags", "label"} and not is_column_of_conll(tags):
+        what = f"no column {tags!r} has the tags; columns: {', '.join(examples.columns)}"
+        raise UsageError(what, where=examples.source, hint="in CoNLL columns --column says which, as a number from 1")
 
 
 def _words(value: Any, examples: Examples, row: int) -> list[str]:

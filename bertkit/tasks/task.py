@@ -120,6 +120,10 @@ class Task(ABC):
             reference={},  # published scores are of the recipe's own data
         )
 
+    def settled_to_train(self) -> Self:
+        """`settled`, of a recipe that is to be trained: raises UsageError for an option that it has no use for."""
+        return self.settled()
+
     def _splits_there(self) -> tuple[str, ...]:
         if self.data is None or not self.eval_those_there:
             return self.eval_splits

@@ -90,7 +90,7 @@ class TextClassification(PoolingTask):
         0.0, "share of the target that is spread over all classes in training (Szegedy et al., 2016)", minimum=0, maximum=1
     )
     no_label: str | None = None  # what stands for the label of rows that have none, which are left out
-    ragged: float = 0.0  # share of a table's rows that may have too few or too many fields, and are left out
+    ragged: float = 0.0  # share of the published rows that may have too few or too many fields, and are left out
     empty_texts: bool = False  # whether a text may be empty, for data that is published so
     model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
     weights_balanced: bool = False  # whether the class weights follow from the training data
@@ -100,6 +100,15 @@ class TextClassification(PoolingTask):
     def settled(self) -> Self:
         if self.regression and self.multi_label:
             raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
+        own = (pearson, spearmanr) if self.regression else (micro_f1, macro_f1, accuracy) if self.multi_label else (accuracy,)
+        recipe = super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
+        if self.regression:
+            refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
+        elif self.multi_label:
+            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels a text (--multi-label)")
+        return recipe
+
+    def settled_to_train(self) -> Self:
         if self.regression and self.labels:
             raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
         if self.label_separator and not self.multi_label:
@@ -109,18 +118,14 @@ class TextClassification(PoolingTask):
             option = "--class-weights" if self.class_weights else "--label-smoothing"
             what = f"{option} is for one class a text, which {other} does not predict"
             raise UsageError(what, hint="leave out one of the two")
-        own = (pearson, spearmanr) if self.regression else (micro_f1, macro_f1, accuracy) if self.multi_label else (accuracy,)
-        recipe = super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
-        if self.regression:
-            refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
-        elif self.multi_label:
-            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels a text (--multi-label)")
-        return recipe
+        return super().settled_to_train()
 
     # --- data ---
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=self.ragged)
+        published = self.data is not None and Path(self.data) in Path(path).parents  # a file of one's own is to be mended
+        ragged = self.ragged if published else 0.0
+        return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=ragged)
 
     def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._roles.found_in(examples)
@@ -194,9 +199,7 @@ class TextClassification(PoolingTask):
         labels = self.labels or self._derived_labels(examples)
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
-        if f1 in self.metrics and not self.multi_label and len(labels) != 2:
-            hint = "macro_f1 is the mean over classes, as in --metric macro_f1"
-            raise UsageError(f"the metric f1 is that of the second of two classes, and here are {len(labels)}", hint=hint)
+        self._refuse_f1_of(labels)
         outputs = labels if config is None else in_the_models_order(labels, config)
         derived = self.labels is None or self.labels_derived
         recipe = replace(self, labels=labels, model_labels=outputs, labels_derived=derived)
@@ -205,6 +208,11 @@ class TextClassification(PoolingTask):
         ids = label_ids(examples, "label", labels, by_number=not derived)
         weights = class_weights(recipe.class_weights, ids, labels)
         return replace(recipe, class_weights=weights, weights_balanced=recipe.class_weights == ("balanced",))
+
+    def _refuse_f1_of(self, labels: Sequence[str]) -> None:
+        if f1 in self.metrics and not self.multi_label and len(labels) != 2:
+            hint = "macro_f1 is the mean over classes, as in --metric macro_f1"
+            raise UsageError(f"the metric f1 is that of the second of two classes, and here are {len(labels)}", hint=hint)
 
     def _derived_labels(self, examples: Examples) -> tuple[str, ...]:
         derive = derive_set_labels if self.multi_label else derive_labels
@@ -218,6 +226,8 @@ class TextClassification(PoolingTask):
 
     def with_model_labels(self, config: BertConfig, where: str) -> Self:
         recipe = self._with_labels_of(config, where)
+        if not recipe.regression:
+            recipe._refuse_f1_of(recipe.labels or ())
         if recipe.multi_label and recipe.thresholds is None:
             own = config.extra.get(THRESHOLDS_KEY) or {}
             recipe = replace(recipe, thresholds=tuple(float(own.get(label, HALF)) for label in recipe.labels or ()))

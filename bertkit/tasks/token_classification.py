@@ -142,7 +142,7 @@ class TokenClassification(Task):
         return examples
 
     def with_columns_found(self) -> Self:
-        if self.dataset is None:  # a recipe's own name may be that of its hub data set
+        if self.dataset is None and self.tags:  # a recipe's own name may be that of its hub data set
             check_tags_named(self.read(self.train_split), self.tags)
         return self
 
