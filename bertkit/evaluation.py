@@ -82,6 +82,9 @@ def _gathered(
 # --- splits ----------------------------------------------------------------------------------------------------------
 
 
+_WRONG_VOCABULARY = 0.1  # share of [UNK] above which the vocabulary is hardly the data's
+
+
 @dataclass(frozen=True)
 class Split:
     """A split of the data, as rows and as features."""
@@ -116,6 +119,10 @@ def read_split(task: Task, split: str, examples: Examples, tokenizer: Tokenizer)
     features, remarks = task.encode(examples, tokenizer, task.training.max_length)
     mean = len(features.input_ids.values) / max(1, len(features.input_ids))
     progress.note(", ".join([f"{split}: {len(examples)} rows, {mean:.0f} tokens on average", *remarks]))
+    unknown = float((features.input_ids.values == tokenizer.unk_token_id).mean()) if len(features.input_ids.values) else 0.0
+    if unknown > _WRONG_VOCABULARY:
+        hint = "is the model's vocabulary of the data's language, alphabet and case? `bertkit check` shows examples"
+        progress.warn(f"{split}: {unknown:.0%} of the tokens are [UNK], which say nothing: {hint}")
     return Split(examples, features)
 
 

@@ -71,11 +71,14 @@ def finetune(
     check_metrics(recipe.metrics)
 
     examples = {split: recipe.load(split) for split in (recipe.train_split, *recipe.eval_splits)}
+    every_row = examples[recipe.train_split]  # a part of them may lack a label
+    if recipe.max_train_samples is not None:
+        every_row = replace(recipe, max_train_samples=None).load(recipe.train_split)
     if fresh_head is None:
-        wanted = recipe.with_labels(examples[recipe.train_split]).model_config(pretrained.config)
+        wanted = recipe.with_labels(every_row).model_config(pretrained.config)
         fresh_head = wanted.num_labels != pretrained.config.num_labels
     fresh_head = fresh_head or not recipe.has_head(pretrained.config)
-    recipe = recipe.with_labels(examples[recipe.train_split], None if fresh_head else pretrained.config)
+    recipe = recipe.with_labels(every_row, None if fresh_head else pretrained.config)
     if pretrained.config.label_names and not fresh_head:
         recipe.check_head(pretrained.config, str(pretrained.folder))
     splits = {split: read_split(recipe, split, rows, pretrained.tokenizer) for split, rows in examples.items()}

@@ -124,6 +124,8 @@ def predict_rows(target: Opened, recipe: Recipe, examples: Examples) -> list[dic
     accelerator = start_accelerator(recipe.training.device)
     features, remarks = recipe.encode(examples, target.pretrained.tokenizer, recipe.training.max_length, labelled=False)
     check_segments(features, target.pretrained.config)
+    if empty := sum(not any(text.strip() for text in its) for its in recipe.texts_of(examples)):
+        remarks = (*remarks, f"{empty} without text")
     if remarks:
         progress.note(f"{len(examples)} rows, {', '.join(remarks)}")
     data = Split(examples, features)

@@ -16,7 +16,7 @@ from bertkit.glue import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.inference import Opened, open_target, predict_rows
 from bertkit.readers import Examples
 from bertkit.recipe import Recipe, load_recipe
-from bertkit.run_directory import read_recipe, read_run_file, require_run
+from bertkit.run_directory import free_name, read_recipe, read_run_file, require_run
 from bertkit.seeds import SEEDS_FILE, read_seeds
 
 ZIP = "submission.zip"
@@ -24,16 +24,21 @@ _MOVED_ASIDE = re.compile(r"\.old-\d+$")  # what --overwrite calls the run that 
 INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")  # how a run reads another recipe's data
 
 
-def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None = None) -> dict[str, str]:
+def write_submission(
+    runs: Sequence[str], output_dir: Path, *, data: str | None = None, overwrite: bool = False
+) -> dict[str, str]:
     """Write NAME.tsv for every task of the leaderboard, and a zip of them; returns for each where it comes from.
 
     runs: run folders, folders of seeds, of which the best on the dev set is taken (Devlin et al., 2019, section 4.1), or
     folders of either, such as `finetune glue` makes. data: the folder of GLUE's download; without it each run's own. A task
-    without a run is filled with one constant, and said to be. Raises UsageError, or before anything is predicted DataError
-    where a test set has another number of rows than the leaderboard's.
+    without a run is filled with one constant, and said to be. overwrite: move what is in output_dir aside. Raises UsageError,
+    or before anything is predicted DataError where a test set has another number of rows than the leaderboard's.
     """
     if output_dir.is_file():
         raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
+    if not overwrite and output_dir.is_dir() and any(output_dir.iterdir()):
+        hint = "give another --output-dir, or --overwrite, which moves it aside"
+        raise UsageError("the output folder is not empty", where=str(output_dir), hint=hint)
     by_task = _by_task(runs)
     asked: dict[str, tuple[Opened, Recipe, Examples]] = {}
     columns: dict[str, list[str]] = {}
@@ -51,6 +56,8 @@ def write_submission(runs: Sequence[str], output_dir: Path, *, data: str | None 
     if progress.console.quiet:  # one process writes
         return sources
     with disk_errors(output_dir):
+        if output_dir.is_dir() and any(output_dir.iterdir()):
+            progress.note(f"moved the old content of {output_dir} to {output_dir.rename(free_name(output_dir))}")
         output_dir.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(output_dir / ZIP, "w") as packed:
             for file, column in columns.items():

@@ -292,7 +292,8 @@ def _write(
 def _restore(checkpoint: Path, optimizer: MasterAdamW, device: torch.device) -> TrainState:
     from safetensors.torch import load_file
 
-    optimizer.restore(load_file(checkpoint / TRAINING / "optimizer.safetensors", device=str(device)))
+    place = str(device) if device.type == "cuda" else device.type  # to safetensors there is one CPU, and no cpu:0
+    optimizer.restore(load_file(checkpoint / TRAINING / "optimizer.safetensors", device=place))
     return read_progress(checkpoint)
 
 

@@ -575,3 +575,15 @@ def test_runs_that_are_refused(run_bertkit, trained, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ran = run_bertkit("submission", trained[0], "-o", "file")
     assert (ran.code, ran.err.splitlines()) == (2, ["error: --output-dir is a file; expected a folder (file)"])
+
+
+def test_what_is_there_is_not_written_into(run_bertkit, trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    expect_rows(monkeypatch, TEST_ROWS)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "RTE.tsv").write_text("mine", encoding="utf-8")
+    ran = run_bertkit("submission", trained[0] / "rte", "-o", "out")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: the output folder is not empty (out)")
+    ran = run_bertkit("submission", trained[0] / "rte", "-o", "out", "--overwrite")
+    assert ran.code == 0, ran.err
+    assert [path.name for path in (tmp_path / "out.old-1").iterdir()] == ["RTE.tsv"]
+    assert (tmp_path / "out" / "RTE.tsv").read_text(encoding="utf-8") != "mine"

@@ -24,7 +24,7 @@ from bertkit.readers import Examples
 from bertkit.store import Ragged
 from bertkit.tasks import TextClassification
 from bertkit.tasks.class_report import describe_classes
-from bertkit.tasks.label_sets import split_sets
+from bertkit.tasks.label_sets import find_separator, split_sets
 from bertkit.tasks.targets import AnyOf, best_threshold
 
 TEXTS = ("good movie", "bad film", "great story", "poor plot", "good book", "bad story", "printer", "old phone")
@@ -114,6 +114,12 @@ def test_two_places_are_places_though_no_row_has_both_or_none() -> None:
     places = Examples({"label": [[0, 1, 1], [1, 0, 0]]}, "my.jsonl", range(2))
     assert split_sets(places, "label", None, ("a", "b", "c")) == [("b", "c"), ("a",)], "in a set nothing stands twice"
     assert split_sets(rows, "label", None, None, ("joy", "anger", "fear"))[0] == ("1", "0")
+
+
+def test_a_table_of_predictions_is_read_back() -> None:
+    rows = Examples({"label": ['["a", "b, c"]', "[]", '["d"]', "[sic]"]}, "my.csv", range(4))
+    assert find_separator(rows, "label") is None
+    assert split_sets(rows, "label", None, None) == [("a", "b, c"), (), ("d",), ("[sic]",)]
 
 
 def test_a_label_of_one_row_is_held_out_of_what_is_held_out(tmp_path: Path) -> None:

@@ -238,6 +238,17 @@ def test_resume_takes_a_checkpoint_by_its_path(
     assert_same_run(unfinished, tmp_path / "whole")
 
 
+def test_a_checkpoint_opens_on_the_first_cpu_as_torchrun_calls_it(unfinished: Path) -> None:
+    class Optimizer:
+        def restore(self, state: dict[str, torch.Tensor]) -> None:
+            self.state = state
+
+    optimizer: Any = Optimizer()
+    state = training._restore(unfinished / f"checkpoint-{STEP + 1}", optimizer, torch.device("cpu:0"))
+    assert state.step == STEP + 1
+    assert optimizer.state
+
+
 def test_resume_of_what_is_no_folder_is_refused(
     unfinished: Path, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

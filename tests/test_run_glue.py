@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bertkit import progress
 from bertkit.cli.run_glue import in_our_spelling
 
 
@@ -155,6 +156,27 @@ def test_bad_values(run_bertkit, typed: list[str], message: str) -> None:
     ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", *typed)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", f"error: {message}")
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        (["--report_to", "none"], []),
+        (["--report_to=tensorboard"], ["--track", "tensorboard"]),
+        (["--no_cuda"], ["--device", "cpu"]),
+        (["--resume_from_checkpoint", "a/checkpoint-3"], ["--resume", "a/checkpoint-3"]),
+        (["--pad_to_max_length", "false", "--overwrite_cache"], []),
+    ],
+)
+def test_their_other_options(typed: list[str], ours: list[str]) -> None:
+    assert in_our_spelling(["finetune", "cola", *typed]) == ["finetune", "cola", *ours]
+
+
+def test_what_has_no_effect_is_said() -> None:
+    with progress.console.capture() as said:
+        argv = in_our_spelling(["finetune", "cola", "--save_steps", "500", "--eval_strategy=steps", "--seed", "3"])
+    assert argv == ["finetune", "cola", "--seed", "3"]
+    assert said.get().startswith("of no effect here: --save_steps, --eval_strategy; ")
 
 
 def test_a_head_of_another_size_gives_way_and_one_that_fits_stays(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -113,6 +113,36 @@ def test_qqp_as_glue_publishes_it(tmp_path: Path) -> None:
         own.settled().read("train")
 
 
+def test_labels_are_those_of_all_rows_though_few_are_trained_on(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    rows = "".join(f"text {at},kind{at % 20:02}\n" for at in range(200))
+    (tmp_path / "many.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    data = ("--train", "many.csv", "--max-train-samples", 5, "--max-length", 16, "--max-steps", 1)
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run")
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["recipe"]["labels"] == [f"kind{at:02}" for at in range(20)]
+    assert run["data"]["train"]["rows"] == 5
+
+
+@pytest.mark.parametrize("share", ["0.1", "10", ".5"])
+def test_a_share_without_a_percent_sign(run_bertkit, tiny_model_dir: Path, tmp_path: Path, share: str) -> None:
+    (tmp_path / "my.csv").write_text("text,label\na,b\n", encoding="utf-8")
+    task = ("finetune", "text-classification", "-m", tiny_model_dir, "-o", "run")
+    ran = run_bertkit(*task, "--train", "my.csv", "--validation", share)
+    what = f"error: --validation is {share}; expected a file, a share such as 10%, or a fold such as 1/5"
+    assert (ran.code, what in ran.err.splitlines()) == (2, True), ran.err
+
+
+def test_another_language_s_vocabulary_is_said(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "zh.csv").write_text("text,label\n好看 的 书,a\n不 好看,b\n", encoding="utf-8")
+    data = ("--train", "zh.csv", "--validation", "zh.csv", "--max-length", 16, "--max-steps", 1)
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run")
+    assert ran.code == 0, ran.err
+    assert "of the tokens are [UNK], which say nothing" in ran.err.replace("\n", " ")
+    ran = run_bertkit("predict", "run", stdin=b"good movie\n\n")
+    assert "1 without text" in ran.err
+
+
 def test_pairs_need_a_model_of_two_segments(run_bertkit, make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir("BertForSequenceClassification", type_vocab_size=1)
     (tmp_path / "pairs.csv").write_text("text,text_pair,label\na,b,LABEL_0\nc,d,LABEL_1\n", encoding="utf-8")

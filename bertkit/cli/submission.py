@@ -16,6 +16,7 @@ def submission(
         list[str], typer.Argument(help="Runs of GLUE's tasks, or a folder of them: bertkit finetune glue makes one.")
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
     typed: dict[str, Any] | None = None,
 ) -> None:
     """Predict GLUE's test sets and write the files of its leaderboard, and submission.zip.
@@ -29,4 +30,4 @@ def submission(
     """
     from bertkit.submission import write_submission
 
-    write_submission(runs, output_dir, data=(typed or {}).get("data"))
+    write_submission(runs, output_dir, data=(typed or {}).get("data"), overwrite=overwrite)

@@ -84,6 +84,8 @@ def doubt_order(names: Sequence[str], predicted: ArrayLike, gold: ArrayLike, out
     """
     from scipy.optimize import linear_sum_assignment
 
+    if len(np.unique(np.asarray(predicted))) < 2:  # a model that says one thing says it of no label in particular
+        return []
     counts = confusion(len(names), np.asarray(predicted), np.asarray(gold))
     rows = counts.sum()
     true, taken = linear_sum_assignment(counts, maximize=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
 def find_separator(examples: Examples, column: str) -> str | None:
     """What parts names in the cells of a column: the first of SEPARATORS that stands in any; None where none does."""
-    cells = [value for value in examples.columns[column] if isinstance(value, str)]
+    cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
 
@@ -69,7 +70,18 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
     return widths.pop() if marks and (twice or (widths == {2} and may_be_two)) and len(widths) == 1 else 0
 
 
+def _as_list(cell: str) -> list[Any] | None:
+    """The list that a cell of a table holds as JSON, as `bertkit predict` writes it; None where it is none."""
+    try:
+        found = json.loads(cell) if cell.lstrip().startswith("[") else None
+    except ValueError:
+        return None
+    return found if isinstance(found, list) else None
+
+
 def _parts(value: Any, separator: str | None) -> list[Any]:
+    if isinstance(value, str) and (items := _as_list(value)) is not None:
+        return items
     return value.split(separator) if isinstance(value, str) and separator else [value]
 
 

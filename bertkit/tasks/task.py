@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -110,6 +111,9 @@ class Task(ABC):
         if self.train == "-":
             raise UsageError("--train is -; the training data is read more than once", hint="save it to a file first")
         validation = self.validation or ("10%" if self.train else None)
+        if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
+            what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
+            raise UsageError(what, hint="a share is a percentage" if self.train else None)
         named = [split for split, file in (("validation", validation), ("test", self.test)) if file]
         return replace(
             self,
