@@ -29,6 +29,7 @@ from bertkit.readers.squad import is_squad
 from bertkit.recipe import Recipe, load_recipe, override
 from bertkit.run_directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks.labels import spelt_alike
 from bertkit.tasks.task import NOTHING_CUT
 
 _RARE = 10  # times that a label stands in training, below which it is hardly learnt
@@ -203,13 +204,9 @@ def _of_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: str
         yield Finding(
             "warning", f"{training}: {len(rare)} labels stand fewer than {_RARE} times: {listed(rare, 12)}", hint=hint
         )
-    spelt: dict[str, list[str]] = defaultdict(list)
-    for name in known:
-        spelt[" ".join(name.casefold().split())].append(name)
-    for names in spelt.values():
-        if len(names) > 1:
-            what = f"{training}: labels that differ in case or white space alone: {', '.join(map(repr, sorted(names)))}"
-            yield Finding("warning", what, hint="spell them alike")
+    for names in spelt_alike(known):
+        what = f"{training}: labels that differ in case or white space alone: {', '.join(map(repr, names))}"
+        yield Finding("warning", what, hint="spell them alike")
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
         yield Finding(

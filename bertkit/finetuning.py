@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from bertkit import progress
 from bertkit.batching import Sampler, training_batches
 from bertkit.config import TrainConfig
 from bertkit.devices import start_accelerator, working_dtype
+from bertkit.errors import listed
 from bertkit.evaluation import read_split, score_splits
 from bertkit.layerwise import freeze, reinitialize
 from bertkit.metrics import check_metrics
@@ -22,6 +24,8 @@ from bertkit.model_card import model_card
 from bertkit.model_directory import load_weights, save_model, weights_hash
 from bertkit.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.preview import show_examples
+from bertkit.readers import Examples
+from bertkit.readers.splitting import parse_held_out
 from bertkit.recipe import Recipe, published_scores, to_json
 from bertkit.run_directory import Claim, claim, describe_end, describe_run, run_folder, show_end, write_run_file
 from bertkit.tracking import check_trackers, tracked
@@ -74,6 +78,7 @@ def finetune(
     every_row = examples[recipe.train_split]  # a part of them may lack a label
     if recipe.max_train_samples is not None:
         every_row = replace(recipe, max_train_samples=None).load(recipe.train_split)
+    _say_what_is_held_out(recipe, examples)
     if fresh_head is None:
         wanted = recipe.with_labels(every_row).model_config(pretrained.config)
         fresh_head = wanted.num_labels != pretrained.config.num_labels
@@ -172,6 +177,21 @@ def finetune(
             progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
         accelerator.wait_for_everyone()
     return values
+
+
+def _say_what_is_held_out(recipe: Recipe, examples: Mapping[str, Examples]) -> None:
+    """Where a held-out part is far from the share that was asked for, or without a class: equal texts stay together."""
+    asked = parse_held_out(recipe.held_out or recipe.validation or "")
+    if asked is None or "validation" not in examples:
+        return
+    training, held = examples[recipe.train_split], examples["validation"]
+    if isinstance(asked, float) and recipe.max_train_samples is None:
+        share = len(held) / (len(held) + len(training))
+        if not asked / 1.5 - 1 / len(held) < share < asked * 1.5 + 1 / len(held):
+            progress.warn(f"held out: {share:.0%} of the rows, where {asked:.0%} was asked for; equal texts stay together")
+    known, there = ({name for its in recipe.labels_of(rows) for name in its} for rows in (training, held))
+    if (never := sorted(known - there)) and not getattr(recipe, "regression", False):
+        progress.note(f"held out: no row has {listed(never, 12)}, of which the scores say nothing")
 
 
 def _dry_run(

@@ -499,7 +499,7 @@ def as_csv(rows: list[dict], delimiter: str) -> str:
     return text.getvalue()
 
 
-TRUNCATED = f"{len(TEXTS)} rows, 1 longer than 32 truncated\n"
+TRUNCATED = f"{len(TEXTS)} rows, 1 longer than 32 truncated, 2 without text\n"
 FORMATS = {
     "txt": "".join(f"{text}\n" for text in TEXTS),
     "jsonl": "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)),

@@ -503,6 +503,14 @@ def test_a_missing_column():
     assert "--label" in fails(require_column, examples, "zzz", option="--label").hint
 
 
+def test_the_line_by_which_excel_names_its_separator(tmp_path):
+    path = write(tmp_path / "a.csv", "sep=;\r\ntext;label\r\ngood, really;1\r\n")
+    for separator in (None, ";"):
+        examples = read_delimited(path, separator=separator)
+        assert (examples.columns, [*examples.lines]) == ({"text": ["good, really"], "label": ["1"]}, [3])
+    assert read_delimited(write(tmp_path / "a.tsv", "sep=\nb\n")).columns == {"sep=": ["b"]}
+
+
 def test_an_empty_line_of_one_column_is_a_row(tmp_path):
     for name in ("a.csv", "a.tsv"):
         assert read_delimited(write(tmp_path / name, "text\ngood\n\nbad\n"), separator=",").columns == {

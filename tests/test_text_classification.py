@@ -124,6 +124,23 @@ def test_labels_are_those_of_all_rows_though_few_are_trained_on(run_bertkit, tin
     assert run["data"]["train"]["rows"] == 5
 
 
+def test_what_is_held_out_is_said_where_it_is_not_what_was_asked_for(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    def said(rows: list[str]) -> str:
+        (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
+        data = ("--train", "my.csv", "--validation", "10%", "--max-length", 16, "--max-steps", 1)
+        ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run", "--overwrite")
+        assert ran.code == 0, ran.err
+        return " ".join(ran.err.split())
+
+    plain = [f"text {at},{'ab'[at % 2]}" for at in range(100)]
+    assert "held out: " not in said(plain)
+    canned = [*["thanks,auto"] * 60, *["bye,auto"] * 60, *["buy now,spam"] * 30]
+    found = said([*plain, *canned])
+    assert "warning: held out: 28% of the rows, where 10% was asked for; equal texts stay together" in found
+    assert "held out: no row has spam, of which the scores say nothing" in found
+    assert "labels that differ in case or white space alone are learned apart: 'A', 'a'" in said([*plain, "x,A", "y,A"])
+
+
 @pytest.mark.parametrize("share", ["0.1", "10", ".5"])
 def test_a_share_without_a_percent_sign(run_bertkit, tiny_model_dir: Path, tmp_path: Path, share: str) -> None:
     (tmp_path / "my.csv").write_text("text,label\na,b\n", encoding="utf-8")

@@ -33,6 +33,8 @@ def parse_delimited(
     out and counted. Raises DataError, with file and line, for what is not such a table.
     """
     is_csv = extension(source) == ".csv"
+    if (said := re.match(r"\ufeff?sep=(.)\r?\n", text)) and separator in (None, said[1]):  # Excel's own first line
+        separator, text = said[1], text[said.end() - 1 :]
     # A shell passes '\t' on as a backslash and a t.
     between = {None: "," if is_csv else "\t", "\\t": "\t"}.get(separator, separator)
     if quoting is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -92,6 +93,14 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
         raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
     whole = all(re.fullmatch("-?[0-9]+", name) for name in names)
     return tuple(sorted(names, key=int) if whole else sorted(names))
+
+
+def spelt_alike(names: Iterable[str]) -> list[list[str]]:
+    """Names that differ in case or white space alone, together."""
+    spelt: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        spelt[" ".join(name.casefold().split())].append(name)
+    return [sorted(its) for its in spelt.values() if len(its) > 1]
 
 
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:

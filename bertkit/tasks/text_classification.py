@@ -44,6 +44,7 @@ from bertkit.tasks.labels import (
     is_missing,
     label_ids,
     label_name,
+    spelt_alike,
 )
 from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
@@ -200,6 +201,8 @@ class TextClassification(PoolingTask):
         if len(set(labels)) != len(labels):
             raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
         self._refuse_f1_of(labels)
+        for names in spelt_alike(labels):
+            progress.warn(f"labels that differ in case or white space alone are learned apart: {', '.join(map(repr, names))}")
         outputs = labels if config is None else in_the_models_order(labels, config)
         derived = self.labels is None or self.labels_derived
         recipe = replace(self, labels=labels, model_labels=outputs, labels_derived=derived)
