@@ -19,7 +19,7 @@ from bertkit.errors import UsageError
 from bertkit.inference import evaluate_target, open_target
 from bertkit.readers import Examples
 from bertkit.resampling import RESAMPLES, Scorer, interval, resampled
-from bertkit.run_directory import defaults, flat, require_run
+from bertkit.run_directory import default_settings, flat, require_run
 from bertkit.seeds import read_seeds
 
 _COMPARED = ("recipe", "training", "model")
@@ -133,7 +133,7 @@ def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
         if each.pop("recipe.threshold_tuned", False):
             each.pop("recipe.null_threshold")
     names = dict.fromkeys(key for each in settings for key in each if not key.startswith(_NO_SETTINGS))
-    known = defaults()
+    known = default_settings()
     values = {name: [each.get(name, known.get(name)) for each in settings] for name in names}
     return {name: its for name, its in values.items() if any(value != its[0] for value in its)}
 

@@ -199,6 +199,9 @@ class TrainConfig:
             object.__setattr__(self, name, convert(declared, getattr(self, name)))
 
 
+# What says how a model is used, and nothing of how it was trained.
+INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
+
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
 # want of steps, warm-up and bias correction. few-sample: Zhang et al. (2021), section 5, fresh top layers; Howard and Ruder
 # (2018) and Clark et al. (2020), slower lower ones.

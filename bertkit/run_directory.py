@@ -189,14 +189,14 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     What the older run did not know yet had its default.
     """
     before, after = ({key: part for name, its in run.items() for key, part in flat(its, name)} for run in (old, new))
-    before = {key: default for key, default in defaults().items() if key in after} | before
+    before = {key: default for key, default in default_settings().items() if key in after} | before
     unknown = {key for key in after if key.endswith(".rows_sha256") and key not in before}
     changed = [key for key in {**before, **after} if key not in {*_MAY_CHANGE, *unknown} and before.get(key) != after.get(key)]
     shown = [f"{key.partition('.')[2]} {before.get(key)!r} there, {after.get(key)!r} here" for key in changed]
     return "; ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
-def defaults() -> dict[str, Any]:
+def default_settings() -> dict[str, Any]:
     """What every setting of a recipe and of training is by default, by its path in run.json."""
     parts = (("recipe", FAMILIES.values()), ("training", (TrainConfig, PretrainConfig)))
     fields = (

@@ -11,6 +11,7 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.checkpoint import disk_errors
+from bertkit.config import INFERENCE
 from bertkit.errors import DataError, UsageError
 from bertkit.glue import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.inference import Opened, open_target, predict_rows
@@ -21,7 +22,6 @@ from bertkit.seeds import SEEDS_FILE, read_seeds
 
 ZIP = "submission.zip"
 _MOVED_ASIDE = re.compile(r"\.old-\d+$")  # what --overwrite calls the run that was there
-INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")  # how a run reads another recipe's data
 
 
 def write_submission(

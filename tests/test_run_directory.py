@@ -326,7 +326,7 @@ def test_a_run_that_went_on_from_another_goes_on(tmp_path: Path) -> None:
         again = claim(tmp_path / "two", resume=resume)
         assert again.resume_from == tmp_path / "two" / "checkpoint-9"
         with run_folder(again, dict(values), accelerator):
-            pass
+            assert json.loads((tmp_path / "two" / "run.json").read_text(encoding="utf-8"))["resumed_from"] == str(origin)
     (tmp_path / "two" / "checkpoint-9").rmdir()
     origin.rmdir()
     with pytest.raises(UsageError, match=r"the run went on from .*checkpoint-3, which is gone"):

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import INFERENCE, TRAINED_BY, with_options
-from bertkit.config import options_of
+from bertkit.cli.options import TRAINED_BY, with_options
+from bertkit.config import INFERENCE, options_of
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 

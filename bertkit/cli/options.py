@@ -18,8 +18,6 @@ from bertkit.run_directory import is_run
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.task import Task
 
-# what eval and predict can change of a run's training settings
-INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
 # options of recipes that say how to train, and nothing of what is predicted
 TRAINED_BY = {"class_weights", "label_smoothing"}
 

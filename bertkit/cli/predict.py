@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from bertkit.cli.options import INFERENCE, with_options
+from bertkit.cli.options import with_options
+from bertkit.config import INFERENCE
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.output import FORMATS

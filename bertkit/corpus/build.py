@@ -174,14 +174,14 @@ def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
     if folder.is_file():
         raise UsageError("the output folder is a file", where=str(folder), hint="give another --output-dir")
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    begun = _plan_of(building) if _BUILDING in found else None
+    begun = _plan_of(building)
     if found and begun is None:
         if META not in found:
             what = "the output folder is not empty and holds no corpus"
             raise UsageError(what, where=str(folder), hint="give another --output-dir")
         read_meta(folder)  # raises for one that is no corpus's
-    own = {name for name in found if _OWN.fullmatch(name)} | {*TOKENIZER_FILES}
-    if overwrite and (others := sorted(found - own)):
+    others = sorted(name for name in found - {*TOKENIZER_FILES} if not _OWN.fullmatch(name))
+    if overwrite and others:
         what = f"the output folder holds {others[0]}, which is no part of a corpus, and --overwrite would delete it"
         raise UsageError(what, where=str(folder), hint="give another --output-dir, or move it")
     with disk_errors(folder):

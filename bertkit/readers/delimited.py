@@ -85,19 +85,22 @@ def _plain_rows(text: str, separator: str) -> tuple[list[list[str]], Sequence[in
 
 
 def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]], list[int]]:
-    """Rows and the lines (from 1) at which they begin, where fields may be quoted; empty lines are none."""
+    """Rows and the lines (from 1) at which they begin, where fields may be quoted.
+
+    An empty line is a row only of one column, and not at the end.
+    """
     rows: list[list[str]] = []
     lines: list[int] = []
-    empty: set[int] = set()
-    begin = 1
+    begin, end = 1, 0  # the line of the next row; how many rows there are up to the last that is no empty line
     limit = csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=separator, strict=True)
     try:
         for row in reader:
-            if row or (rows and len(rows[0]) == 1):  # of one column, an empty line is a row, but for those at the end
+            if row or (rows and len(rows[0]) == 1):
                 rows.append(row or [""])
                 lines.append(begin)
-                empty |= set() if row else {begin}
+            if row:
+                end = len(rows)
             begin = reader.line_num + 1
     except csv.Error as error:
         if "new-line" in str(error):
@@ -107,7 +110,6 @@ def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]
         raise _quote_error(text, separator, source, begin) from None
     finally:
         csv.field_size_limit(limit)
-    end = len(rows) - next((at for at, line in enumerate(reversed(lines)) if line not in empty), len(rows))
     return rows[:end], lines[:end]
 
 

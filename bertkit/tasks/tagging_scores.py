@@ -46,8 +46,8 @@ def tag_scorer(
         by_type: dict[str, float | None] = {}
         if scheme is not None:
             counts = np.tensordot(times, chunks, 1)  # (T, 3)
-            true, taken, known = counts.sum(axis=0)
-            found |= {"f1": _f1(counts.sum(axis=0)), "precision": None, "recall": None, "strict_f1": None}
+            true, taken, known = total = counts.sum(axis=0)
+            found |= {"f1": _f1(total), "precision": None, "recall": None, "strict_f1": None}
             if found["f1"] is not None:
                 found |= {"precision": _share(true, taken) or 0.0, "recall": _share(true, known) or 0.0}
                 found["strict_f1"] = _f1(times @ strict) or 0.0

@@ -126,8 +126,11 @@ class TokenClassification(Task):
 
         Raises DataError with the row where words and tags do not fit, or an entity does not fit its text.
         """
+        rows = self.read(split)
+        if split == self.train_split and self.dataset is None and self.tags:  # a recipe's name may be that of its hub data
+            check_tags_named(rows, self.tags)
         examples = standard_columns(
-            self.read(split),
+            rows,
             named={"tokens": self.tokens, "tags": self.tags, "text": self.text, "entities": self.entities},
             intent=(self.intent_column or "") if self.intent and not to_predict else None,
             strip=self.strip,
@@ -140,11 +143,6 @@ class TokenClassification(Task):
         elif not any(examples.columns["tokens"]):
             raise DataError("no row has a word", where=examples.source)
         return examples
-
-    def with_columns_found(self) -> Self:
-        if self.dataset is None and self.tags:  # a recipe's own name may be that of its hub data set
-            check_tags_named(self.read(self.train_split), self.tags)
-        return self
 
     # --- labels ---
 
