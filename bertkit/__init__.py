@@ -12,20 +12,20 @@ __version__ = "0.1.0"
 
 # public name -> the module that defines it; none may equal a submodule's name
 _MODULE_OF: dict[str, str] = {
-    "BertConfig": "bertkit.bert_config",
-    "BertForMultipleChoice": "bertkit.heads",
-    "BertForQuestionAnswering": "bertkit.heads",
-    "BertForSequenceClassification": "bertkit.heads",
-    "BertForTokenClassification": "bertkit.heads",
-    "BertModel": "bertkit.model",
-    "TextClassification": "bertkit.tasks.text_classification",
-    "Tokenizer": "bertkit.tokenizer",
+    "BertConfig": "bertkit.model.config",
+    "BertForMultipleChoice": "bertkit.model.heads",
+    "BertForQuestionAnswering": "bertkit.model.heads",
+    "BertForSequenceClassification": "bertkit.model.heads",
+    "BertForTokenClassification": "bertkit.model.heads",
+    "BertModel": "bertkit.model.bert",
+    "TextClassification": "bertkit.tasks.text_classification.task",
+    "Tokenizer": "bertkit.text.tokenizer",
     "TrainConfig": "bertkit.config",
     "UserError": "bertkit.errors",
-    "load_recipe": "bertkit.recipe",
-    "load_weights": "bertkit.model_directory",
-    "read_config": "bertkit.model_directory",
-    "save_model": "bertkit.model_directory",
+    "load_recipe": "bertkit.tasks.recipe",
+    "load_weights": "bertkit.model.directory",
+    "read_config": "bertkit.model.directory",
+    "save_model": "bertkit.model.directory",
 }
 
 __all__ = ["__version__", *sorted(_MODULE_OF)]

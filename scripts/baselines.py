@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bertkit.recipe import Recipe
+    from bertkit.tasks.recipe import Recipe
 
 MAJORITY = "majority class"
 BAG_OF_WORDS = "bag-of-words logistic regression"

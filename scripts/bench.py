@@ -121,8 +121,8 @@ def write_rows(task: str, data: str | None, path: Path) -> int:
 
     data: the folder that holds the folders of the data sets; without it they come from the hub.
     """
-    from bertkit.recipe import load_recipe, override
     from bertkit.tasks.labels import label_ids
+    from bertkit.tasks.recipe import load_recipe, override
 
     if TASKS[task].family == "pretraining":
         return _write_documents(TASKS[task], data, path)
@@ -150,7 +150,7 @@ def _write_documents(workload: Workload, data: str | None, path: Path) -> int:
     from bertkit.corpus.build import CorpusConfig, build_corpus
     from bertkit.corpus.sentences import split_sentences
     from bertkit.errors import UsageError
-    from bertkit.model_directory import resolve
+    from bertkit.model.directory import resolve
     from bertkit.readers.documents import Documents, find_sources
 
     if data is None:
@@ -218,7 +218,7 @@ def compare(task: str, sides: dict[str, dict[str, list[float]]]) -> list[dict[st
 def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
     """Tokens/s of building a corpus and reading 2 or 5 epochs of it, on one core; medians beside google-research's script."""
     from bertkit.errors import UsageError
-    from bertkit.model_directory import resolve
+    from bertkit.model.directory import resolve
     from bertkit.readers.documents import Documents, find_sources
 
     if data is None:
@@ -353,7 +353,7 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     """The tasks of one file of results, as it keeps them."""
     from bertkit import progress
     from bertkit.errors import UserError
-    from bertkit.model_directory import MINILM_SHA256, resolve
+    from bertkit.model.directory import MINILM_SHA256, resolve
 
     steps = {task: options.steps or TASKS[task].steps for task in tasks}
     typed = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}

@@ -101,7 +101,7 @@ def main() -> None:
         scores[recipe] = json.loads(bertkit("eval", run, "--split", "test", "--json", capture=True))
 
     from bertkit import progress
-    from bertkit.recipe import load_recipe
+    from bertkit.tasks.recipe import load_recipe
 
     team = scores["helpdesk"]
     measured = {"fine-tuned MiniLM-L6": team, **baseline_scores(load_recipe("helpdesk"), "test")}

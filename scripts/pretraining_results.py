@@ -102,8 +102,8 @@ def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.build import read_meta
     from bertkit.corpus.shard import Shard
-    from bertkit.pretraining import held_out_sequences
-    from bertkit.tokenizer import Tokenizer
+    from bertkit.runs.pretrain import held_out_sequences
+    from bertkit.text.tokenizer import Tokenizer
 
     meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
     counts = np.ones(tokenizer.vocab_size)

@@ -140,7 +140,7 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
         **summarize([run["scores"] for run in runs.values()]),
     }
     if entry.baselines:
-        from bertkit.recipe import load_recipe
+        from bertkit.tasks.recipe import load_recipe
 
         recipe = load_recipe(entry.finetune.split()[0])
         by_split = [baseline_scores(recipe, split) for split in entry.baselines]

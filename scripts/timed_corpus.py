@@ -26,7 +26,7 @@ def main() -> None:
     from bertkit.corpus.build import CorpusConfig, build_corpus
     from bertkit.corpus.sampling import CorpusSampler
     from bertkit.corpus.shard import Shard
-    from bertkit.tokenizer import Tokenizer
+    from bertkit.text.tokenizer import Tokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"

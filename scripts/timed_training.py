@@ -57,11 +57,12 @@ class Timed(NamedTuple):
 def time_bertkit(options: argparse.Namespace) -> Timed:
     """What `bertkit finetune FAMILY` or `bertkit pretrain` does up to the first step, then its loop, with batches that take
     the time."""
-    from bertkit import finetuning, pretraining
-    from bertkit.bert_config import BertConfig
     from bertkit.config import PretrainConfig
     from bertkit.corpus.build import read_meta
-    from bertkit.recipe import load_recipe, override
+    from bertkit.model.config import BertConfig
+    from bertkit.runs import finetune as finetuning
+    from bertkit.runs import pretrain as pretraining
+    from bertkit.tasks.recipe import load_recipe, override
 
     loop = finetuning.train
     stamps: list[float] = []

@@ -75,9 +75,9 @@ def train(task: str, seed: int) -> dict[str, Any]:
         set_seed,
     )
 
-    from bertkit.model_directory import resolve, weights_hash
-    from bertkit.recipe import load_recipe, override
+    from bertkit.model.directory import resolve, weights_hash
     from bertkit.tasks.labels import label_ids
+    from bertkit.tasks.recipe import load_recipe, override
 
     entry = next(entry for entry in ENTRIES if entry.name == task)
     recipe_name, *typed = filled_in(shlex.split(entry.finetune))

@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.batching import Sampler, evaluation_batches, training_batches
-from bertkit.bert_config import BertConfig
 from bertkit.config import TrainConfig
-from bertkit.devices import start_accelerator
-from bertkit.evaluation import Predictions, predict
-from bertkit.model import Batch, BertModel, Outputs, initialize
-from bertkit.store import Features, Ragged
-from bertkit.training import Interrupted, TrainState, train
+from bertkit.features import Features, Ragged
+from bertkit.model.bert import Batch, BertModel, Outputs, initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.devices import start_accelerator
+from bertkit.runs.evaluate import Predictions, predict
+from bertkit.training.batching import Sampler, evaluation_batches, training_batches
+from bertkit.training.loop import Interrupted, TrainState, train
 
 CONFIG = BertConfig(
     vocab_size=48,

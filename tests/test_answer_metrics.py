@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertkit.answer_metrics import Score, _treebank_words, best_threshold, score_characters, score_words
+from bertkit.metrics.answers import Score, _treebank_words, best_threshold, score_characters, score_words
 
 # prediction, references, and what version 1.1 and version 2.0 gave
 WORDS = [

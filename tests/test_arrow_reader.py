@@ -14,7 +14,7 @@ import pytest
 from bertkit.errors import DataError
 from bertkit.readers.arrow import is_arrow, read_arrow
 from bertkit.readers.files import find_split_file, read_file
-from bertkit.recipe import load_recipe, override
+from bertkit.tasks.recipe import load_recipe, override
 
 TEXTS = ["NA", "null", "", ' "quoted", it\'s ', "a\tb\nc", "N/A", "影片好", "007"]
 

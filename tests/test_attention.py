@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertkit import attention
-from bertkit.attention import MULTIPLE, Grouped, Layout, attend, group, rounded
-from bertkit.dropout import Dropout, DropoutStream
+from bertkit.model import attention
+from bertkit.model.attention import MULTIPLE, Grouped, Layout, attend, group, rounded
+from bertkit.model.dropout import Dropout, DropoutStream
 
 HEADS, SIZE = 3, 5
 

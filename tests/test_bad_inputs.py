@@ -521,7 +521,7 @@ def test_34_unknown_activation_and_heads_that_do_not_divide(
 
 
 def test_36_ctrl_c_in_mid_step(bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertkit.optimization import MasterAdamW
+    from bertkit.training.optimizer import MasterAdamW
 
     steps = []
 
@@ -549,7 +549,7 @@ def test_36_ctrl_c_before_the_training(bertkit, write, tmp_path: Path, monkeypat
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
 
-    monkeypatch.setattr("bertkit.tasks.text_classification.read_file", interrupted)
+    monkeypatch.setattr("bertkit.tasks.text_classification.task.read_file", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     ran = bertkit()
     signal.signal(signal.SIGINT, before)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, sentences
 
-from bertkit.batching import Sampler, collate, cut, evaluation_batches, split_by_feature, training_batches
-from bertkit.model import Batch
-from bertkit.store import Features, Ragged
+from bertkit.features import Features, Ragged
+from bertkit.model.bert import Batch
+from bertkit.training.batching import Sampler, collate, cut, evaluation_batches, split_by_feature, training_batches
 
 # --- which features ----------------------------------------------------------------------------------------------------
 

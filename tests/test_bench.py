@@ -253,7 +253,7 @@ def test_pre_training_is_timed_on_both_sides(make_model_dir: Callable[..., Path]
     (folder / "a.txt").write_text("the good movie plays .\none two three .\n\n" * 90, encoding="utf-8")
     workload = dataclasses.replace(bench.TASKS["pretrain_128"], folder="text-en/a.txt", batch_size=4, max_length=16, rows=80)
     monkeypatch.setitem(bench.TASKS, "pretrain_128", workload)
-    monkeypatch.setattr("bertkit.model_directory.resolve", lambda name: model)
+    monkeypatch.setattr("bertkit.model.directory.resolve", lambda name: model)
     data = tmp_path / "rows.jsonl"
     assert bench.write_rows("pretrain_128", str(tmp_path), data) == 80
     for side in ("bertkit", "default"):
@@ -266,7 +266,7 @@ def test_pre_training_is_timed_on_both_sides(make_model_dir: Callable[..., Path]
 
 def test_a_corpus_is_built_and_read_on_one_core(make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch) -> None:
     model = make_model_dir()
-    monkeypatch.setattr("bertkit.model_directory.resolve", lambda name: model)
+    monkeypatch.setattr("bertkit.model.directory.resolve", lambda name: model)
     (tmp_path / "text-en").mkdir()
     lines = "\n".join(f"the good movie plays {number} ." for number in range(6))
     text = "\n\n".join(f"{lines}\none two {number} three ." for number in range(50))

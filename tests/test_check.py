@@ -10,7 +10,7 @@ import pytest
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 
 @pytest.fixture

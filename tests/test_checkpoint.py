@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from bertkit import checkpoint
-from bertkit.checkpoint import drop_other_checkpoints, newest_checkpoint, verify_checkpoint, write_checkpoint, write_json
 from bertkit.errors import MachineError, ModelError
+from bertkit.files import write_json
+from bertkit.training import checkpoint
+from bertkit.training.checkpoint import drop_other_checkpoints, newest_checkpoint, verify_checkpoint, write_checkpoint
 
 HINT = "--overwrite begins again, and keeps what is there under another name"
 
@@ -99,7 +100,7 @@ def test_a_writer_that_fails_leaves_the_old_ones(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bertkit import checkpoint
+from bertkit.training import checkpoint
 def killing(function, at, calls=[0]):
     def call(*arguments, **more):
         calls[0] += 1

@@ -180,7 +180,7 @@ def test_a_bug_of_ours_is_1_and_the_traceback_is_for_those_who_ask(run_bertkit, 
     def broken() -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("bertkit.recipe.list_recipes", broken)
+    monkeypatch.setattr("bertkit.tasks.recipe.list_recipes", broken)
     code, out, err = run_bertkit("recipes")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
@@ -208,7 +208,7 @@ def test_memory(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr("bertkit.recipe.list_recipes", full)
+    monkeypatch.setattr("bertkit.tasks.recipe.list_recipes", full)
     code, _, err = run_bertkit("recipes")
     assert code == 5
     assert err.splitlines() == ["error: out of memory", "hint: halve --micro-batch-tokens and repeat the command: it goes on"]
@@ -386,7 +386,7 @@ def test_recipes_are_listed_and_none_is_executed(run_bertkit, tmp_path: Path, mo
     text = head + "recipe = TextClassification()\nraise SystemExit\n"
     for name in ("zeta", "alpha", "_template"):
         (folder / f"{name}.py").write_text(text.format(name.title()), encoding="utf-8")
-    monkeypatch.setattr("bertkit.recipe.recipe_folder", lambda: folder)
+    monkeypatch.setattr("bertkit.tasks.recipe.recipe_folder", lambda: folder)
     code, out, err = run_bertkit("recipes")
     assert (code, out) == (0, "")
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines(err, "│")]
@@ -409,7 +409,7 @@ def test_a_recipe_is_shown_as_it_stands(run_bertkit) -> None:
 
 
 def test_a_recipe_is_copied_and_loads(run_bertkit, tmp_path: Path) -> None:
-    from bertkit.recipe import load_recipe
+    from bertkit.tasks.recipe import load_recipe
 
     assert run_bertkit("recipes", "mrpc", "--copy", "mine").code == 0
     assert load_recipe(str(tmp_path / "mine" / "mrpc.py")) == load_recipe("mrpc")

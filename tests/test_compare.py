@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.compare import Side, _differing, compare
 from bertkit.readers import Examples
+from bertkit.runs.compare import Side, _differing, compare
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_seeds_are_drawn_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> No
 
     run = {"recipe": {}, "training": {}, "model": {}}
     sides = [Side("half", run, [scorer([0, 1] * 50)]), Side("apart", run, [scorer([0] * 100), scorer([1] * 100)])]
-    monkeypatch.setattr("bertkit.compare._open", lambda *_: (sides, Examples({}, "rows", range(100)), "validation"))
+    monkeypatch.setattr("bertkit.runs.compare._open", lambda *_: (sides, Examples({}, "rows", range(100)), "validation"))
     found = compare(["half", "apart"])
     accuracy, f1 = found["differences"]
     assert accuracy["difference"] == 0
@@ -105,7 +105,7 @@ def test_scores_that_some_rows_or_runs_do_not_have(monkeypatch: pytest.MonkeyPat
 
     run = {"recipe": {}, "training": {}, "model": {}}
     sides = [Side(name, run, [scorer(0, "f1_A"), scorer(0, f"f1_{name}")]) for name in ("A", "B")]
-    monkeypatch.setattr("bertkit.compare._open", lambda *_: (sides, Examples({}, "rows", range(3)), "validation"))
+    monkeypatch.setattr("bertkit.runs.compare._open", lambda *_: (sides, Examples({}, "rows", range(3)), "validation"))
     found = compare(["A", "B"], resamples=50)
     assert [side["scores"]["f1_A"] for side in found["sides"]] == [1.0, None]
     assert [(its["score"], its["interval"]) for its in found["differences"]] == [("accuracy", [0.0, 0.0]), ("f1_A", [0.0, 0.0])]
@@ -138,6 +138,6 @@ def test_what_is_refused(run_bertkit, place, tmp_path: Path, tiny_model_dir: Pat
 def test_what_is_no_run_is_found_before_any_is_evaluated(run_bertkit, place, tmp_path: Path, monkeypatch) -> None:
     place("one")
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr("bertkit.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
+    monkeypatch.setattr("bertkit.runs.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
     ran = run_bertkit("compare", "one", "empty")
     assert (ran.code, ran.err.splitlines()) == (2, ["error: this is no run of bertkit: there is no run.json (empty)"])

@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from bertkit.bert_config import ACTIVATIONS, MODEL_SIZES, BertConfig
 from bertkit.config import TrainConfig, convert, options_of
 from bertkit.errors import ModelError, UsageError
+from bertkit.model.config import ACTIVATIONS, MODEL_SIZES, BertConfig
 
 TINY = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 OWN = [f.name for f in dataclasses.fields(BertConfig) if f.name not in ("extra", "id2label")]
@@ -107,7 +107,7 @@ def test_unknown_activation_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_transformers_own(name: str) -> None:
-    from bertkit.model import ACTIVATIONS as functions
+    from bertkit.model.bert import ACTIVATIONS as functions
 
     x = torch.linspace(-6, 6, 101, dtype=torch.float64)
     assert torch.allclose(functions[name](x), transformers.activations.ACT2FN[name](x), rtol=0, atol=1e-12)

@@ -20,7 +20,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Documents, find_sources
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
 

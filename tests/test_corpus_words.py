@@ -14,7 +14,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.readers.documents import Documents, find_sources
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

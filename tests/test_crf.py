@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertkit.batching import collate
-from bertkit.bert_config import BertConfig
-from bertkit.crf import LinearChain
-from bertkit.heads import BertForTokenClassification
-from bertkit.model import initialize
-from bertkit.store import Features, Ragged
-from bertkit.tasks.tags import count_illegal, transitions
+from bertkit.features import Features, Ragged
+from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.crf import LinearChain
+from bertkit.model.heads import BertForTokenClassification
+from bertkit.tasks.token_classification.tags import count_illegal, transitions
+from bertkit.training.batching import collate
 
 CLASSES = 3
 LENGTHS = [[4, 1, 3], [0, 3, 0, 2], [2], [1, 1], [5, 0]]

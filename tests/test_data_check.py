@@ -448,7 +448,7 @@ def test_examples_are_shown_and_three_steps_measured(
 ) -> None:
     from safetensors.numpy import load_file
 
-    from bertkit import finetuning
+    from bertkit.runs import finetune as finetuning
 
     steps, train = [], finetuning.train
 

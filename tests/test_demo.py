@@ -21,7 +21,7 @@ import demo
 import pretraining_results
 
 from bertkit.cli import main
-from bertkit.recipe import load_recipe
+from bertkit.tasks.recipe import load_recipe
 
 TICKETS = demo.ROOT / "recipes" / "data" / "helpdesk" / "tickets"
 

@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file
 from shapes import CONFIG, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
 
-from bertkit.batching import Sampler, training_batches
 from bertkit.cli import main
+from bertkit.training.batching import Sampler, training_batches
 
 TESTS = Path(__file__).parent
 STEPS = 50

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertkit.bert_config import BertConfig
-from bertkit.dropout import Dropout, DropoutStream, seed_dropout, set_dropout
-from bertkit.heads import BertForSequenceClassification
-from bertkit.model import Batch, BertModel, initialize
+from bertkit.model.bert import Batch, BertModel, initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.dropout import Dropout, DropoutStream, seed_dropout, set_dropout
+from bertkit.model.heads import BertForSequenceClassification
 
 MILLION = 2**20
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from shapes import SHAPES, Classifier, prediction_run, sentences
 
-from bertkit.batching import collate
-from bertkit.dropout import set_dropout
+from bertkit.model.dropout import set_dropout
+from bertkit.training.batching import collate
 
 
 @pytest.mark.parametrize("name", SHAPES)

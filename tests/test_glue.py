@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bertkit import glue, submission
+from bertkit.runs import glue, submission
 
 QUICK = ("--max-steps", 1, "--max-length", 16, "--device", "cpu")
 ENTAILED, THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
@@ -417,7 +417,7 @@ def expect_rows(monkeypatch: pytest.MonkeyPatch, rows: dict[str, int]) -> None:
 
     for name, task in list(glue.TASKS.items()):
         monkeypatch.setitem(glue.TASKS, name, small(task))
-    monkeypatch.setattr("bertkit.submission.AX", small(glue.AX))
+    monkeypatch.setattr("bertkit.runs.submission.AX", small(glue.AX))
 
 
 def column(content: str) -> list[str]:
@@ -506,7 +506,7 @@ def test_of_several_seeds_the_best_on_the_dev_set_is_sent(
 def test_rows_are_counted_before_anything_is_predicted(run_bertkit, trained, monkeypatch: pytest.MonkeyPatch) -> None:
     expect_rows(monkeypatch, {file: count for file, count in TEST_ROWS.items() if file != "WNLI"})
     predictions = []
-    monkeypatch.setattr("bertkit.submission.predict_rows", lambda *asked: predictions.append(asked))
+    monkeypatch.setattr("bertkit.runs.submission.predict_rows", lambda *asked: predictions.append(asked))
     ran = run_bertkit("submission", trained[0], "-o", "out")
     assert (ran.code, "error: the test set of wnli has 11 rows; the leaderboard expects 146" in ran.err) == (3, True), ran.err
     assert predictions == []

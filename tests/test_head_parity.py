@@ -30,17 +30,17 @@ from test_parity import (
 )
 from torch import Tensor, nn
 
-from bertkit import heads
-from bertkit.batching import Sampler, collate, training_batches
-from bertkit.bert_config import BertConfig
-from bertkit.devices import start_accelerator
-from bertkit.model import Batch
-from bertkit.model_directory import load_weights, read_config
-from bertkit.recipe import load_recipe, override
-from bertkit.store import Features, Ragged
-from bertkit.tokenizer import Tokenizer
-from bertkit.training import train
-from bertkit.vocabulary import UsedVocabulary
+from bertkit.features import Features, Ragged
+from bertkit.model import heads
+from bertkit.model.bert import Batch
+from bertkit.model.config import BertConfig
+from bertkit.model.devices import start_accelerator
+from bertkit.model.directory import load_weights, read_config
+from bertkit.tasks.recipe import load_recipe, override
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training.batching import Sampler, collate, training_batches
+from bertkit.training.loop import train
+from bertkit.training.vocabulary import UsedVocabulary
 
 # Relative, per tensor. A logit that is a sum of 64 products is itself exact to no more in float32.
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertkit.errors import ModelError, UsageError
-from bertkit.inference import open_target
+from bertkit.runs.predict import open_target
 
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
 PREMISES = ("good movie", "the river is on the bank", "open the new ticket", "why", "we love a poor story")

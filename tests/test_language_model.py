@@ -11,16 +11,16 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from bertkit import language_model as module
-from bertkit.batching import collate
-from bertkit.bert_config import BertConfig
 from bertkit.corpus.build import CorpusConfig, make_part
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
-from bertkit.model import initialize
-from bertkit.model_directory import load_weights, save_model
-from bertkit.store import Features
-from bertkit.tokenizer import Tokenizer
+from bertkit.features import Features
+from bertkit.model import language_model as module
+from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.directory import load_weights, save_model
+from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training.batching import collate
 
 CLASSES = {"BertForPreTraining": BertForPreTraining, "BertForMaskedLM": BertForMaskedLM, "BertLMHeadModel": BertLMHeadModel}
 OBJECTIVES = {"BertForPreTraining": "mlm+nsp", "BertForMaskedLM": "mlm", "BertLMHeadModel": "ltr"}

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertkit.layerwise import depth_of, num_layers
+from bertkit.model.layerwise import depth_of, num_layers
 
 LAYERS = 3
 

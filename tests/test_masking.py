@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.corpus.masking import choose_tokens, choose_words, mask, num_targets
-from bertkit.store import Ragged, offsets_of
+from bertkit.features import Ragged, offsets_of
 
 
 def made(lengths: list[int], seed: int, pairs: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 
 from bertkit import progress
 from bertkit.errors import UsageError
-from bertkit.metrics import (
+from bertkit.metrics.classification import (
     METRICS,
     accuracy,
     check_metrics,
@@ -154,7 +154,7 @@ def test_a_metric_of_ones_own_says_what_is_better():
 
 
 def test_a_metric_that_lower_might_be_better_of_is_said(monkeypatch):
-    monkeypatch.setattr("bertkit.metrics._load", lambda name: None)
+    monkeypatch.setattr("bertkit.metrics.classification._load", lambda name: None)
     for name, said in (("evaluate:rouge", "the best step is that of the highest evaluate:rouge: "), ("evaluate:mae", "")):
         with progress.console.capture() as found:
             check_metrics([find_metric(name)])

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 import bertkit
-from bertkit import bert_config
-from bertkit.bert_config import MODEL_SIZES, BertConfig
-from bertkit.heads import BertForSequenceClassification
-from bertkit.model import ACTIVATIONS, Batch, BertModel, initialize, pack, refuse
+from bertkit.model import config as bert_config
+from bertkit.model.bert import ACTIVATIONS, Batch, BertModel, initialize, pack, refuse
+from bertkit.model.config import MODEL_SIZES, BertConfig
+from bertkit.model.heads import BertForSequenceClassification
 
 CONFIG = BertConfig(
     vocab_size=40,
@@ -89,8 +89,8 @@ import importlib, sys
 for name in {modules!r}:
     importlib.import_module(name)
 import torch
-from bertkit.bert_config import BertConfig
-from bertkit.heads import BertForSequenceClassification
+from bertkit.model.config import BertConfig
+from bertkit.model.heads import BertForSequenceClassification
 config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
 assert BertForSequenceClassification(config)(torch.tensor([[1, 2]])).logits["logits"].shape == (1, 2)
 print(*[name for name in sys.modules if name.startswith("transformers.") and ".modeling_" in name])

@@ -24,10 +24,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bertkit import model_directory
-from bertkit.bert_config import BertConfig
 from bertkit.errors import MachineError, ModelError, UserError
-from bertkit.model_directory import (
+from bertkit.model import directory as model_directory
+from bertkit.model.config import BertConfig
+from bertkit.model.directory import (
     MINILM_COMMAND,
     check_vocabulary,
     load_weights,
@@ -37,7 +37,7 @@ from bertkit.model_directory import (
     save_model,
     weights_hash,
 )
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 SIZES = {
     "hidden_size": 32,
@@ -206,7 +206,7 @@ def ask(tmp_path: Path):
     program = """
 import sys
 from bertkit.errors import UserError
-from bertkit.model_directory import resolve
+from bertkit.model.directory import resolve
 for name in sys.argv[1:]:
     try:
         answer = str(resolve(name))

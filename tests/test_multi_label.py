@@ -16,16 +16,16 @@ import transformers
 from test_head_parity import packed, random_rows
 from test_parity import NO_DROPOUT, TINY, padded
 
-from bertkit.bert_config import BertConfig
 from bertkit.errors import DataError
-from bertkit.heads import BertForSequenceClassification
-from bertkit.metrics import accuracy, macro_f1, micro_f1
+from bertkit.features import Ragged
+from bertkit.metrics.classification import accuracy, macro_f1, micro_f1
+from bertkit.model.config import BertConfig
+from bertkit.model.heads import BertForSequenceClassification
 from bertkit.readers import Examples
-from bertkit.store import Ragged
 from bertkit.tasks import TextClassification
 from bertkit.tasks.class_report import describe_classes
-from bertkit.tasks.label_sets import find_separator, split_sets
-from bertkit.tasks.targets import AnyOf, best_threshold
+from bertkit.tasks.text_classification.label_sets import find_separator, split_sets
+from bertkit.tasks.text_classification.targets import AnyOf, best_threshold
 
 TEXTS = ("good movie", "bad film", "great story", "poor plot", "good book", "bad story", "printer", "old phone")
 NAMES = (("film", "praise"), ("film",), ("praise",), (), ("praise",), (), ("device",), ("device", "old"))

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit.batching import collate, evaluation_batches, split_by_feature
-from bertkit.bert_config import BertConfig
 from bertkit.errors import DataError, UserError
-from bertkit.metrics import accuracy
-from bertkit.model import initialize
+from bertkit.features import Features, Ragged
+from bertkit.metrics.classification import accuracy
+from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.readers.c3 import is_c3, parse_c3
-from bertkit.recipe import load_recipe, override
-from bertkit.store import Features, Ragged
 from bertkit.tasks import MultipleChoice
-from bertkit.tokenizer import Tokenizer
+from bertkit.tasks.recipe import load_recipe, override
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training.batching import collate, evaluation_batches, split_by_feature
 
 CLS, SEP = "[CLS]", "[SEP]"
 QUIZ = """story,ask,end0,end1,end2,right

@@ -11,9 +11,9 @@ from shapes import CONFIG, PreTrainer
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
-from bertkit.heads import BertForSequenceClassification
-from bertkit.model import initialize
-from bertkit.optimization import MasterAdamW, decays, learning_rate_at, learning_rate_of
+from bertkit.model.bert import initialize
+from bertkit.model.heads import BertForSequenceClassification
+from bertkit.training.optimizer import MasterAdamW, decays, learning_rate_at, learning_rate_of
 
 SETTINGS = TrainConfig(
     learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5
@@ -258,7 +258,7 @@ def test_decay_groups_are_those_of_run_glue(build: type[nn.Module]) -> None:
 def test_parameters_larger_than_a_block_are_updated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for size in (2**22, 7):
-        monkeypatch.setattr("bertkit.optimization.BLOCK", size)
+        monkeypatch.setattr("bertkit.training.optimizer.BLOCK", size)
         torch.manual_seed(0)
         module = Small()
         optimizer = MasterAdamW(module, SETTINGS, dtype=torch.bfloat16)

@@ -229,7 +229,8 @@ def test_a_users_own_recipe_file_goes_from_training_to_predictions(run_python: R
 def test_the_recipes_and_their_data_are_found(run_python: RunPython) -> None:
     names = {Path(name).stem for name in files_under("recipes") if name.count("/") == 1} - {"_template"}
     assert len(names) >= 7
-    code = "from bertkit.recipe import *; print(*(r.name for r in list_recipes()), len(load_recipe('helpdesk').load('train')))"
+    code = "from bertkit.tasks.recipe import list_recipes, load_recipe; "
+    code += "print(*(r.name for r in list_recipes()), len(load_recipe('helpdesk').load('train')))"
     done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     *listed, rows = done.stdout.split()

@@ -19,19 +19,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from bertkit.batching import Sampler, collate, training_batches
-from bertkit.bert_config import ACTIVATIONS, BertConfig
 from bertkit.config import TrainConfig
-from bertkit.devices import start_accelerator
-from bertkit.dropout import DropoutStream
-from bertkit.heads import BertForSequenceClassification
-from bertkit.model import BertModel
-from bertkit.model_directory import load_weights, read_config
-from bertkit.recipe import load_recipe, override
-from bertkit.store import Features, Ragged
-from bertkit.tokenizer import Tokenizer
-from bertkit.training import train
-from bertkit.vocabulary import UsedVocabulary
+from bertkit.features import Features, Ragged
+from bertkit.model.bert import BertModel
+from bertkit.model.config import ACTIVATIONS, BertConfig
+from bertkit.model.devices import start_accelerator
+from bertkit.model.directory import load_weights, read_config
+from bertkit.model.dropout import DropoutStream
+from bertkit.model.heads import BertForSequenceClassification
+from bertkit.tasks.recipe import load_recipe, override
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training.batching import Sampler, collate, training_batches
+from bertkit.training.loop import train
+from bertkit.training.vocabulary import UsedVocabulary
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative, per tensor
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -338,7 +338,7 @@ def test_filler_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     rows, labels = random_rows(rng, [9, 4, 7, 3], 50, 2), random_labels(rng, 4, 3, regression=False)
     ours, theirs = pair(seed=4, dtype=torch.float64, num_labels=3, **NO_DROPOUT, **TINY)
-    monkeypatch.setattr("bertkit.model.rounded", lambda count: count + 5)  # of so few rows it would be none
+    monkeypatch.setattr("bertkit.model.bert.rounded", lambda count: count + 5)  # of so few rows it would be none
     assert_parity(ours, theirs, rows, labels, 1e-10)
 
 

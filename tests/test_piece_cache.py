@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit import piece_cache
-from bertkit.piece_cache import PieceCache
+from bertkit.features import Ragged
 from bertkit.readers.documents import Documents, find_sources
-from bertkit.store import Ragged
-from bertkit.tokenizer import Tokenizer
+from bertkit.text import piece_cache
+from bertkit.text.piece_cache import PieceCache
+from bertkit.text.tokenizer import Tokenizer
 
 ODD = [
     "a\x1cb",

@@ -17,9 +17,9 @@ from test_head_parity import assert_same_gradients, packed, random_rows
 from test_parity import NO_DROPOUT, TINY, Rows, assert_close, padded
 from torch import Tensor, nn
 
-from bertkit.bert_config import POOLINGS, BertConfig
-from bertkit.heads import BertForMultipleChoice, BertForSequenceClassification
-from bertkit.store import Ragged
+from bertkit.features import Ragged
+from bertkit.model.config import POOLINGS, BertConfig
+from bertkit.model.heads import BertForMultipleChoice, BertForSequenceClassification
 
 LABELS = [2, 0, 1, 2]
 LENGTHS = [9, 1, 5, 12]

@@ -19,19 +19,20 @@ import pytest
 import torch
 import transformers
 
-from bertkit import pretraining, training
-from bertkit.bert_config import BertConfig
 from bertkit.cli import main
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
-from bertkit.devices import start_accelerator
 from bertkit.errors import UsageError
-from bertkit.language_model import BertForPreTraining
-from bertkit.model import initialize
-from bertkit.optimization import learning_rate_at
-from bertkit.tokenizer import Tokenizer
+from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.devices import start_accelerator
+from bertkit.model.language_model import BertForPreTraining
+from bertkit.runs import pretrain as pretraining
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training import loop as training
+from bertkit.training.optimizer import learning_rate_at
 
 SUBJECTS, VERBS, OBJECTS = (
     "the man|the woman|a player|the actor".split("|"),

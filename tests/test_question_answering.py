@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from bertkit.errors import DataError, UsageError, UserError
+from bertkit.features import Features, Ragged
 from bertkit.readers import Examples
-from bertkit.recipe import load_recipe, override
-from bertkit.store import Features, Ragged
 from bertkit.tasks import QuestionAnswering
-from bertkit.tasks.answers import best_answers
-from bertkit.tasks.windows import NEAR, find_answer
-from bertkit.tokenizer import Tokenizer
+from bertkit.tasks.question_answering.answers import best_answers
+from bertkit.tasks.question_answering.windows import NEAR, find_answer
+from bertkit.tasks.recipe import load_recipe, override
+from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "one two three good bad great poor movie film book".split()
 CONTEXT = " ".join(WORDS)
@@ -979,7 +979,7 @@ def test_dry_run_shows_rows_without_labels_and_questions_that_are_cut(run_bertki
 
 
 def test_a_recipe_has_no_metrics_of_its_own(tmp_path: Path) -> None:
-    from bertkit.metrics import accuracy
+    from bertkit.metrics.classification import accuracy
 
     with pytest.raises(UserError, match="has no metrics of its own"):
         QuestionAnswering(metrics=(accuracy,), train="x.json").settled()

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from bertkit.config import PRESETS, TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError
-from bertkit.metrics import METRICS
+from bertkit.metrics.classification import METRICS
 from bertkit.readers import Examples
-from bertkit.recipe import from_json, list_recipes, load_recipe, override, published_scores, to_json
 from bertkit.tasks import FAMILIES, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks.recipe import from_json, list_recipes, load_recipe, override, published_scores, to_json
 from bertkit.tasks.sources import Hub
-from bertkit.tasks.tagging_scores import score_tags
 from bertkit.tasks.task import Task
+from bertkit.tasks.token_classification.scores import score_tags
 
 NAMES = [listed.name for listed in list_recipes()]
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
@@ -395,7 +395,7 @@ def test_a_file_is_read_anew_and_leaves_nothing_beside_it(tmp_path: Path, monkey
 def test_loading_a_recipe_imports_no_heavy_library() -> None:
     import subprocess
 
-    code = "import sys, bertkit.recipe as r; [r.load_recipe(n.name) for n in r.list_recipes()]; print(*sys.modules)"
+    code = "import sys, bertkit.tasks.recipe as r; [r.load_recipe(n.name) for n in r.list_recipes()]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parent, capture_output=True, text=True, check=True)
     heavy = {"torch", "transformers", "datasets", "accelerate", "sklearn", "scipy", "evaluate"}
     assert heavy & set(done.stdout.split()) == set()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertkit.metrics.bootstrap import interval, intervals
 from bertkit.readers import Examples
-from bertkit.resampling import interval, intervals
 from bertkit.tasks import MultipleChoice, QuestionAnswering, TextClassification, TokenClassification, accuracy, f1, macro_f1
 from bertkit.tasks.task import Task
 

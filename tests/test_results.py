@@ -25,9 +25,9 @@ import results
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.shard import Shard
-from bertkit.pretraining import held_out_sequences
-from bertkit.recipe import load_recipe
-from bertkit.tokenizer import Tokenizer
+from bertkit.runs.pretrain import held_out_sequences
+from bertkit.tasks.recipe import load_recipe
+from bertkit.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRIES = {entry.name: entry for entry in results.ENTRIES}

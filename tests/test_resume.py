@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from bertkit import training
 from bertkit.cli import main
+from bertkit.training import loop as training
 
 STEPS_PER_EPOCH, EPOCHS = 5, 3  # 38 rows by 8; the last step of an epoch has 6
 STEP, MICRO_STEP = 7, 1  # where a run is stopped: in the second epoch, with the gradients of one micro-batch in hand
@@ -96,7 +96,7 @@ def stop_with(number: int, monkeypatch: pytest.MonkeyPatch, *, step: int = STEP,
 # Counts what the loop does and kills its own process, SIGKILL and all: no `finally`, no flushing, no handler.
 KILLED = """
 import os, signal, sys
-from bertkit import training
+from bertkit.training import loop as training
 from bertkit.cli import main
 seed_dropout, seen = training.seed_dropout, []
 def killing(model, seed, step, micro_step, rank):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from bertkit.config import TrainConfig
-from bertkit.devices import start_accelerator
 from bertkit.errors import MachineError, ModelError, UsageError
-from bertkit.recipe import load_recipe, override, to_json
-from bertkit.run_directory import changed_settings, claim, describe_run, read_recipe, read_run_file, run_folder, write_run_file
+from bertkit.model.devices import start_accelerator
+from bertkit.runs.directory import changed_settings, claim, describe_run, read_recipe, read_run_file, run_folder, write_run_file
+from bertkit.tasks.recipe import load_recipe, override, to_json
 
 ROWS = [
     ("good movie", "praise"),
@@ -59,8 +59,8 @@ def test_what_is_saved_opens_in_transformers(run: str, run_bertkit, tmp_path: Pa
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-    from bertkit.devices import start_accelerator
-    from bertkit.inference import build, open_target
+    from bertkit.model.devices import start_accelerator
+    from bertkit.runs.predict import build, open_target
 
     folder = tmp_path / "run"
     theirs, loading = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.batching import collate
 from bertkit.config import MASKINGS, OBJECTIVES
 from bertkit.corpus import sampling as module
 from bertkit.corpus.build import CorpusConfig, make_part
@@ -16,7 +15,8 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.segments import NOT_NEXT, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
 from bertkit.errors import DataError
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training.batching import collate
 
 WORDS = "the good bad movie city river bank early late printing unable plays one two three printable".split()
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertkit import training
-from bertkit.run_directory import held
-from bertkit.seeds import describe_seeds, summarize
+from bertkit.runs.directory import held
+from bertkit.runs.seeds import describe_seeds, summarize
+from bertkit.training import loop as training
 
 
 @pytest.fixture

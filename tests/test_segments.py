@@ -7,7 +7,7 @@ import pytest
 
 from bertkit.corpus.segments import IS_NEXT, NOT_NEXT, Segments, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
-from bertkit.store import offsets_of
+from bertkit.features import offsets_of
 
 
 def made_shard(num_documents: int, seed: int, most_sentences: int = 30, longest: int = 40) -> Shard:

@@ -14,8 +14,8 @@ import pytest
 
 from bertkit import progress
 from bertkit.errors import DataError
-from bertkit.recipe import load_recipe, override
 from bertkit.tasks import TextClassification
+from bertkit.tasks.recipe import load_recipe, override
 
 FOLDERS = {
     "sms_spam": "SMSSpam",

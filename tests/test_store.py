@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES
 
-from bertkit import store
-from bertkit.store import Features, Ragged, offsets_of, ranges
+from bertkit import features as store
+from bertkit.features import Features, Ragged, offsets_of, ranges
 
 ROWS = st.lists(st.lists(st.integers(-100, 2**31 - 1), max_size=6), min_size=1, max_size=12)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from seqeval import metrics
 from seqeval.scheme import IOB2, IOBES
 
-from bertkit.tasks.tagging_scores import score_tags
+from bertkit.tasks.token_classification.scores import score_tags
 
 Sentences = list[list[str]]
 

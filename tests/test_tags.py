@@ -17,7 +17,7 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Tokens
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.files import read_file
 from bertkit.readers.parallel import read_parallel
-from bertkit.tasks.tags import (
+from bertkit.tasks.token_classification.tags import (
     SCHEMES,
     Span,
     convert,
@@ -371,7 +371,7 @@ def test_decoded_sentences_are_legal(scheme):
 
 @pytest.mark.parametrize("block", [1, 300, 2**22])
 def test_many_sentences_are_as_each_alone(monkeypatch, block):
-    monkeypatch.setattr("bertkit.tasks.tags._BLOCK", block)  # one sentence at a time, a few, all
+    monkeypatch.setattr("bertkit.tasks.token_classification.tags._BLOCK", block)  # one sentence at a time, a few, all
     rng = np.random.default_rng(1)
     lengths = np.concatenate([[0], rng.integers(0, 6, size=60), [1, 0, 30, 0]])
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertkit.batching import deal
-from bertkit.bert_config import BertConfig
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import BertForSequenceClassification
+from bertkit.features import Features, Ragged
+from bertkit.model.config import BertConfig
+from bertkit.model.heads import BertForSequenceClassification
 from bertkit.readers import Examples
-from bertkit.recipe import load_recipe, override, published_scores
-from bertkit.store import Features, Ragged
 from bertkit.tasks import TextClassification
+from bertkit.tasks.recipe import load_recipe, override, published_scores
+from bertkit.training.batching import deal
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE", "qqp": "QQP", "wnli": "WNLI"}
 

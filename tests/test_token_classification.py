@@ -25,25 +25,25 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bertkit import training
-from bertkit.batching import evaluation_batches
-from bertkit.bert_config import BertConfig
 from bertkit.cli import main
-from bertkit.devices import start_accelerator
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.evaluation import predict
-from bertkit.inference import build, open_target
-from bertkit.metrics import mean_squared_error
-from bertkit.model import initialize
-from bertkit.model_directory import save_model
+from bertkit.features import IGNORED
+from bertkit.metrics.classification import mean_squared_error
+from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.devices import start_accelerator
+from bertkit.model.directory import save_model
 from bertkit.readers import Examples
-from bertkit.recipe import load_recipe, override
-from bertkit.store import IGNORED
+from bertkit.runs.evaluate import predict
+from bertkit.runs.predict import build, open_target
 from bertkit.tasks import TokenClassification
-from bertkit.tasks.tagged_output import as_conll, as_row, as_text
-from bertkit.tasks.tagged_sentences import standard_columns
-from bertkit.tasks.tags import convert, count_illegal, detect_scheme
-from bertkit.tokenizer import Tokenizer
+from bertkit.tasks.recipe import load_recipe, override
+from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
+from bertkit.tasks.token_classification.sentences import standard_columns
+from bertkit.tasks.token_classification.tags import convert, count_illegal, detect_scheme
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training import loop as training
+from bertkit.training.batching import evaluation_batches
 
 Sentences = list[list[tuple[str, str]]]
 
@@ -616,7 +616,7 @@ def test_transformers_opens_a_linear_head(finetune, write, tmp_path: Path, inten
 
 
 def main_predictions(target, lines: list[str], folder: Path) -> list[dict[str, Any]]:
-    from bertkit.inference import predict_file
+    from bertkit.runs.predict import predict_file
 
     (folder / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     examples, found = predict_file(target, str(folder / "lines.txt"))

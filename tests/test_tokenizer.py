@@ -16,7 +16,7 @@ import tokenizers
 from transformers import AutoTokenizer, BertTokenizer
 
 from bertkit.errors import ModelError, UsageError
-from bertkit.tokenizer import SPECIAL_TOKENS, Encoded, Tokenizer
+from bertkit.text.tokenizer import SPECIAL_TOKENS, Encoded, Tokenizer
 
 TEXTS = [
     "",
@@ -119,7 +119,7 @@ def test_longest_first_equals_transformers_for_all_small_lengths(tiny_tokenizer_
 
 @pytest.mark.parametrize("seed", range(3))
 def test_encode_equals_transformers_on_random_texts(tiny_tokenizer_dir: Path, seed: int, monkeypatch) -> None:
-    monkeypatch.setattr("bertkit.tokenizer.CHUNK", 7)  # so that rows come from many chunks
+    monkeypatch.setattr("bertkit.text.tokenizer.CHUNK", 7)  # so that rows come from many chunks
     rng = random.Random(seed)
     alphabet = "aabcdeit  .,-'[]SEP\u00e9\u4e2d\U0001f600\n\t"
     texts, pairs = (["".join(rng.choices(alphabet, k=rng.randrange(40))) for _ in range(100)] for _ in range(2))

@@ -110,7 +110,7 @@ def test_a_run_that_fails_ends_its_tracker(bertkit, told, monkeypatch: pytest.Mo
     def broken(*_: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("bertkit.finetuning.score_splits", broken)
+    monkeypatch.setattr("bertkit.runs.finetune.score_splits", broken)
     ran = bertkit("--track", "tensorboard")
     assert ran.code == 1
     assert [what for what, _ in told] == ["open", "config", "log", "log", "finish"]
@@ -125,8 +125,8 @@ def test_each_of_several_seeds_is_a_run_of_its_own(bertkit, told) -> None:
 
 
 def test_the_processes_can_wait_for_each_other_after_the_tracker_is_ended(told, tmp_path: Path, monkeypatch) -> None:
-    from bertkit.devices import start_accelerator
-    from bertkit.tracking import tracked
+    from bertkit.model.devices import start_accelerator
+    from bertkit.training.tracking import tracked
 
     accelerator = start_accelerator("cpu")
     ended: list[None] = []
@@ -150,7 +150,7 @@ def test_a_dry_run_tells_nothing(bertkit, told) -> None:
 
 def test_a_run_may_go_on_with_other_trackers(bertkit, told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Stopped without a tracker, gone on with one: it is told of what is left."""
-    from bertkit.optimization import MasterAdamW
+    from bertkit.training.optimizer import MasterAdamW
 
     step, steps = MasterAdamW.step, []
 

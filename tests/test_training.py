@@ -16,12 +16,12 @@ from shapes import CONFIG, SHAPES, TRAINING, Classifier, logged_losses, oracle_r
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
-from bertkit.devices import start_accelerator
-from bertkit.dropout import set_dropout
 from bertkit.errors import ModelError, UsageError
-from bertkit.model import Batch, Outputs
-from bertkit.store import Ragged
-from bertkit.training import Interrupted, TrainState, step_losses, train
+from bertkit.features import Ragged
+from bertkit.model.bert import Batch, Outputs
+from bertkit.model.devices import start_accelerator
+from bertkit.model.dropout import set_dropout
+from bertkit.training.loop import Interrupted, TrainState, step_losses, train
 
 SENTENCE = SHAPES["sentence"]
 
@@ -347,7 +347,7 @@ def test_stopping_at_a_checkpoint_leaves_it_as_it_is(tmp_path: Path) -> None:
 
 
 def _stopping_batches() -> Any:
-    from bertkit.batching import Sampler, training_batches
+    from bertkit.training.batching import Sampler, training_batches
 
     batches = training_batches(SENTENCE.features, Sampler(len(SENTENCE.features), 4, TRAINING.seed), 1)
 

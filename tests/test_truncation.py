@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.tokenizer import Tokenizer
-from bertkit.truncation import TRUNCATIONS, cut_texts
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.text.truncation import TRUNCATIONS, cut_texts
 
 LENGTHS = np.random.default_rng(0).integers(0, 40, (2, 300))
 

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
+from bertkit.features import Features
 from bertkit.readers import Examples
-from bertkit.store import Features
 from bertkit.tasks import TokenClassification
-from bertkit.tasks.word_features import WordFeatures, encode_words
-from bertkit.tokenizer import Tokenizer
+from bertkit.tasks.token_classification.features import WordFeatures, encode_words
+from bertkit.text.tokenizer import Tokenizer
 
 # Zero-width, control, combining, private and unassigned characters give no piece at all; the others give one or many.
 EMPTY = ("\u200b", "\ufeff", "\x00", "\x7f", "\u0301", "\u200d\u200d", "\x85", "\ue000")

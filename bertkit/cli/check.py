@@ -47,7 +47,7 @@ def check(
     [bold]bertkit check corpora/mine --masking whole-word --examples 20[/]
     """
     from bertkit.corpus.build import META
-    from bertkit.glue import NAME
+    from bertkit.runs.glue import NAME
 
     if target == NAME:
         raise UsageError("glue is all of its tasks, and check takes one", hint="as in bertkit check mrpc --data glue/MRPC")
@@ -66,11 +66,11 @@ def _check_data(
     target: str, model: str | None, recipe: str | None, typed: dict[str, Any], count: int, *, as_json: bool
 ) -> None:
     from bertkit import progress
-    from bertkit.check_report import show_checked
-    from bertkit.data_check import check_data, open_data
-    from bertkit.finetuning import finetune
-    from bertkit.pretrained import open_pretrained
-    from bertkit.preview import show_examples
+    from bertkit.model.pretrained import open_pretrained
+    from bertkit.report import show_checked
+    from bertkit.runs.check import check_data, open_data
+    from bertkit.runs.finetune import finetune
+    from bertkit.tasks.preview import show_examples
 
     opened, splits, own_model = open_data(target, recipe, typed)
     model = model or own_model
@@ -94,10 +94,11 @@ def _check_data(
 
 
 def _check_corpus(corpus: Path, typed: dict[str, Any], examples: int) -> None:
-    from bertkit import pretraining, progress
+    from bertkit import progress
     from bertkit.corpus.build import read_meta
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences
-    from bertkit.tokenizer import Tokenizer
+    from bertkit.runs import pretrain as pretraining
+    from bertkit.text.tokenizer import Tokenizer
 
     config = PretrainConfig.of(typed)
     meta = read_meta(corpus)

@@ -27,7 +27,7 @@ def compare(
     [bold]bertkit compare runs/rte-5-seeds runs/rte-5-seeds-stable --json[/]
     """
     from bertkit import progress
-    from bertkit.compare import compare, show_comparison
+    from bertkit.runs.compare import compare, show_comparison
 
     if len(runs) < 2:
         raise UsageError("one run is named; expected two or more", hint="bertkit compare RUN RUN...")

@@ -68,7 +68,7 @@ def build(
     """
     from bertkit.corpus.build import CorpusConfig, build_corpus
     from bertkit.corpus.words import WORDS
-    from bertkit.model_directory import resolve
+    from bertkit.model.directory import resolve
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.splitting import parse_fraction
 

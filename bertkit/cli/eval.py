@@ -44,11 +44,13 @@ def evaluate(
 
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
-    from bertkit import inference, masked_inference, progress
-    from bertkit.checkpoint import disk_errors
-    from bertkit.recipe import published_scores
-    from bertkit.resampling import RESAMPLES
-    from bertkit.score_report import show_scores
+    from bertkit import progress
+    from bertkit.files import disk_errors
+    from bertkit.metrics.bootstrap import RESAMPLES
+    from bertkit.runs import masked_inference
+    from bertkit.runs import predict as inference
+    from bertkit.runs.scores import show_scores
+    from bertkit.tasks.recipe import published_scores
 
     if output is not None and output.is_file():
         raise UsageError("--output is a file; expected a folder", where=str(output))

@@ -78,8 +78,8 @@ def finetune(
 
     [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
-    from bertkit import glue
-    from bertkit.recipe import load_recipe, override
+    from bertkit.runs import glue
+    from bertkit.tasks.recipe import load_recipe, override
 
     saved = read_options(config, finetune, typed or {})
     if saved.run is not None:
@@ -135,9 +135,9 @@ def finetune(
 def _run(seeds: int | None) -> Callable[..., dict[str, Any]]:
     """What trains a recipe: once, or with several seeds."""
     if seeds is None:
-        from bertkit.finetuning import finetune
+        from bertkit.runs.finetune import finetune
 
         return finetune
-    from bertkit.seeds import finetune_seeds
+    from bertkit.runs.seeds import finetune_seeds
 
     return partial(finetune_seeds, seeds=seeds)

@@ -14,7 +14,7 @@ import typer
 
 from bertkit.config import Option, TrainConfig, bare_type, options_of
 from bertkit.errors import UsageError
-from bertkit.run_directory import is_run
+from bertkit.runs.directory import is_run
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.task import Task
 
@@ -145,6 +145,6 @@ def _options_of_run(values: dict[str, Any]) -> dict[str, Any]:
 
 def recipe_names(begin: str) -> list[str]:
     """What a shell completes a recipe's name to."""
-    from bertkit.recipe import list_recipes
+    from bertkit.tasks.recipe import list_recipes
 
     return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(begin)]

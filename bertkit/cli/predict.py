@@ -55,7 +55,8 @@ def predict(
 
     [bold]echo "The \\[MASK] is closed." | bertkit predict bert-base-uncased[/]
     """
-    from bertkit import inference, masked_inference
+    from bertkit.runs import masked_inference
+    from bertkit.runs import predict as inference
 
     endings = list(dict.fromkeys(ending for cls in FAMILIES.values() for ending in cls.prediction_endings))
     if output is not None:
@@ -99,7 +100,7 @@ def _check_form(form: str, endings: tuple[str, ...], what: str) -> None:
 def _give(rows: list, formatted: Callable[[list], str] | None, show: Callable[[Any], Text], output: Path | None) -> None:
     """Write predictions to a file or to standard output; formatted: None to show them to a person."""
     from bertkit import progress
-    from bertkit.checkpoint import disk_errors
+    from bertkit.files import disk_errors
 
     if progress.console.quiet:
         return

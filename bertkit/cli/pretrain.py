@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.bert_config import MODEL_SIZES
 from bertkit.cli.options import read_options, with_options
 from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
+from bertkit.model.config import MODEL_SIZES
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 
@@ -56,8 +56,8 @@ def pretrain(
 
     [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
     """
-    from bertkit import pretraining
     from bertkit.corpus.build import read_meta
+    from bertkit.runs import pretrain as pretraining
 
     saved = read_options(config, pretrain, typed or {}).options
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):

@@ -22,8 +22,8 @@ def recipes(
     [bold]bertkit recipes[/]      [bold]bertkit recipes mrpc[/]      [bold]bertkit recipes mrpc --copy .[/]
     """
     from bertkit import progress
-    from bertkit.checkpoint import disk_errors
-    from bertkit.recipe import list_recipes
+    from bertkit.files import disk_errors
+    from bertkit.tasks.recipe import list_recipes
     from bertkit.tasks.sources import recipe_folder
 
     listed = {recipe.name: recipe for recipe in list_recipes()}

@@ -28,6 +28,6 @@ def submission(
 
     [bold]bertkit submission runs/mrpc runs/rte --data glue --output-dir submission[/]
     """
-    from bertkit.submission import write_submission
+    from bertkit.runs.submission import write_submission
 
     write_submission(runs, output_dir, data=(typed or {}).get("data"), overwrite=overwrite)

@@ -41,9 +41,9 @@ def train(
     [bold]bertkit tokenizer train 'news/*.jsonl.gz' --text-column body --cased --output-dir tokenizers/news[/]
     """
     from bertkit import progress
-    from bertkit.checkpoint import disk_errors
     from bertkit.corpus.texts import Texts
-    from bertkit.tokenizer import train_tokenizer
+    from bertkit.files import disk_errors
+    from bertkit.text.tokenizer import train_tokenizer
 
     if output_dir.is_file():
         raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))

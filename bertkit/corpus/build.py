@@ -27,15 +27,15 @@ from typing import Any
 import numpy as np
 
 from bertkit import progress
-from bertkit.checkpoint import disk_errors, write_json
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.model_directory import TOKENIZER_FILES
+from bertkit.features import offsets_of, ranges
+from bertkit.files import disk_errors, write_json
+from bertkit.model.directory import TOKENIZER_FILES
 from bertkit.readers.documents import Document, Documents, Source, find_sources
-from bertkit.store import offsets_of, ranges
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 META = "meta.json"
 SPLITS = ("train", "validation")

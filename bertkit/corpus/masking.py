@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.store import Ragged
+from bertkit.features import Ragged
 
 MASKED = 0.15  # of a sequence's tokens are targets
 MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], and some token; the others stay

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.segments import IS_NEXT
+from bertkit.features import Features
 from bertkit.progress import plain
-from bertkit.store import Features
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 _SEGMENTS = ("", "cyan")
 _MASKED, _REPLACED, _KEPT = "bold red", "bold magenta", "bold green"

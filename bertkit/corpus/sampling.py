@@ -19,8 +19,8 @@ from bertkit.corpus.masking import choose_tokens, choose_words, mask
 from bertkit.corpus.segments import Segments, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
 from bertkit.errors import DataError
-from bertkit.store import Features, Ragged, offsets_of, ranges
-from bertkit.tokenizer import Tokenizer
+from bertkit.features import Features, Ragged, offsets_of, ranges
+from bertkit.text.tokenizer import Tokenizer
 
 WINDOW = 16  # shards whose sequences are shuffled together
 

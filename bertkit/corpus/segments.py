@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.corpus.shard import Shard
-from bertkit.truncation import longest_first
+from bertkit.text.truncation import longest_first
 
 SHORT = 0.1  # of the pairs aim at less than the full length, that a model knows short ones too
 IS_NEXT, NOT_NEXT = 0, 1  # labels of the pairs, as transformers numbers them

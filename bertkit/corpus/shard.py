@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.errors import DataError
-from bertkit.store import offsets_of, ranges
+from bertkit.features import offsets_of, ranges
 
 TOGETHER = 2**20  # tokens of joined shards, about
 OPEN = 32  # shards open at once: two windows of the sampler; each has five files

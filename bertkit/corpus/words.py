@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.errors import MachineError
+from bertkit.features import Ragged, offsets_of
 from bertkit.readers.words import CJK
-from bertkit.store import Ragged, offsets_of
-from bertkit.tokenizer import Tokenizer
+from bertkit.text.tokenizer import Tokenizer
 
 WORDS = ("basic", "jieba")
 _CHINESE = re.compile(f"[{CJK}]")

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.bert_config import BertConfig
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
+from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 
 _MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.bert_config import BertConfig
 from bertkit.config import option
 from bertkit.errors import DataError
-from bertkit.metrics import accuracy, measured, refuse_others
+from bertkit.features import Features, Ragged, offsets_of
+from bertkit.metrics.classification import accuracy, measured, refuse_others
+from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.arrow import is_arrow, read_arrow
@@ -26,7 +27,6 @@ from bertkit.readers.c3 import is_c3, parse_c3
 from bertkit.readers.columns import guess_column, require_column, text_of
 from bertkit.readers.files import parse_file
 from bertkit.readers.lines import read_text, source_name
-from bertkit.store import Features, Ragged, offsets_of
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
@@ -36,7 +36,7 @@ from bertkit.tasks.task import Encoding
 if TYPE_CHECKING:
     from torch import nn
 
-    from bertkit.tokenizer import Tokenizer
+    from bertkit.text.tokenizer import Tokenizer
 
 _LISTS = ("choices", "choice", "endings", "options", "candidates")  # usual names of a column with a list of them
 _NUMBERED = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol)[ _-]?(\d+)", re.IGNORECASE)
@@ -184,7 +184,7 @@ class MultipleChoice(PoolingTask):
         return Encoding(features, (f"{truncated} longer than {max_length} truncated",) if truncated else ())
 
     def build_model(self, config: BertConfig) -> nn.Module:
-        from bertkit.heads import BertForMultipleChoice
+        from bertkit.model.heads import BertForMultipleChoice
 
         return BertForMultipleChoice(config)
 

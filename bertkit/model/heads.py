@@ -1,0 +1,301 @@
+"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what every head shares.
+
+Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in model.py, and F
+features, C classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.features import IGNORED
+from bertkit.model.attention import Layout
+from bertkit.model.bert import Batch, BertModel, Outputs, pack, refuse
+from bertkit.model.config import CLS_LAYERS, POOLING_KEY, POOLINGS, BertConfig
+from bertkit.model.crf import Chain, LinearChain
+from bertkit.model.dropout import Dropout
+
+
+class Head(nn.Module, ABC):
+    """What all heads share, pre-training's too: a packed Batch, or padded input as transformers' class of the same name."""
+
+    def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, add_pooling_layer=add_pooling_layer)
+        p = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = Dropout(p, self.bert.dropout_stream)
+
+    def forward(
+        self,
+        input_ids: Batch | Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **refused: Any,
+    ) -> Outputs:
+        """Losses and logits of a packed Batch, or the logits alone of padded input."""
+        refuse(refused)
+        if isinstance(input_ids, Batch):
+            return self._of_batch(input_ids)
+        return Outputs({}, self._of_padded(input_ids, attention_mask, token_type_ids))
+
+    @abstractmethod
+    def _of_batch(self, batch: Batch) -> Outputs:
+        """Losses of the terms that the batch has labels for, and the logits of the rows that it names."""
+
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        """Logits of all tokens: (B, T) or (B, T, C), 0 where nothing is attended."""
+        batch, attended = pack(input_ids, attention_mask, segments)
+
+        def padded(rows: Tensor) -> Tensor:
+            cells = attended.view(*attended.shape, *[1] * (rows.dim() - 1))
+            return rows.new_zeros(*attended.shape, *rows.shape[1:]).masked_scatter(cells, rows)
+
+        logits = self._of_batch(batch).logits
+        return {name: padded(rows) if len(rows) == len(batch.input_ids) else rows for name, rows in logits.items()}
+
+
+class LayerMix(nn.Module):
+    """One vector of those of all layers: their mean by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
+
+    def __init__(self, num_states: int) -> None:
+        super().__init__()
+        self.weights, self.scale = nn.Parameter(torch.zeros(num_states)), nn.Parameter(torch.ones(1))
+
+    def forward(self, states: list[Tensor]) -> Tensor:
+        """(R, H) of as many (R, H)."""
+        exact = torch.promote_types(self.weights.dtype, torch.float32)
+        shares = self.weights.to(exact).softmax(0).to(states[0].dtype)
+        return self.scale * torch.einsum("l,lrh->rh", shares, torch.stack(states))
+
+
+class _PooledHead(Head):
+    """A linear classifier of one vector a sequence, pooled as `classifier_pooling` of the config says, one of POOLINGS.
+
+    With is_decoder [CLS] reads nothing but itself: the last token takes its place. But for the pooled [CLS] the classifier is
+    under `head`, as transformers has no such class.
+    """
+
+    def __init__(self, config: BertConfig, num_classes: int) -> None:
+        self.pooling: str = config.extra.get(POOLING_KEY, "pooled")
+        assert self.pooling in POOLINGS
+        super().__init__(config, add_pooling_layer=self.pooling == "pooled")
+        classifier = nn.Linear(config.hidden_size * (CLS_LAYERS if self.pooling == "cls-last4" else 1), num_classes)
+        if self.pooling == "pooled" and not config.is_decoder:
+            self.classifier = classifier
+        else:
+            self.head = nn.ModuleDict({"classifier": classifier})
+            if self.pooling == "cls-mix":
+                self.head["mix"] = LayerMix(config.num_hidden_layers + 1)
+
+    def _classify_pooled(self, batch: Batch) -> Tensor:
+        classifier = self.head["classifier"] if hasattr(self, "head") else self.classifier
+        return _logits(classifier, self.dropout(self._pool(batch)))  # (B, C)
+
+    def _pool(self, batch: Batch) -> Tensor:
+        """(B, H), of cls-last4 (B, 4 H)."""
+        if self.pooling in ("mean", "max"):  # of special tokens too, as Sentence-Transformers does it
+            hidden = self.bert.encode(
+                dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, max_rows=batch.max_seqlen)
+            )
+            hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would lose much
+            layout = Layout.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype)
+            grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H), 0 where there is no token
+            if self.pooling == "mean":
+                return grid.sum(1) / batch.cu_seqlens.diff()[:, None]
+            return (grid if layout.mask is None else grid + layout.mask[:, 0, 0, :, None]).amax(1)
+        rows = batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]
+        cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
+        batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)
+        if self.pooling == "cls-last4":
+            return torch.cat(self.bert.encode_layers(batch)[-CLS_LAYERS:], dim=-1)
+        if self.pooling == "cls-mix":
+            return self.head["mix"](self.bert.encode_layers(batch))
+        hidden = self.bert.encode(batch)
+        return hidden if self.bert.pooler is None else self.bert.pooler(hidden)
+
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        batch, _ = pack(input_ids, attention_mask, segments)
+        return {"logits": self._classify_pooled(batch)}
+
+
+class BertForSequenceClassification(_PooledHead):
+    """A class, or a score, of each sequence as a whole; loss term "labels".
+
+    Logits are (B, C). The loss is by problem_type: cross-entropy, the squared error of "regression" (or one label), or of
+    "multi_label_classification" the binary cross-entropy of every label, of which each counts. class_weights,
+    label_smoothing: as torch's cross_entropy has them.
+    """
+
+    def __init__(
+        self, config: BertConfig, *, class_weights: tuple[float, ...] | None = None, label_smoothing: float = 0.0
+    ) -> None:
+        super().__init__(config, config.num_labels)
+        self.class_weights, self.label_smoothing = class_weights, label_smoothing
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        logits = self._classify_pooled(batch)  # (B, C)
+        if "labels" not in batch.labels:
+            return Outputs({}, {"logits": logits})
+        labels = batch.labels["labels"]
+        if self.config.problem_type == "multi_label_classification":
+            targets = labels.view(logits.shape).to(logits.dtype)  # (B, C)
+            loss = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+        elif self.config.problem_type == "regression" or self.config.num_labels == 1:
+            loss = (logits.view(-1) - labels.to(logits.dtype)).square().sum()
+        else:
+            weight = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+            smoothing = self.label_smoothing if self.training else 0.0
+            loss = F.cross_entropy(logits, labels, weight, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
+        return Outputs({"labels": loss}, {"logits": logits})
+
+
+class BertForMultipleChoice(_PooledHead):
+    """Which of a question's choices is right; a choice is a sequence, a question a feature. Loss term "labels".
+
+    Rows to read are the first tokens. Logits are (B, 1), a row each choice; of padded input (F, choices, T) (F, choices).
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, 1)
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        logits = self._classify_pooled(batch)  # (B, 1)
+        if "labels" not in batch.labels:
+            return Outputs({}, {"logits": logits})
+        choices = _grid(logits[:, 0], batch.cu_features, int(batch.cu_features.diff().max()))  # (F, most choices)
+        loss = F.cross_entropy(choices, batch.labels["labels"], ignore_index=IGNORED, reduction="sum")
+        return Outputs({"labels": loss}, {"logits": logits})
+
+    def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
+        mask, types = (None if x is None else x.flatten(0, 1) for x in (attention_mask, segments))
+        logits = super()._of_padded(input_ids.flatten(0, 1), mask, types)["logits"]
+        return {"logits": logits.view(input_ids.shape[:2])}
+
+
+class BertForQuestionAnswering(Head):
+    """Where in its sequence an answer starts and ends, reading all rows; logits and loss terms "start" and "end", logits (N,).
+
+    Each is half the cross-entropy over the sequence's tokens, none of them padding, so that their sum is transformers' loss.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        start, end = _logits(self.qa_outputs, self.bert.encode(batch)).unbind(-1)  # (N,)
+        losses = {
+            term: F.cross_entropy(
+                _grid(logits, batch.cu_seqlens, batch.max_seqlen), batch.labels[term], ignore_index=IGNORED, reduction="sum"
+            )
+            / 2
+            for term, logits in (("start", start), ("end", end))
+            if term in batch.labels
+        }
+        return Outputs(losses, {"start": start, "end": end})
+
+
+class BertForTokenClassification(Head):
+    """A class of each row that the batch names (a word's first piece); loss term "labels". Logits are (R, C).
+
+    head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a
+    linear-chain CRF on top of it (Lafferty et al., 2001). legal: what a CRF lets begin, follow and end, as booleans.
+    num_intents: classes of the whole sequence, from [CLS], which must then be the first row of each; loss term "intent".
+    A trained CRF gives log marginals as its logits, and "path": (R,) the class of each row in the best sequence. "intent" is
+    (B, intents). Parameters that transformers does not have are under `head`.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        head: str = "linear",
+        legal: tuple[Tensor, Tensor, Tensor] | None = None,
+        num_intents: int = 0,
+    ) -> None:
+        super().__init__(config, add_pooling_layer=False)
+        size, extra = config.hidden_size, nn.ModuleDict()
+        if head == "linear":
+            self.classifier = nn.Linear(size, config.num_labels)
+        else:
+            extra["classifier"] = nn.Linear(size, config.num_labels)
+        if head == "bilstm":
+            extra["lstm"] = nn.LSTM(size, size // 2, bidirectional=True, batch_first=True)
+        if head == "crf":
+            extra["crf"] = LinearChain(config.num_labels, legal)
+        if num_intents:
+            extra["intent"] = nn.Linear(size, num_intents)
+        if extra:
+            self.head: nn.ModuleDict = extra
+        self.parts = frozenset(extra)
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        hidden = self.dropout(self.bert.encode(batch))  # (R, H)
+        losses: dict[str, Tensor] = {}
+        found: dict[str, Tensor] = {}
+        if "intent" in self.parts:
+            intent = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
+            found["intent"] = intent
+            if "intent" in batch.labels:
+                losses["intent"] = F.cross_entropy(intent, batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
+        if "lstm" in self.parts:
+            hidden = self._recur(hidden, batch)
+        classifier = self.head["classifier"] if "classifier" in self.parts else self.classifier
+        logits = _logits(classifier, hidden)  # (R, C)
+        labels = batch.labels.get("labels")
+        if "crf" in self.parts:
+            steps, chain = self._chain(logits, batch)
+            if labels is not None:
+                losses["labels"] = chain.loss(labels[steps])
+            if not self.training:
+                path = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+                found["path"] = path.masked_scatter(steps, chain.best_path())
+                logits = logits.masked_scatter(steps[:, None], chain.log_marginals())
+            return Outputs(losses, {"logits": logits, **found})
+        if labels is not None:
+            losses["labels"] = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+        return Outputs(losses, {"logits": logits, **found})
+
+    def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
+        """(R,) which rows are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
+        field = self.head["crf"]
+        assert isinstance(field, LinearChain)
+        steps = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+        if "intent" not in self.parts:
+            return steps, field.over(logits, batch.cu_rows, batch.max_rows)
+        steps[batch.cu_rows[:-1]] = False
+        cu_steps = batch.cu_rows - torch.arange(len(batch.cu_rows), device=logits.device)
+        return steps, field.over(logits[steps], cu_steps, max(1, batch.max_rows - 1))
+
+    def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """(R, H) -> (R, H) by the LSTM, each sequence for itself."""
+        lengths = batch.cu_rows.diff()
+        layout = Layout.of(batch.cu_rows, batch.max_rows, len(hidden), hidden.dtype)
+        grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H)
+        order = lengths.argsort(descending=True, stable=True)
+        order = order[lengths[order] > 0]
+        ran, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
+        found, _ = nn.utils.rnn.pad_packed_sequence(ran, batch_first=True, total_length=batch.max_rows)
+        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, found)[:, None])  # (R, H)
+
+
+def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
+    """(..., C) computed in float32 at least: in bf16 many would be equal, and their order decided by chance."""
+    assert isinstance(classifier, nn.Linear)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    return F.linear(hidden.to(dtype), classifier.weight.to(dtype), classifier.bias.to(dtype))
+
+
+def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
+    """Ragged rows (N,) side by side (rows, longest), -inf where a row is shorter: what a softmax leaves out."""
+    layout = Layout.of(offsets, longest, len(values), values.dtype)
+    if layout.slots is not None:
+        values = values.new_full((layout.num_sequences * longest,), -torch.inf).index_copy(0, layout.slots, values)
+    return values.view(layout.num_sequences, longest)

@@ -1,0 +1,46 @@
+"""A model folder or hub id, opened: configuration and tokenizer, checked against each other; and its weights on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.errors import ModelError, UsageError
+from bertkit.features import Features
+from bertkit.model.config import BertConfig
+from bertkit.model.directory import check_vocabulary, read_config, resolve
+from bertkit.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model folder, opened."""
+
+    name: str
+    folder: Path
+    config: BertConfig
+    tokenizer: Tokenizer
+
+
+def open_pretrained(name: str) -> Pretrained:
+    """A model by folder, hub id or the name minilm. Raises ModelError where its parts do not fit together."""
+    folder = resolve(name)
+    config = read_config(folder)
+    tokenizer = Tokenizer.load(folder)
+    check_vocabulary(tokenizer, config)
+    return Pretrained(name, folder, config, tokenizer)
+
+
+def check_segments(features: Features, config: BertConfig) -> None:
+    """Raise ModelError for texts in pairs where the model cannot tell two apart."""
+    segments = 1 + int(features.token_type_ids.values.max(initial=0))
+    if segments > config.type_vocab_size:
+        what = f"the model's type_vocab_size is {config.type_vocab_size}, and here are pairs, of {segments} segments"
+        raise ModelError(what, hint="choose a model that was trained with pairs, or join the texts in one column")
+
+
+def check_max_length(max_length: int, config: BertConfig, *, option: str = "--max-length") -> None:
+    """Raise UsageError for sequences longer than the model has positions; option: what asks for them."""
+    if max_length > config.max_position_embeddings:
+        what = f"{option} is {max_length}; the model has {config.max_position_embeddings} positions"
+        raise UsageError(what, hint=f"give {option} {config.max_position_embeddings} or less")

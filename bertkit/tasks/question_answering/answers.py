@@ -1,0 +1,159 @@
+"""The best answers of each example, searched over all its windows at once (Devlin et al., 2019, section 4.2).
+
+Letters: F features, which are windows; E examples; T longest context of a chunk of windows; n = n_best_size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.features import Features, Ragged, ranges
+
+CHUNK = 512  # windows searched at once
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class Answers(NamedTuple):
+    """(E, n) spans of characters in the context, best first; where there are fewer, their logits are -inf.
+
+    null_start, null_end: (E,) the logits of "no answer", at [CLS] of the window that speaks for it least.
+    """
+
+    start: Integers
+    end: Integers
+    start_logits: Floats
+    end_logits: Floats
+    null_start: Floats
+    null_end: Floats
+
+    @property
+    def scores(self) -> Floats:
+        """(E, n) the sums of start and end logits."""
+        return self.start_logits + self.end_logits
+
+    @property
+    def null_odds(self) -> Floats:
+        """(E,) how much the score of "no answer" exceeds that of the best answer; 0 where a context has no token."""
+        odds = self.null_start + self.null_end - self.scores[:, 0]
+        return np.where(np.isfinite(odds), odds, 0)
+
+
+class _Found(NamedTuple):
+    """Spans of windows, one a row: the feature, the context's first and last token in it, their logits."""
+
+    feature: Integers
+    first: Integers
+    last: Integers
+    start: Floats
+    end: Floats
+
+
+def best_answers(
+    outputs: Mapping[str, Sequence[NDArray]],
+    features: Features,
+    num_examples: int,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+) -> Answers:
+    """The n best spans of each example that lie in a context, of at most max_answer_length tokens.
+
+    As in Google's run_squad, a span begins at one of the n best starts of a window and ends at one of its n best ends; where
+    no two of them fit, it is the window's best single token. A span that two windows have counts once, at its higher score.
+    extras of the features: "context", the position of the context's first token; "starts" and "ends", the characters of
+    each token of the context.
+    """
+    start, end = (np.concatenate(outputs[name]).astype(np.float32, copy=False) for name in ("start", "end"))
+    starts, ends = features.extras["starts"], features.extras["ends"]
+    begins = features.input_ids.offsets[:-1]
+    context = begins + features.extras["context"].values
+    order = np.argsort(starts.lengths, kind="stable")  # windows of like length together
+    order = order[starts.lengths[order] > 0]
+    found = [
+        _search(start, end, context, starts.lengths, order[at : at + CHUNK], n_best_size, max_answer_length)
+        for at in range(0, len(order), CHUNK)
+    ]
+    spans = _joined(found) if found else _NONE
+    return Answers(
+        *_ranked(spans, features.examples, starts, ends, num_examples, n_best_size),
+        *_null(start[begins], end[begins], features.examples, num_examples),
+    )
+
+
+def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, chosen: Integers, n: int, longest: int) -> _Found:
+    """The n best spans of each of the chosen windows."""
+    width = int(lengths[chosen].max())
+    inside = np.arange(width) < lengths[chosen][:, None]
+    tokens = ranges(context[chosen], lengths[chosen])
+    grids = []
+    for logits in (start, end):
+        grid = np.full(inside.shape, -np.inf, dtype=np.float32)
+        grid[inside] = logits[tokens]
+        grids.append(grid)  # (W, T)
+    first, last = (_top(grid, n) for grid in grids)  # (W, n)
+    best_start, best_end = (np.take_along_axis(*pair, axis=1) for pair in zip(grids, (first, last), strict=True))
+    length = last[:, None, :] - first[:, :, None] + 1  # (W, n, n)
+    scores = np.where((length >= 1) & (length <= longest), best_start[:, :, None] + best_end[:, None, :], -np.inf)
+    scores = scores.reshape(len(chosen), -1)  # (W, n * n)
+    best = _top(scores, n)
+    kept = np.isfinite(np.take_along_axis(scores, best, axis=1))
+    window = np.nonzero(kept)[0]
+    row, column = np.divmod(best[kept], last.shape[1])
+    pairs = _Found(chosen[window], first[window, row], last[window, column], best_start[window, row], best_end[window, column])
+    without = np.nonzero(~kept.any(axis=1))[0]
+    token = np.argmax(grids[0][without] + grids[1][without], axis=1)
+    singles = _Found(chosen[without], token, token, *(grid[without, token] for grid in grids))
+    return _joined([pairs, singles])
+
+
+def _joined(found: Sequence[_Found]) -> _Found:
+    return _Found(*(np.concatenate([getattr(part, name) for part in found]) for name in _Found._fields))
+
+
+def _top(values: Floats, n: int) -> Integers:
+    """The columns of each row's n greatest values, in no order."""
+    if values.shape[1] <= n:
+        return np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    return np.argpartition(values, -n, axis=1)[:, -n:]
+
+
+def _ranked(
+    found: _Found, examples: Integers, starts: Ragged, ends: Ragged, num_examples: int, n: int
+) -> tuple[Integers, Integers, Floats, Floats]:
+    """The spans as characters, equal ones merged, ranked within each example and cut to the n best: four arrays (E, n)."""
+    example = examples[found.feature]
+    first = starts.values[starts.offsets[found.feature] + found.first].astype(np.int64)
+    last = ends.values[ends.offsets[found.feature] + found.last].astype(np.int64)
+    order = np.lexsort((last, first, -(found.start + found.end), example))
+    example, first, last = example[order], first[order], last[order]
+    # The first of equal spans is the best one; a stable sort brings them together.
+    alike = np.lexsort((last, first, example))
+    again = np.zeros(len(order), dtype=bool)
+    again[alike[1:]] = (np.diff(example[alike]) == 0) & (np.diff(first[alike]) == 0) & (np.diff(last[alike]) == 0)
+    example, first, last, order = (array[~again] for array in (example, first, last, order))
+    rank = np.arange(len(example)) - np.searchsorted(example, example)
+    kept = rank < n
+    place = example[kept], rank[kept]
+    tables = []
+    for values, nothing in ((first, 0), (last, 0), (found.start[order], -np.inf), (found.end[order], -np.inf)):
+        table = np.full((num_examples, n), nothing, dtype=values.dtype)
+        table[place] = values[kept]
+        tables.append(table)
+    return tuple(tables)  # type: ignore[return-value]
+
+
+def _null(start: Floats, end: Floats, examples: Integers, num_examples: int) -> tuple[Floats, Floats]:
+    """(E,) the logits at [CLS] of each example's window with the lowest sum of them."""
+    order = np.lexsort((start + end, examples))
+    windows = order[np.searchsorted(examples[order], np.arange(num_examples))]
+    return start[windows], end[windows]
+
+
+_NO_NUMBERS, _NO_LOGITS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+_NONE = _Found(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_LOGITS, _NO_LOGITS)

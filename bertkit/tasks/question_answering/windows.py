@@ -1,0 +1,133 @@
+"""Questions and their contexts as windows: [CLS] question [SEP] a stretch of the context [SEP] (Devlin et al., 2019, 4.2).
+
+A context that is too long for one sequence gives several, which overlap. A context that many questions share is tokenized once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import UsageError
+from bertkit.features import Ragged, offsets_of, ranges
+
+if TYPE_CHECKING:
+    from bertkit.text.tokenizer import Tokenizer
+
+NEAR = 20  # characters: how far from its answer_start an answer is looked for; in CMRC 2018 all that are found are within 2
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """F windows of E questions, in the questions' order.
+
+    examples: (F,) the question of each. context: (F,) the position of its first token of the context; starts, ends: F rows, the
+    characters of its tokens of the context. first: (F,) the number of the first of them among all tokens of all contexts.
+    spans: (E, 2) the first and last token, among all tokens of all contexts, of what `encode_windows` was asked to find; -1
+    where no token is of it. cut: how many questions were too long.
+    """
+
+    input_ids: Ragged
+    token_type_ids: Ragged
+    examples: Integers
+    context: Integers
+    starts: Ragged
+    ends: Ragged
+    first: Integers
+    spans: Integers
+    cut: int
+
+    def positions(self) -> tuple[Integers, Integers]:
+        """(F,) where in its sequence each window has the first and the last token of its span; 0 where it lacks some of it."""
+        begins = self.spans[self.examples] - self.first[:, None]
+        whole = (self.spans[self.examples, 0] >= 0) & (begins[:, 0] >= 0) & (begins[:, 1] < self.starts.lengths)
+        start, end = (np.where(whole, begins[:, at] + self.context, 0) for at in (0, 1))
+        return start, end
+
+
+def encode_windows(
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    spans: Integers,
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    max_query_length: int,
+    doc_stride: int,
+) -> Windows:
+    """The windows of each question and its context, of at most max_length tokens.
+
+    doc_stride: tokens from the begin of one window to that of the next, but never so many that one between them is left out.
+    spans: (E, 2) characters of each context to find, begin and end; begin -1 for none. Raises UsageError where a question
+    leaves no room for its context.
+    """
+    number: dict[str, int] = {}
+    which = np.array([number.setdefault(context, len(number)) for context in contexts], dtype=np.int64)
+    asked = tokenizer.pieces(questions)
+    query = np.minimum(asked.lengths, max_query_length)
+    room = max_length - query - 3  # of [CLS] and two [SEP]
+    if len(query) and room.min() < 1:
+        what = f"--max-length is {max_length}; a question of {query.max()} tokens leaves no room for its context"
+        raise UsageError(what, hint="raise --max-length, or lower --max-query-length")
+    tokens, starts, ends = tokenizer.encode_with_offsets(list(number))
+
+    stride = np.minimum(doc_stride, room)
+    total = tokens.lengths[which]
+    counts = np.where(total <= room, 1, 1 - (room - total) // stride)  # (E,) 1 + ceil((total - room) / stride)
+    examples = np.repeat(np.arange(len(which)), counts)
+    begins = ranges(np.zeros(len(which), dtype=np.int64), counts) * stride[examples]  # (F,) within its context
+    lengths = np.minimum(room[examples], total[examples] - begins)
+    first = tokens.offsets[:-1][which][examples] + begins
+
+    query = query[examples]
+    offsets = offsets_of(query + lengths + 3)
+    input_ids = np.full(offsets[-1], tokenizer.sep_token_id, dtype=np.int32)
+    token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
+    input_ids[offsets[:-1]] = tokenizer.cls_token_id
+    input_ids[ranges(offsets[:-1] + 1, query)] = asked.values[ranges(asked.offsets[:-1][examples], query)]
+    context = query + 2
+    chosen = ranges(first, lengths)
+    input_ids[ranges(offsets[:-1] + context, lengths)] = tokens.values[chosen]
+    token_type_ids[ranges(offsets[:-1] + context, lengths + 1)] = 1  # + 1: the [SEP] behind it
+    rows = offsets_of(lengths)
+    return Windows(
+        input_ids=Ragged(input_ids, offsets),
+        token_type_ids=Ragged(token_type_ids, offsets),
+        examples=examples,
+        context=context,
+        starts=Ragged(starts[chosen], rows),
+        ends=Ragged(ends[chosen], rows),
+        first=first,
+        spans=_tokens_of(spans, which, list(number), tokens, starts, ends),
+        cut=int((asked.lengths > max_query_length).sum()),
+    )
+
+
+def _tokens_of(
+    spans: Integers, which: Integers, contexts: Sequence[str], tokens: Ragged, starts: NDArray, ends: NDArray
+) -> Integers:
+    """(E, 2) characters -> the first and last token that has any of them, -1 where none has."""
+    # All contexts as one text, so that one sorted search finds every span.
+    begins = offsets_of(np.array([len(context) + 1 for context in contexts], dtype=np.int64))[:-1]
+    of_token = np.repeat(begins, tokens.lengths)
+    first = np.searchsorted(of_token + ends, begins[which] + spans[:, 0], side="right")
+    last = np.searchsorted(of_token + starts, begins[which] + spans[:, 1], side="left") - 1
+    found = (spans[:, 0] >= 0) & (first <= last)
+    return np.where(found[:, None], np.stack([first, last], axis=1), -1)
+
+
+def find_answer(context: str, text: str, start: int) -> int:
+    """Where an answer stands in its context: at `start`, else nearest to it within NEAR characters; -1: nowhere."""
+    if start >= 0 and context.startswith(text, start):
+        return start
+    after = context.find(text, max(0, start), max(0, start + NEAR + len(text)))
+    before = context.rfind(text, max(0, start - NEAR), max(0, start - 1 + len(text)))
+    if min(before, after) < 0:
+        return max(before, after)
+    return before if start - before <= after - start else after

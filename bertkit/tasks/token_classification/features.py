@@ -1,0 +1,117 @@
+"""Sentences of words as features: pieces, rows to read, and windows where a sentence is longer than the model.
+
+Every word is read in exactly one place: at its first piece, in the window in which it has most context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.features import Features, Ragged, offsets_of, ranges
+from bertkit.text.tokenizer import Tokenizer
+
+
+class WordFeatures(NamedTuple):
+    """features: windows in the order of their sentences, without labels. firsts: (F,) whether one begins its sentence.
+
+    words: (F + 1,) where the words that each window reads begin among all words. num_cut: sentences of several windows;
+    num_shortened: words of more pieces than a window holds, which lose the rest.
+    """
+
+    features: Features
+    firsts: NDArray[np.bool_]
+    words: NDArray[np.int64]
+    num_cut: int
+    num_shortened: int
+
+
+def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_length: int, *, read_cls: bool) -> WordFeatures:
+    """[CLS] pieces [SEP] for each sentence, or for each of its windows; none for a sentence without words.
+
+    A word that tokenizes to nothing is [UNK]. Rows are the words' first pieces; with read_cls, before them [CLS].
+    """
+    room = max_length - 2
+    numbers: dict[str, int] = {}
+    flat = [numbers.setdefault(word, len(numbers)) for sentence in sentences for word in sentence]
+    pieces = _pieces_of(list(numbers), tokenizer).take(np.array(flat, dtype=np.int64))
+    num_shortened = int((pieces.lengths > room).sum())
+    if num_shortened:
+        pieces = _shortened(pieces, room)
+
+    bounds = offsets_of(np.fromiter(map(len, sentences), np.int64, len(sentences)))  # of sentences, in words
+    begins, ends = pieces.offsets[bounds[:-1]], pieces.offsets[bounds[1:]]  # of sentences, in pieces
+    fitting = (ends - begins <= room) & (np.diff(bounds) > 0)
+    one = np.flatnonzero(fitting)
+    # sentence, first piece, piece after the last, first word read, word after the last
+    windows = np.stack([one, begins[one], ends[one], bounds[:-1][one], bounds[1:][one]], axis=1)
+    cut = np.flatnonzero(ends - begins > room)
+    more = [window for sentence in cut.tolist() for window in _windows(sentence, bounds, pieces.offsets, room)]
+    if more:
+        windows = np.concatenate([windows, np.array(more)])
+        windows = windows[np.lexsort((windows[:, 1], windows[:, 0]))]
+    sentence, first, last, read, until = windows.T
+
+    offsets = offsets_of(last - first + 2)
+    input_ids = np.full(offsets[-1], tokenizer.sep_token_id, dtype=np.int32)
+    input_ids[offsets[:-1]] = tokenizer.cls_token_id
+    input_ids[ranges(offsets[:-1] + 1, last - first)] = pieces.values[ranges(first, last - first)]
+    rows = pieces.offsets[ranges(read, until - read)] - np.repeat(first, until - read) + 1
+    row_offsets = offsets_of(until - read)
+    if read_cls:
+        rows = np.insert(rows, row_offsets[:-1], 0)
+        row_offsets = row_offsets + np.arange(len(row_offsets))
+    features = Features(
+        input_ids=Ragged(input_ids, offsets),
+        token_type_ids=Ragged(np.zeros(offsets[-1], dtype=np.uint8), offsets),
+        examples=sentence,
+        rows=Ragged(rows, row_offsets),
+    )
+    firsts = np.r_[True, sentence[1:] != sentence[:-1]][: len(sentence)]
+    return WordFeatures(
+        features, firsts, np.r_[read, until[-1:]] if len(until) else np.zeros(1, np.int64), len(cut), num_shortened
+    )
+
+
+def _pieces_of(words: list[str], tokenizer: Tokenizer) -> Ragged:
+    """The pieces of each word, at least one."""
+    pieces = tokenizer.pieces(words)
+    if pieces.lengths.all():
+        return pieces
+    return Ragged.of([row.tolist() or [tokenizer.unk_token_id] for row in map(pieces.__getitem__, range(len(words)))])
+
+
+def _shortened(pieces: Ragged, most: int) -> Ragged:
+    kept = np.minimum(pieces.lengths, most)
+    return Ragged(pieces.values[ranges(pieces.offsets[:-1], kept)], offsets_of(kept))
+
+
+def _windows(sentence: int, bounds: NDArray[np.int64], pieces: NDArray[np.int64], room: int) -> list[tuple[int, ...]]:
+    """Windows over one sentence, each begun half a window after the last; a word is read in the one whose edge is farther."""
+    start, stop = bounds[sentence], bounds[sentence + 1]
+    spans: list[tuple[int, int]] = []  # in words
+    first = start
+    while True:
+        last = int(np.searchsorted(pieces, pieces[first] + room, side="right")) - 1
+        if last >= stop:
+            # the last window reaches back as far as it can
+            first = int(np.searchsorted(pieces, pieces[stop] - room, side="left"))
+            spans.append((first, int(stop)))
+            break
+        spans.append((int(first), last))
+        first = max(int(first) + 1, int(np.searchsorted(pieces, pieces[first] + room // 2, side="right")) - 1)
+        first = min(first, last)  # no word between two windows
+    edges = [int(start)]
+    for (_, last), (first, _) in pairwise(spans):
+        middle = (pieces[first] + pieces[last]) / 2  # left of it a word has more context in the window that ends here
+        edges.append(max(edges[-1], int(np.clip(np.searchsorted(pieces, middle, side="left"), first, last))))
+    edges.append(int(stop))
+    return [
+        (sentence, int(pieces[first]), int(pieces[last]), read, until)
+        for (first, last), read, until in zip(spans, edges[:-1], edges[1:], strict=True)
+        if read < until
+    ]

@@ -1,0 +1,242 @@
+"""Sentences to tag as they come in: words and tags, or text and entities, under standard column names."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from bertkit import progress
+from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.readers import Examples
+from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.conll import is_column_of_conll
+from bertkit.readers.words import split_words
+from bertkit.tasks.token_classification.tags import detect_scheme, tags_of
+
+_ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
+_HINT = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
+
+
+def standard_columns(
+    examples: Examples,
+    *,
+    named: Mapping[str, str | None],
+    intent: str | None,
+    strip: str | None,
+    to_predict: bool,
+    to_train: bool = False,
+) -> Examples:
+    """Columns `tokens`, `tags` (unless to predict), `intent` if asked for; and of plain text `text`, and `places` of its words.
+
+    named: the columns that the user names for tokens, tags, text and entities. intent: that of the intent, "" for the usual
+    names; None: there is none. Raises DataError.
+    """
+    found: dict[str, str] = {}
+    if set(examples.columns) <= {"tokens", "tags", "label"}:  # a file whose columns have no names of their own
+        named = {role: name if name in examples.columns else None for role, name in named.items()}
+    of_texts = named["tokens"] is None and {named["text"], named["entities"]} & examples.columns.keys()
+    for role, wanted in named.items():
+        if role == "tokens" and of_texts:  # named, they say which of two forms the rows have
+            continue
+        name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
+        if name is not None:
+            found[role] = name
+    if found.get("tokens", "") == found.get("tags"):
+        raise UsageError(f"column {found['tokens']!r} is named for both the words and the tags", where=examples.source)
+    columns: dict[str, list] = {}
+    if "tokens" in found:
+        columns["tokens"] = [_words(value, examples, row) for row, value in enumerate(examples.columns[found["tokens"]])]
+        if strip is not None:
+            pattern = re.compile(strip)
+            columns["given"] = columns["tokens"]  # as they come back in a prediction
+            columns["tokens"] = [[pattern.sub("", word) or word for word in words] for words in columns["tokens"]]
+        if not to_predict:
+            _refuse_single_words(examples, found["tokens"], columns["tokens"])
+            column = found.get("tags") or require_column(examples, named["tags"] or "tags", option="--tags")
+            names = examples.label_names.get(column)
+            values = enumerate(examples.columns[column])
+            columns["tags"] = [_tags(value, names, columns["tokens"][row], examples, row) for row, value in values]
+    elif "text" in found and (to_predict or "entities" in found):
+        _split_texts(examples, found, columns, to_predict, to_train)
+    elif list(examples.columns) == ["text"] and not any(named.values()):
+        hint = "train on CoNLL columns (a word and its tag a line), CoNLL-U, or JSONL with tokens and tags or text and entities"
+        raise DataError("the rows are text without tags", where=examples.source, hint=hint)
+    else:
+        missing = "text" if named["text"] else "entities" if "text" in found and named["tokens"] is None else "tokens"
+        require_column(examples, named[missing] or missing, option=f"--{missing}")
+    if intent is not None:
+        column = intent or guess_column(examples.columns, "intent") or "intent"
+        if not intent and set(examples.columns) == {"tokens", "tags"}:
+            hint = "expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent; or --no-intent"
+            raise DataError("the data has no intents", where=examples.source, hint=hint)
+        require_column(examples, column, option="--intent-column")
+        columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
+    return replace(examples, columns=columns, label_names={})
+
+
+def check_tags_named(examples: Examples, tags: str) -> None:
+    """Raise UsageError for a name of the tags' column that no column has, where others could be taken for it."""
+    if tags not in examples.columns and {*examples.columns} <= {"tokens", "tags", "label"} and not is_column_of_conll(tags):
+        what = f"no column {tags!r} has the tags; columns: {', '.join(examples.columns)}"
+        raise UsageError(what, where=examples.source, hint="in CoNLL columns --column says which, as a number from 1")
+
+
+def _words(value: Any, examples: Examples, row: int) -> list[str]:
+    words = _parted(value, examples, row)
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+        what = f"the words are {value!r}; expected a list of texts, or words parted by spaces"
+        raise DataError(what, where=examples.where(row), hint="mend or remove the row")
+    return list(words)
+
+
+def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: Examples, row: int) -> list[str]:
+    if value is None:
+        raise DataError("the row has no tags", where=examples.where(row), hint="mend or remove the row")
+    tags = _parted(value, examples, row)
+    if not isinstance(tags, (list, tuple)):
+        raise DataError(f"the tags are {value!r}; expected a list of tags", where=examples.where(row))
+    if len(tags) != len(words):
+        what = f"{len(words)} words and {len(tags)} tags; expected a tag a word"
+        raise DataError(what, where=examples.where(row), hint="is a word or tag missing, or one that holds a space?")
+    if names is not None:
+        if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
+            what = f"the tag number {outside[0]}; expected 0 to {len(names) - 1}"
+            raise DataError(what, where=examples.where(row), hint="is this a split without tags?")
+        tags = [names[tag] if isinstance(tag, int) else tag for tag in tags]
+    for word, tag in zip(words, tags, strict=True):
+        if not isinstance(tag, (str, int)) or isinstance(tag, bool) or tag == "":
+            raise DataError(f"the word {word!r} has the tag {tag!r}; expected text", where=examples.where(row))
+    return [str(tag) for tag in tags]
+
+
+def _parted(value: Any, examples: Examples, row: int) -> Any:
+    """A cell's items: parted by spaces, or a list as JSON and Python write it, which tables made from lists hold."""
+    if not isinstance(value, str):
+        return value
+    if re.match(r"""\[(['"].*['"]|-?\d+([,\s]+-?\d+)*)?\]$""", text := value.strip(), re.DOTALL):
+        if (items := _read_list(text)) is not None:
+            return items
+        what = f"the cell {text[:40]!r} looks like a list and is none that can be read"
+        hint = "save the data as JSONL, or with words and tags parted by spaces"
+        raise DataError(what, where=examples.where(row), hint=hint)
+    return [item for item in value.split(" ") if item]
+
+
+def _read_list(text: str) -> list | None:
+    """A list of literals; None for what is none, as numpy's without commas, whose texts Python would join."""
+    try:
+        items = ast.literal_eval(text)
+        strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
+    except (ValueError, SyntaxError, tokenize.TokenError):
+        return None
+    return items if strings in (0, len(items)) else None
+
+
+def _refuse_single_words(examples: Examples, column: str, words: list[list[str]]) -> None:
+    """Raise DataError for a table of a word a row."""
+    if len(words) >= _ENOUGH_ROWS and all(len(row) < 2 for row in words) and isinstance(examples.columns[column][0], str):
+        hint = "save it in CoNLL columns: a word and its tag a line, a blank line after each sentence"
+        raise DataError(
+            f"each row of column {column!r} is a single word; expected a sentence", where=examples.source, hint=hint
+        )
+
+
+def _intent(value: Any, examples: Examples, row: int) -> str:
+    if not isinstance(value, (str, int)) or value == "":
+        raise DataError(f"the intent is {value!r}; expected text", where=examples.where(row), hint="mend or remove the row")
+    return str(value)
+
+
+def _split_texts(
+    examples: Examples, found: Mapping[str, str], columns: dict[str, list], to_predict: bool, to_train: bool
+) -> None:
+    """Words, their places and, from the entities, at whose ends words are cut, their tags."""
+    columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})
+    cutting: list[str] = []  # entities that begin or end inside a word
+    count = 0
+    for row, text in enumerate(examples.columns[found["text"]]):
+        if not isinstance(text, str):
+            shown = "nothing" if text is None else repr(text)
+            raise DataError(f"column {found['text']!r} holds {shown}; expected text", where=examples.where(row))
+        entities = [] if to_predict else _entities(examples.columns[found["entities"]][row], text, examples.where(row))
+        places = split_words(text)
+        if entities:
+            count += len(entities)
+            inner = {place for start, end in places for place in range(start + 1, end)}
+            cutting += [f"{[*e]} ({examples.where(row)})" for e in entities if inner & set(e[:2])]
+            places = split_words(text, {edge for start, end, _ in entities for edge in (start, end)})
+        columns["text"].append(text)
+        columns["places"].append(places)
+        columns["tokens"].append([text[start:end] for start, end in places])
+        if not to_predict:
+            spans = []
+            for start, end, label in entities:
+                inside = [at for at, (first, last) in enumerate(places) if start <= first and last <= end]
+                if not inside:
+                    raise DataError(f"the entity {[start, end, label]} holds no word", where=examples.where(row))
+                spans.append((inside[0], inside[-1] + 1, label))
+            columns["tags"].append(tags_of(spans, len(places), "iob2"))
+    if cutting:
+        what = f"{len(cutting)} of {count} entities begin or end inside a word, such as {cutting[0]}"
+        told = "start counts from 0, end is the character after the last"
+        if not to_train:
+            told = "such words are cut there, as a prediction cannot do: these scores flatter"
+        progress.warn(f"{what}; {told}")
+
+
+def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
+    """Entities in order. Raises DataError for one that is malformed, outside the text or over another."""
+    if not isinstance(value, list):
+        raise DataError(f"the entities are {value!r}; expected a list, empty where there are none", where=where, hint=_HINT)
+    entities = []
+    for entity in value:
+        parts = [entity.get(key) for key in ("start", "end", "label")] if isinstance(entity, dict) else entity
+        if not isinstance(parts, (list, tuple)) or list(map(type, parts)) != [int, int, str] or not parts[2]:
+            raise DataError(f"the entity {entity!r}", where=where, hint=_HINT)
+        start, end, label = parts
+        if not 0 <= start < end <= len(text):
+            what = f"the entity {entity!r} lies outside its text of {len(text)} characters"
+            raise DataError(what, where=where, hint="start counts from 0; end is the character after the last")
+        entities.append((start, end, label))
+    entities.sort()
+    for before, after in pairwise(entities):
+        if after[0] < before[1]:
+            what = f"the entities {list(before)} and {list(after)} overlap; a word has one tag"
+            raise DataError(what, where=where, hint="keep one of the two")
+    return entities
+
+
+def warn_of_strays(examples: Examples) -> None:
+    """Say so where a few tags alone keep the others from being chunk tags, and their scores from being those of chunks."""
+    counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
+    strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
+    if 0 < sum(counts[tag] for tag in strays) < counts.total() / 10 and any("-" in tag for tag in counts):
+        row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
+        what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor such as B-PER"
+        progress.warn(f"{what}; words are scored, not chunks")
+
+
+def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, examples: Examples) -> tuple[str, ...]:
+    """The labels of the training data's tags, O first: as given, or those that stand there. Raises UsageError, DataError."""
+    labels = given or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
+    if len(set(labels)) != len(labels):
+        raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
+    for row, sentence in enumerate(tags):
+        if unknown := next((tag for tag in sentence if tag not in labels), None):
+            what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
+            raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
+    words = sum(map(len, tags))
+    if given is None and len(labels) > 50 and len(labels) > words / 5:
+        what = f"{len(labels)} different tags in {words} words, such as {labels[-1]!r}: is this the column of the words?"
+        hint = "--column (CoNLL) or --tags (JSON, tables) says where the tags are"
+        raise DataError(what, where=examples.source, hint=hint)
+    if len(labels) < 2:
+        raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
+    return labels

@@ -1,0 +1,352 @@
+"""Load and save a WordPiece tokenizer, and encode columns of text with it (Devlin et al., 2019, section 3).
+
+The work is done by the tokenizers library without special tokens; [CLS] a [SEP] b [SEP] is then put together for all rows
+at once. Nothing is padded: rows are ragged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.features import Ragged, offsets_of, ranges
+from bertkit.text.piece_cache import PieceCache
+from bertkit.text.truncation import cut_texts
+
+# BERT's special tokens in the order of its vocabularies: [PAD] is 0.
+IN_ORDER = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+
+CHUNK = 4096  # rows encoded at once: the library's encodings weigh far more than the ids kept of them
+
+SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
+# Classes of transformers that take tokenizer.json as it stands; all others lay tokenizer_config.json's options over it.
+_AS_IT_STANDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows as the model takes them: [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
+
+    input_ids: int32. token_type_ids: uint8, 1 from the first token of b on. truncated: whether a text, or pair, lost tokens.
+    examples: the number of the text, or pair, that a row is of; of a text read in windows there are several.
+    """
+
+    input_ids: Ragged
+    token_type_ids: Ragged
+    truncated: NDArray[np.bool_]
+    examples: NDArray[np.int64]
+
+
+class Tokenizer:
+    """A WordPiece tokenizer; `backend` is the tokenizers.Tokenizer that does the work.
+
+    special_tokens: names by role (cls_token ...), where they are not BERT's. Raises ModelError, naming `where`, for a model
+    other than WordPiece, a missing special token, or numbers that are not 0 to n - 1.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, *, special_tokens: dict[str, str] | None = None, where: str | None = None
+    ) -> None:
+        kind = type(backend.model).__name__
+        if kind != "WordPiece":
+            hint = "choose a BERT checkpoint"
+            raise ModelError(f"the tokenizer is a {kind} model; expected WordPiece", where=where, hint=hint)
+        self.special_tokens = SPECIAL_TOKENS | (special_tokens or {})
+        missing = [token for token in self.special_tokens.values() if backend.token_to_id(token) is None]
+        if missing:
+            raise ModelError(f"the vocabulary lacks {', '.join(missing)}, which BERT needs", where=where)
+        backend.no_truncation()
+        backend.no_padding()
+        backend.add_special_tokens(list(self.special_tokens.values()))
+        self.backend = backend
+        self.vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = len(self.vocab)
+        if (last := max(self.vocab.values())) != self.vocab_size - 1:
+            what = f"the vocabulary has {self.vocab_size} tokens, numbered up to {last}; expected no gap"
+            raise ModelError(what, where=where)
+        self.unk_token_id, self.sep_token_id, self.pad_token_id, self.cls_token_id, self.mask_token_id = (
+            self.vocab[self.special_tokens[role]] for role in SPECIAL_TOKENS
+        )
+        cls, sep = self.special_tokens["cls_token"], self.special_tokens["sep_token"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(cls, self.cls_token_id), (sep, self.sep_token_id)],
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """The tokenizer of a Hugging Face folder: its tokenizer.json, else its vocab.txt.
+
+        do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json decide, as in transformers. Where
+        they are not given, tokenizer.json keeps its own; a vocab.txt is lower-cased unless tokens of its own have upper-case
+        letters, which lower-cased text could never reach (transformers lower-cases even then, silently). Raises ModelError.
+        """
+        settings = _read_json(folder / "tokenizer_config.json")
+        options = {
+            "lowercase": settings.get("do_lower_case"),
+            "strip_accents": settings.get("strip_accents"),
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars"),
+        }
+        given = {name: value for name, value in options.items() if isinstance(value, bool)}
+        named = _read_json(folder / "special_tokens_map.json") | settings
+        contents = {role: _content(named[role]) for role in SPECIAL_TOKENS if named.get(role)}
+        if (path := folder / "tokenizer.json").exists():
+            try:
+                backend = tokenizers.Tokenizer.from_file(str(path))
+            except Exception as error:  # the library raises Exception itself
+                raise ModelError(f"the tokenizer cannot be read: {error}", where=str(path)) from None
+            normalizer = backend.normalizer
+            if isinstance(normalizer, normalizers.BertNormalizer) and settings.get("tokenizer_class") not in _AS_IT_STANDS:
+                for name, value in given.items():
+                    setattr(normalizer, name, value)
+        elif (path := folder / "vocab.txt").exists():
+            backend = _of_vocabulary(_read_vocabulary(path), given, unk_token=contents.get("unk_token", "[UNK]"))
+            _add_tokens(backend, folder, settings)
+        else:
+            found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+            raise ModelError(
+                f"no tokenizer.json and no vocab.txt; found {', '.join(found) or 'nothing'}",
+                where=str(folder),
+                hint="copy tokenizer.json (or vocab.txt with tokenizer_config.json) of the model into the folder",
+            )
+        return cls(backend, special_tokens=contents, where=str(path))
+
+    @cached_property
+    def vocab_hash(self) -> str:
+        """sha256 of the tokens in their order, one a line: where no tokens were added, that of vocab.txt as saved."""
+        return sha256("".join(f"{token}\n" for token in sorted(self.vocab, key=self.vocab.__getitem__)).encode()).hexdigest()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the tokens, and of what is done to a text before they are looked for in it."""
+        whole = json.loads(self.backend.to_str())
+        before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], sort_keys=True)
+        return sha256(f"{self.vocab_hash}{before}".encode()).hexdigest()
+
+    @cached_property
+    def ordinary_ids(self) -> NDArray[np.int64]:
+        """The numbers of all tokens but the special ones and those that a vocabulary keeps unused."""
+        kept = (number for token, number in self.vocab.items() if not re.fullmatch(r"\[unused\d+\]", token))
+        special = {self.vocab[token] for token in self.special_tokens.values()}
+        return np.array(sorted(number for number in kept if number not in special))
+
+    def encode(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int, truncate: str = "head"
+    ) -> Encoded:
+        """Each text, or each text with its pair, as sequences of at most max_length tokens.
+
+        What is too long is cut as `truncate` says (see truncation.py), of a pair the longer one ("longest_first" of the
+        tokenizers library).
+        """
+        num_special = 2 if pairs is None else 3
+        if max_length < num_special:
+            raise UsageError(f"max_length is {max_length}; expected at least {num_special}, for [CLS] and [SEP] alone")
+        columns = [self.pieces(column) for column in (texts, pairs) if column is not None]
+        cut = cut_texts([column.lengths for column in columns], max_length - num_special, truncate)
+        offsets = offsets_of(np.sum([part.kept for part in cut.parts], axis=0) + num_special)
+        input_ids = np.full(offsets[-1], self.sep_token_id, dtype=np.int32)
+        token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
+        input_ids[offsets[:-1]] = self.cls_token_id
+        begins = offsets[:-1] + 1
+        for number, (column, part) in enumerate(zip(columns, cut.parts, strict=True)):
+            input_ids[ranges(begins, part.kept)] = column.values[part.places(column.offsets[:-1][cut.examples])]
+            token_type_ids[ranges(begins, part.kept + 1)] = number  # + 1: the [SEP] behind it
+            begins = begins + part.kept + 1
+        return Encoded(Ragged(input_ids, offsets), Ragged(token_type_ids, offsets), cut.truncated, cut.examples)
+
+    def pieces(self, texts: Sequence[str]) -> Ragged:
+        """The ids of each text, without special tokens."""
+        encode = self._by_words.pieces if self._splits_at_spaces else self._encoded
+        return Ragged.joined([Ragged.of([]), *(encode(texts[at : at + CHUNK]) for at in range(0, len(texts), CHUNK))])
+
+    def _encoded(self, texts: Sequence[str]) -> Ragged:
+        return Ragged.of([found.ids for found in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)])
+
+    @cached_property
+    def _by_words(self) -> PieceCache:
+        return PieceCache(self._encoded)
+
+    @cached_property
+    def _splits_at_spaces(self) -> bool:
+        """Whether the text is split as BERT does it, so that nothing reaches over a space."""
+        parts = isinstance(self.backend.normalizer, normalizers.BertNormalizer)
+        parts = parts and isinstance(self.backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        added = self.backend.get_added_tokens_decoder().values()
+        return parts and not any(" " in token.content or token.lstrip or token.rstrip for token in added)
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, NDArray[np.int32], NDArray[np.int32]]:
+        """The ids of each text, without special tokens; and of each of these tokens its first character and its end there.
+
+        The characters are those of the text as it came, whatever the normalizer made of it: text[start:end] is the token's.
+        """
+        ids, spans = [], []
+        for start in range(0, len(texts), CHUNK // 16):  # contexts are long, and offsets weigh more than ids
+            for encoding in self.backend.encode_batch(list(texts[start : start + CHUNK // 16]), add_special_tokens=False):
+                ids.append(np.array(encoding.ids, dtype=np.int32))
+                spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
+        flat = np.concatenate(spans) if spans else np.zeros((0, 2), dtype=np.int32)
+        values = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+        return Ragged(values, offsets_of(np.array([len(row) for row in ids], dtype=np.int64))), flat[:, 0], flat[:, 1]
+
+    def files(self, *, model_max_length: int = 512) -> dict[str, str]:
+        """What a folder needs for AutoTokenizer, and for older tools vocab.txt: contents by file name."""
+        settings: dict[str, Any] = {"model_max_length": model_max_length, **self.special_tokens}
+        if isinstance(normalizer := self.backend.normalizer, normalizers.BertNormalizer):
+            settings |= {
+                "tokenizer_class": "BertTokenizer",
+                "do_lower_case": normalizer.lowercase,
+                "strip_accents": normalizer.strip_accents,
+                "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+            }
+        else:  # BertTokenizer would put BERT's normalizer in the place of this one
+            settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+            settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        vocab = self.backend.get_vocab(with_added_tokens=False)
+        return {
+            "tokenizer.json": self.backend.to_str(pretty=True),
+            "vocab.txt": "".join(f"{token}\n" for token in sorted(vocab, key=vocab.__getitem__)),
+            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+            "special_tokens_map.json": json.dumps(self.special_tokens, indent=2) + "\n",
+        }
+
+    def save(self, folder: Path, *, model_max_length: int = 512) -> None:
+        """Write `files` into the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files(model_max_length=model_max_length).items():
+            (folder / name).write_text(content, encoding="utf-8", newline="\n")
+
+
+def train_tokenizer(
+    texts: Iterable[Sequence[str]], *, vocab_size: int = 30522, cased: bool = False, min_frequency: int = 2
+) -> Tokenizer:
+    """A WordPiece vocabulary learnt from text, lists of lines that are read twice; BERT's special tokens are its first five.
+
+    Words are BERT's: split at white space, punctuation and around each Chinese character; uncased, in small letters and without
+    accents. Pieces that stand together fewer than min_frequency times are not joined. Characters rarer than one in a million
+    are left out, and all take two thirds of the vocabulary at most. The same texts give the same vocabulary. Raises UsageError
+    for a vocabulary without room, DataError where there is no text.
+    """
+    special = [SPECIAL_TOKENS[role] for role in IN_ORDER]
+    if vocab_size < 4 * len(special):
+        raise UsageError(f"--vocab-size is {vocab_size}; expected at least {4 * len(special)}")
+    options = {"lowercase": not cased}
+    backend = _of_vocabulary({token: i for i, token in enumerate(special)}, options, unk_token=SPECIAL_TOKENS["unk_token"])
+    alphabet, within = _alphabet(texts, backend, most=2 * (vocab_size - len(special)) // 3)
+    if not alphabet:
+        raise DataError("there is no text to learn a vocabulary from")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        # The library numbers characters within words as it meets them, in an order of chance, and breaks ties by these numbers:
+        # so they are numbered beforehand, as if they were special.
+        special_tokens=[*special, *within],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return Tokenizer(_of_vocabulary(backend.get_vocab(), options, unk_token=SPECIAL_TOKENS["unk_token"]))
+
+
+def _alphabet(texts: Iterable[Sequence[str]], backend: tokenizers.Tokenizer, *, most: int) -> tuple[list[str], list[str]]:
+    """The commonest characters of normalized text, and "##" and each that can stand within a word; `most` in all."""
+    raw: Counter[str] = Counter()
+    for lines in texts:
+        for line in lines:
+            raw.update(line)
+    counts: Counter[str] = Counter()
+    for character, count in raw.items():  # the normalizer treats each for itself
+        for each in backend.normalizer.normalize_str(character).split():
+            counts.update(dict.fromkeys(each, count))
+    words = backend.pre_tokenizer.pre_tokenize_str
+    alphabet: list[str] = []
+    within: list[str] = []
+    for character in sorted(counts, key=lambda c: (-counts[c], c)):
+        forms = 2 if len(words(backend.normalizer.normalize_str(f"a{character}"))) == 1 else 1
+        if len(alphabet) + len(within) + forms > most or counts[character] * 10**6 < counts.total():
+            break
+        alphabet.append(character)
+        within += [f"##{character}"] * (forms - 1)
+    return sorted(alphabet), sorted(within)
+
+
+def _of_vocabulary(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str) -> tokenizers.Tokenizer:
+    """BERT's tokenizer over a vocabulary; `given` are options of BertNormalizer."""
+    named = re.compile(r"\[.*\]|<.*>")  # [CLS], <S>: written by hand, whatever the case of the text
+    cased = any(token != token.lower() and not named.fullmatch(token) for token in vocab)
+    backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unk_token))
+    backend.normalizer = normalizers.BertNormalizer(**{"lowercase": not cased, **given})
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Tokens by line, counted from 0; not by splitlines(): some vocabularies hold U+2028 as a token."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the vocabulary is not UTF-8: {error.reason} at byte {error.start}", where=str(path)) from None
+    vocab: dict[str, int] = {}
+    for number, token in enumerate(lines):
+        if (first := vocab.setdefault(token, number)) != number:
+            raise ModelError(
+                f"token {token!r} stands in line {first + 1} and again in line {number + 1}; all numbers after it would shift",
+                where=f"{path}:{number + 1}",
+                hint="take the vocab.txt that the model was trained with",
+            )
+    return vocab
+
+
+def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
+    """Add the tokens behind vocab.txt under their own numbers: added_tokens.json, or added_tokens_decoder of newer tools."""
+    added: dict[int, str | dict[str, Any]] = {
+        int(number): token for token, number in _read_json(folder / "added_tokens.json").items()
+    }
+    added |= {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
+    for number in sorted(number for number in added if number >= backend.get_vocab_size(with_added_tokens=False)):
+        token = added[number]
+        backend.add_tokens([tokenizers.AddedToken(**token) if isinstance(token, dict) else token])
+        if (found := backend.token_to_id(_content(token))) != number:
+            what = f"added token {_content(token)!r} has number {number}; behind vocab.txt it would get {found}"
+            raise ModelError(what, where=str(folder))
+
+
+def _content(token: str | dict[str, Any]) -> str:
+    """The text of a token that may be given with its options."""
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """An object of a JSON file; empty where there is no such file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"not valid JSON: {error}", where=str(path)) from None
+    if not isinstance(values, dict):
+        raise ModelError("not a JSON object", where=str(path))
+    return values

@@ -1,0 +1,142 @@
+"""Which features a step has, cut into packed micro-batches and dealt to the processes.
+
+What a step sees is a pure function of (seed, step): the order of an epoch comes from (seed, epoch), the cut from the
+lengths. So a restart, another number of processes or another micro_batch_tokens changes nothing about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.features import IGNORED, Features, offsets_of, ranges
+from bertkit.model.bert import Batch
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The features of each optimizer step: every epoch a fresh order, the last step of an epoch takes what is left."""
+
+    num_features: int
+    batch_size: int
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_features // self.batch_size)
+
+    def features_at(self, step: int) -> NDArray[np.int64]:
+        """The indices of the features that `step` (from 0) is made of."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order = _order(self.num_features, self.seed, epoch)
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+@lru_cache(maxsize=2)
+def _order(num_features: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    return np.random.default_rng((seed, epoch)).permutation(num_features)
+
+
+def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list[NDArray[np.int64]]:
+    """Split features of these lengths, longest first, into groups of about equal tokens, at most `limit` each.
+
+    A feature longer than the limit stands alone. Empty groups make their number a multiple of `multiple_of`.
+    """
+    order = np.argsort(-num_tokens, kind="stable")
+    lengths = num_tokens[order]
+    ends = np.cumsum(lengths)
+    total = int(ends[-1])
+    middles = ends - lengths / 2
+    count = multiple_of * max(1, -(-total // (limit * multiple_of)))
+    while True:
+        group = np.minimum((middles * count / total).astype(np.int64), count - 1)
+        sizes, members = np.bincount(group, lengths, count), np.bincount(group, minlength=count)
+        if np.all((sizes <= limit) | (members <= 1)):
+            groups = [group for group in np.split(order, np.cumsum(members)[:-1]) if len(group)]
+            return groups + [order[:0]] * (-len(groups) % multiple_of)
+        count += multiple_of
+
+
+def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = False) -> Batch:
+    """The features at `indices`, packed. With `empty` no target counts: all weights are 0."""
+    starts = features.offsets[indices]
+    counts = features.offsets[indices + 1] - starts
+    sequences = ranges(starts, counts)
+    input_ids, token_type_ids = features.input_ids.take(sequences), features.token_type_ids.take(sequences)
+    cu_rows, max_rows, rows = input_ids.offsets, int(input_ids.lengths.max()), None
+    if features.rows is not None:
+        chosen = features.rows.take(sequences)
+        cu_rows, max_rows = chosen.offsets, int(chosen.lengths.max())
+        rows = torch.from_numpy(chosen.values + np.repeat(input_ids.offsets[:-1], chosen.lengths))
+    labels = {term: _targets(ragged.take(indices).values) for term, ragged in features.labels.items()}
+    return Batch(
+        input_ids=torch.from_numpy(input_ids.values.astype(np.int64)),
+        token_type_ids=torch.from_numpy(token_type_ids.values.astype(np.int64)),
+        position_ids=torch.from_numpy(ranges(np.zeros(len(sequences), np.int64), input_ids.lengths)),
+        cu_seqlens=torch.from_numpy(input_ids.offsets),
+        max_seqlen=int(input_ids.lengths.max()),
+        rows=rows,
+        cu_rows=torch.from_numpy(cu_rows),
+        max_rows=max_rows,
+        features=torch.from_numpy(np.asarray(indices)),
+        cu_features=torch.from_numpy(offsets_of(counts)),
+        labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
+        weights={term: 0.0 if empty else _weight(its, features.class_weights.get(term)) for term, its in labels.items()},
+    )
+
+
+def _targets(values: NDArray) -> NDArray:
+    return values.astype(np.int64) if np.issubdtype(values.dtype, np.integer) else values  # what torch takes for a class
+
+
+def _weight(targets: NDArray, of_class: NDArray | None) -> float:
+    if not np.issubdtype(targets.dtype, np.integer):
+        return float(targets.size)  # a score may be -100
+    counted = targets[targets != IGNORED]
+    return float(counted.size if of_class is None else of_class[counted].sum())
+
+
+def training_batches(
+    features: Features, sampler: Sampler, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1
+) -> Callable[[int], list[Batch]]:
+    """step -> the micro-batches of this process: equally many on each, an empty one where there is nothing left."""
+
+    def batches(step: int) -> list[Batch]:
+        return deal(features, sampler.features_at(step), micro_batch_tokens, rank=rank, world_size=world_size)
+
+    return batches
+
+
+def deal(features: Features, indices: NDArray[np.int64], limit: int, *, rank: int = 0, world_size: int = 1) -> list[Batch]:
+    """The features of a step as micro-batches of at most `limit` tokens: those of this process, equally many on each."""
+    groups = cut(features.num_tokens[indices], limit, multiple_of=world_size)
+    mine = [indices[group] for group in groups[rank::world_size]]
+    return [collate(features, group if len(group) else indices[:1], empty=not len(group)) for group in mine]
+
+
+def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+    """Each feature once, over all processes; similar lengths together."""
+    if len(features):
+        for group in cut(features.num_tokens, micro_batch_tokens)[rank::world_size]:
+            if len(group):
+                yield collate(features, group)
+
+
+def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
+    """Logits (R, C) as one array a feature, by feature index."""
+    per_sequence = np.diff(batch.cu_rows.cpu().numpy())
+    if len(rows) == len(batch.features) != per_sequence.sum():  # one row a feature
+        return {feature: rows[at : at + 1] for at, feature in enumerate(batch.features.tolist())}
+    if len(rows) != per_sequence.sum():  # one row a sequence, as pooling heads give
+        assert len(rows) == len(per_sequence), (
+            f"{len(rows)} logits for {per_sequence.sum()} rows of {len(per_sequence)} sequences"
+        )
+        per_sequence = np.ones_like(per_sequence)
+    ends = offsets_of(per_sequence)[batch.cu_features.cpu().numpy()]
+    features = batch.features.tolist()
+    return {feature: rows[start:end] for feature, start, end in zip(features, ends[:-1], ends[1:], strict=True)}

@@ -1,0 +1,329 @@
+"""The training loop: one plain function for pre-training and for every recipe.
+
+It knows a module that maps a Batch to Outputs, the batches of each step, and a TrainConfig; it knows no recipe. The loss of a
+step is the sum over its targets divided by their weight over the whole step, all processes and micro-batches together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from bertkit import progress
+from bertkit.config import TrainConfig
+from bertkit.errors import ModelError, UsageError
+from bertkit.files import write_json
+from bertkit.model.bert import Batch
+from bertkit.model.devices import working_dtype
+from bertkit.model.dropout import seed_dropout, set_dropout
+from bertkit.training.checkpoint import BEGIN_AGAIN, drop_other_checkpoints, verify_checkpoint, write_checkpoint
+from bertkit.training.optimizer import MasterAdamW, learning_rate_of
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+TRAINING = "training"  # the folder of a checkpoint that a restart needs and a user does not
+
+
+@dataclass
+class TrainState:
+    """How far a run has come: steps done and the time that they took, also before a stop, the best evaluation so far (ties: the
+    earlier), and how many have come after it."""
+
+    step: int = 0
+    seconds: float = 0.0
+    evaluations_since_best: int = 0
+    best_step: int | None = None
+    best_objective: float | None = None
+    best_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    last_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+    def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
+        """Take in an evaluation; whether it is the best so far. An undefined objective is worse than any other."""
+        self.last_scores = scores
+        self.evaluations_since_best += 1
+        better = self.best_objective is None or (objective is not None and objective > self.best_objective)
+        if self.best_step is None or (better and objective is not None):
+            self.best_step, self.best_objective, self.best_scores = self.step, objective, scores
+            self.evaluations_since_best = 0
+            return True
+        return False
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user or the scheduler asked to stop; what is saved, is so at `step`."""
+
+    def __init__(self, step: int, *, saved: bool) -> None:
+        what = (
+            "the same command (without --overwrite) goes on from there" if saved else "it was a trial, of which nothing is kept"
+        )
+        super().__init__(f"stopped after step {step}; {what}")
+
+
+def train(
+    model: nn.Module,
+    batches: Callable[[int], list[Batch]],
+    config: TrainConfig,
+    accelerator: Accelerator,
+    *,
+    total_steps: int,
+    run_dir: Path,
+    save_model: Callable[[Path, dict[str, Tensor], int], None] | None = None,
+    evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None = None,
+    eval_every: int | None = None,
+    resume_from: Path | None = None,
+) -> TrainState:
+    """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
+
+    batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict, step)
+    writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is
+    best (higher is better); without it the last is. Every `eval_every` steps, and at the end, the model is evaluated and a
+    checkpoint written. A checkpoint given as `resume_from` is gone on from, bit for bit. Raises UsageError when the loss is
+    not finite, Interrupted on SIGINT and SIGTERM.
+    """
+    module = model.to(accelerator.device)
+    if config.dropout is not None:
+        set_dropout(module, config.dropout)
+    optimizer = MasterAdamW(module, config, dtype=working_dtype(config.precision, accelerator.device))
+    eval_every = eval_every or total_steps
+    main = accelerator.is_main_process
+    log = progress.MetricsLog(run_dir / "metrics.jsonl")
+    state = TrainState()
+    saved_step: int | None = None
+    clock = time.perf_counter()
+
+    def model_state() -> dict[str, Tensor]:
+        masters = {id(p): optimizer.masters[name] for name, p in optimizer.parameters.items()}  # a tied one has several names
+        return {name: masters.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
+
+    def save() -> None:
+        nonlocal saved_step, clock
+        now = time.perf_counter()
+        state.seconds, clock = state.seconds + now - clock, now
+        if main and save_model is not None and state.step != saved_step:  # to write one again would leave none for a moment
+            checkpoint = run_dir / f"checkpoint-{state.step}"
+            write_checkpoint(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))
+            drop_other_checkpoints(checkpoint)
+            if state.best_step == state.step:
+                save_model(run_dir, model_state(), state.step)
+        saved_step = state.step
+        accelerator.wait_for_everyone()
+
+    if resume_from is not None:
+        verify_checkpoint(resume_from)
+        state = _restore(resume_from, optimizer, accelerator.device)
+        if resume_from.resolve().parent == run_dir.resolve():
+            saved_step = state.step
+        # the kill may have come between the checkpoint and the copy in the root
+        if main and save_model is not None and state.best_step == state.step:
+            save_model(run_dir, model_state(), state.step)
+        accelerator.wait_for_everyone()
+    if main:
+        log.cut_after(state.step)
+
+    wrapped = accelerator.prepare_model(module) if accelerator.num_processes > 1 else module
+    wrapped.train()
+    window = _Window(accelerator)
+
+    def record(event: dict[str, Any]) -> None:
+        if main:
+            log.append(event)
+        accelerator.log({name: value for name, value in event.items() if name != "step" and value is not None}, event["step"])
+
+    def report() -> dict[str, float]:
+        event = {
+            "step": state.step,
+            "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
+            **window.read(state.step),
+        }
+        record(event)
+        return event
+
+    in_vain = _in_vain(state, config, accelerator)
+    with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
+        while state.step < total_steps and not in_vain:
+            micro_batches = batches(state.step)
+            weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
+            if stopping:
+                if window.losses:
+                    report()  # raises where a loss is not finite, which must not be saved
+                save()
+                raise Interrupted(state.step, saved=save_model is not None)
+            for micro_step, batch in enumerate(micro_batches):
+                seed_dropout(module, config.seed, state.step, micro_step, accelerator.process_index)
+                last = micro_step == len(micro_batches) - 1
+                with nullcontext() if last else accelerator.no_sync(wrapped):
+                    outputs = wrapped(batch.to(accelerator.device))
+                    losses = step_losses(outputs.loss_sums, batch.weights, weights)
+                    loss = losses.sum()
+                    # DDP takes the mean over processes of what is already a share of the whole
+                    accelerator.backward(loss * accelerator.num_processes)
+                if not last and wrapped is module:  # what wraps a module reduces the sum of all micro-batches where they are
+                    optimizer.collect()
+                window.add(losses.detach(), len(batch.input_ids), first=micro_step == 0)
+            window.terms = sorted(weights)
+            window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
+            state.step += 1
+            evaluating = state.step % eval_every == 0 or state.step == total_steps
+            if evaluating or state.step % config.logging_steps == 0:
+                event = report()
+                shown = {"loss": f"{event['loss']:.4f}", "lr": f"{event['learning_rate']:.2e}"}
+                bar.advance(0, **shown, tokens=f"{event['tokens_per_second']:.0f}/s")
+            bar.advance(1)
+            if evaluating:
+                if evaluate is not None:
+                    scores, objective = evaluate(module)
+                    state.record(scores, objective)
+                    in_vain = _in_vain(state, config, accelerator)
+                    record({"step": state.step, **scores})
+                else:
+                    state.best_step = state.step  # nothing says which is best: the last one
+                save()
+                window.start = time.perf_counter()  # tokens_per_second is that of training
+    if state.step < total_steps:
+        progress.note(f"stopped early: the best score is {state.evaluations_since_best} evaluations old")
+    return state
+
+
+def step_losses(loss_sums: dict[str, Tensor], weights: dict[str, float], denominators: dict[str, float]) -> Tensor:
+    """This micro-batch's share of the step's losses, by term in the order of their names: (sum over targets) / (weight of the
+    whole step). Their sum is the loss.
+
+    A micro-batch of weight 0 still runs backward, or the processes would wait for each other; it adds exactly 0.
+    """
+    return torch.stack([loss_sums[term] * (1 / denominators[term] if weights[term] else 0.0) for term in sorted(loss_sums)])
+
+
+def _denominators(batches: list[Batch], stop: bool, accelerator: Accelerator) -> tuple[dict[str, float], bool]:
+    """The weight of each loss term over the whole step, and whether any process was asked to stop."""
+    terms = sorted(batches[0].weights)
+    sums = [math.fsum(batch.weights[term] for batch in batches) for term in terms]
+    if accelerator.num_processes > 1:
+        totals = torch.tensor([*sums, float(stop)], dtype=torch.float64, device=accelerator.device)
+        *sums, stop = accelerator.reduce(totals, "sum").tolist()
+    return dict(zip(terms, sums, strict=True)), bool(stop)
+
+
+def _in_vain(state: TrainState, config: TrainConfig, accelerator: Accelerator) -> bool:
+    """Whether training has waited long enough for a better score; one process that says so ends it for all."""
+    if config.early_stopping_patience is None:
+        return False
+    ended = state.evaluations_since_best >= config.early_stopping_patience
+    if accelerator.num_processes > 1:
+        ended = bool(accelerator.reduce(torch.tensor(float(ended), device=accelerator.device), "sum"))
+    return ended
+
+
+class _Window:
+    """What happened since the last log event."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.grad_norm = torch.tensor(0.0)
+        self.terms: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.losses: list[Tensor] = []
+        self.tokens = 0
+        self.start = time.perf_counter()
+
+    def add(self, losses: Tensor, tokens: int, *, first: bool) -> None:
+        """losses: (terms,) of a micro-batch."""
+        if first:
+            self.losses.append(losses)
+        else:
+            self.losses[-1] = self.losses[-1] + losses
+        self.tokens += tokens
+
+    def read(self, step: int) -> dict[str, float]:
+        """Mean loss, of each term too where there are several, last gradient norm and tokens/s, over all processes.
+
+        Raises UsageError for a loss that is not finite.
+        """
+        count = torch.full((1, len(self.terms)), float(self.tokens), dtype=self.losses[0].dtype, device=self.losses[0].device)
+        losses = torch.cat([torch.stack(self.losses), count])  # (steps + 1, terms)
+        if self.accelerator.num_processes > 1:
+            losses = self.accelerator.reduce(losses, "sum")
+        tokens = float(losses[-1, 0])
+        by_step = losses[:-1].tolist()
+        values = [sum(each) for each in by_step]
+        norm = float(self.grad_norm)
+        for at, value in enumerate([*values, norm]):
+            if not math.isfinite(value):
+                first = min(step, step - len(values) + 1 + at)
+                what = "loss" if at < len(values) else "gradient's norm"
+                what = f"the {what} is {value} at step {first}"
+                raise UsageError(what, hint="lower --learning-rate, raise --warmup-ratio, or try --precision fp32")
+        seconds = time.perf_counter() - self.start
+        self._begin()
+        of_terms = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(self.terms, zip(*by_step), strict=True)}
+        loss = {"loss": math.fsum(values) / len(values), **(of_terms if len(self.terms) > 1 else {})}
+        return {**loss, "grad_norm": norm, "tokens_per_second": tokens / seconds}
+
+
+def _write(
+    folder: Path,
+    save_model: Callable[[Path, dict[str, Tensor], int], None],
+    model_state: dict[str, Tensor],
+    optimizer_state: dict[str, Tensor],
+    state: TrainState,
+) -> None:
+    from safetensors.torch import save_file
+
+    save_model(folder, model_state, state.step)
+    training = folder / TRAINING
+    training.mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in optimizer_state.items()}, training / "optimizer.safetensors")
+    write_json(training / "progress.json", dataclasses.asdict(state))
+
+
+def _restore(checkpoint: Path, optimizer: MasterAdamW, device: torch.device) -> TrainState:
+    from safetensors.torch import load_file
+
+    place = str(device) if device.type == "cuda" else device.type  # to safetensors there is one CPU, and no cpu:0
+    optimizer.restore(load_file(checkpoint / TRAINING / "optimizer.safetensors", device=place))
+    return read_progress(checkpoint)
+
+
+def read_progress(checkpoint: Path) -> TrainState:
+    """How far the run had come when the checkpoint was written. Raises ModelError where it does not say."""
+    path = checkpoint / TRAINING / "progress.json"
+    try:
+        return TrainState(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise ModelError("the checkpoint does not say how far it had come", where=str(path), hint=BEGIN_AGAIN) from None
+
+
+@contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    """An event that SIGINT or SIGTERM sets, so that a step ends whole; a second signal stops at once."""
+    requested = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield requested
+        return
+
+    def ask(signum: int, frame: object) -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+        requested.set()
+        progress.note("stopping after this step; once more stops at once and loses what came after the last checkpoint")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
