@@ -7,6 +7,7 @@ whose stream is frozen for good.
 from __future__ import annotations
 
 import json
+import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +192,22 @@ def write_world(folder: Path) -> None:
     write("my_task.py", MY_TASK)
 
 
+def place_older_runs(folder: Path) -> None:
+    """The runs of tests/golden/runs in a folder, with their paths there and the tokenizer that they share."""
+    shutil.copytree(Path(__file__).resolve().parent / "golden" / "runs", folder, dirs_exist_ok=True)
+    for path in [*folder.rglob("run.json"), *folder.rglob("seeds.json")]:
+        path.write_text(path.read_text(encoding="utf-8").replace("@FOLDER@", str(folder)), encoding="utf-8")
+    for holder in {path.parent for name in ("run.json", "manifest.json", "meta.json") for path in folder.rglob(name)}:
+        for path in (folder / "tokenizer").iterdir():
+            if not (holder / path.name).exists():
+                shutil.copy(path, holder)
+
+
+def prepare(name: str, folder: Path) -> None:
+    """What the commands of a case find in the folder in which they run."""
+    (place_older_runs if name.startswith("older-") else write_world)(folder)
+
+
 # A recipe of one's own. While a file `stop` is there its metric asks the run to stop, as Ctrl-C does.
 MY_TASK = '''"""Mine: is it good?"""
 
@@ -231,10 +248,9 @@ QUIZ = (
     f"--train quiz-train.csv --validation quiz-dev.csv --text story --choices end0,end1,end2 --label right {HOW} --max-steps 12"
 )
 SQUAD = "--train squad-train.json --validation squad-dev.json --doc-stride 8 --n-best-size 3 --max-steps 12"
-NAMES = f"finetune token-classification --train names-train.conll --validation names-dev.conll {HOW} --learning-rate 1e-2 --adam-epsilon 1e-4"
-JOINT = (
-    f"finetune token-classification --train joint-train.jsonl --validation joint-dev.jsonl --intent {HOW} --learning-rate 1e-2 --adam-epsilon 1e-4"
-)
+TAGGER = f"finetune token-classification {HOW} --adam-epsilon 1e-4 --eval-steps 12"
+NAMES = f"{TAGGER} --train names-train.conll --validation names-dev.conll"
+JOINT = f"{TAGGER} --train joint-train.jsonl --validation joint-dev.jsonl --intent --max-steps 48"
 LOOK = "--output scored --errors 3 --intervals --json"
 PRETRAIN = f"pretrain corpus --max-length 32 {STEPS}"
 CORPUS = "corpus build texts --tokenizer model --validation 20% --num-processes 1 -o corpus"
@@ -310,7 +326,7 @@ CASES: dict[str, list[Step]] = {
     "foreign-model": [
         f"eval {FOREIGN} {LOOK}",
         "predict plain-model new.txt --max-length 24 --precision fp32 --device cpu",
-        f"predict {FOREIGN} --split test --output said.jsonl",
+        f"predict {FOREIGN} --split validation --output said.jsonl",
         f"finetune wnli --data glue/WNLI -m plain-model --max-length 24 {STEPS} -o run",
         f"finetune text-classification {ROWS} --label kind -m plain-model --max-length 24 {STEPS} -o other",
         f"finetune text-classification {ROWS} --label kind -m plain-model --max-length 24 {STEPS} --fresh-head -o fresh",
@@ -370,7 +386,7 @@ CASES: dict[str, list[Step]] = {
         "predict legal names-dev.conll --format conll",
     ],
     "tags-bilstm": [
-        f"{NAMES} --head bilstm -o run",
+        f"{NAMES} --head bilstm --max-steps 48 -o run",
         "eval run --json",
         "predict run letters.txt",
     ],
@@ -386,7 +402,7 @@ CASES: dict[str, list[Step]] = {
         f"eval run {LOOK}",
         "predict run letters.txt",
         "predict run letters.txt --format text",
-        f"{JOINT} --intent-column intent --head crf -o crf",
+        f"{JOINT} --intent-column intent --head crf --max-steps 24 -o crf",
     ],
     # from text to a BERT
     "tokenizer": [
@@ -475,6 +491,55 @@ CASES: dict[str, list[Step]] = {
         "tokenizer train texts --vocab-size 3 -o tokenizer",
         "check none.csv",
     ],
+}
+
+# Runs that 5011bc2 left, in the folders that place_older_runs makes: they must serve with the code of today.
+AGAIN = "--max-steps 4 -o again"
+OLDER_STEPS = STEPS.replace("--max-steps 24 ", "--max-length 24 ")
+OLDER_ROWS = (
+    f"finetune text-classification --train data/train.csv --validation data/dev.csv --text text --label kind {OLDER_STEPS}"
+)
+OLDER_UNFINISHED = f"{OLDER_ROWS} -m model --micro-batch-tokens 40 --num-epochs 3"
+CASES |= {
+    "older-classes": [
+        "predict classes data/dev.csv",
+        f"eval classes {LOOK}",
+        f"finetune --config classes/run.json {AGAIN}",
+        "compare classes again --json --resamples 200",
+    ],
+    "older-tags": [
+        "predict tags data/joint-dev.jsonl",
+        "eval tags --json",
+        f"finetune --config tags/run.json {AGAIN}",
+    ],
+    "older-answers": [
+        "predict answers data/text.txt --question 'where did ada play'",
+        "eval answers --json",
+        f"finetune --config answers/run.json {AGAIN}",
+    ],
+    "older-choices": [
+        "predict choices data/quiz-dev.csv",
+        "eval choices --json",
+        f"finetune --config choices/run.json {AGAIN}",
+    ],
+    "older-glue": [
+        "eval wnli --json",
+        "submission wnli -o leaderboard",
+        f"finetune --config wnli/run.json {AGAIN}",
+        "compare wnli again --json --resamples 200",
+    ],
+    "older-seeds": [
+        "eval seeds/seed-2 --json",
+        "compare seeds seeds/seed-1 --json --resamples 200",
+        f"{OLDER_ROWS} -m model --max-steps 12 --seeds 3 -o seeds",
+    ],
+    "older-pretraining": [
+        "eval pretrained --json",
+        "check corpus --objective ltr --max-length 24 --examples 1",
+        f"{OLDER_ROWS} -m pretrained --max-steps 4 -o fine",
+        "pretrain corpus --config pretrained/run.json -m model -o again",
+    ],
+    "older-unfinished": [f"{OLDER_UNFINISHED} -o whole", f"{OLDER_UNFINISHED} --seed 1 -o unfinished"],
 }
 
 COMMANDS = ("", "finetune", "eval", "predict", "pretrain", "recipes", "check", "compare", "submission", "tokenizer train")
