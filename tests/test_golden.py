@@ -269,6 +269,11 @@ def _same_number(found: str, expected: str, rounded: bool) -> bool:
     return abs(values[0] - values[1]) <= max(tolerance, 1.01 * unit if rounded else 0)
 
 
+def decimals_in(told: list[str]) -> str:
+    """The numbers with a fraction in what a command told a person, a help text's defaults aside."""
+    return " ".join(number for line in told if "[default" not in line for number in NUMBER.findall(line) if "." in number)
+
+
 # --- on disk ---------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +331,28 @@ def test_an_older_unfinished_run_comes_to_its_known_end_or_is_refused_with_its_v
         assert version in told[0]
 
 
+@pytest.mark.parametrize(
+    ("found", "expected", "place", "same"),
+    [
+        (0.123451, 0.123459, "loss", True),
+        (0.12345, 0.12348, "loss", False),
+        (3e-5, 3.1e-5, "learning_rate", False),
+        (8, 8.0, "training", False),
+        ({"a": 1, "b": 2}, {"a": 1}, "run.json.training", True),
+        ({"a": 1, "b": 2}, {"a": 1}, "run.json.data", False),
+        ([1, 2], [1, 2, 3], "wrote", False),
+        ("accuracy 0.8571 of 14 rows", "accuracy 0.8572 of 14 rows", "text", True),
+        ("accuracy 0.8571 of 14 rows", "accuracy 0.8574 of 14 rows", "text", False),
+        ("accuracy 0.8571 of 14 rows", "accuracy 0.8571 of 15 rows", "text", False),
+        ("48% good", "49% good", "text", True),
+        ("lamp,1.8", "lamp,1.9", "files", False),
+        ("lamp,1.800001", "lamp,1.800002", "files", True),
+    ],
+)
+def test_what_is_a_difference(found: Json, expected: Json, place: str, same: bool) -> None:
+    assert (not list(differences(found, expected, place))) == same
+
+
 def test_there_is_a_golden_for_each_case_and_none_besides() -> None:
     assert sorted(path.stem for path in GOLDEN.glob("*.json")) == sorted(CASES)
 
@@ -343,8 +370,11 @@ def record(names: list[str], *, text_only: bool) -> int:
             found = observe_case(CASES[name], folder)
         if text_only:
             golden = read_golden(name)
-            if changed := list(differences(found["commands"], golden["commands"], "commands")):
-                print(f"{name}: more than text differs, nothing is written:", *changed[:5], sep="\n  ")
+            if changed := [
+                *differences(found["commands"], golden["commands"], "commands"),
+                *differences(*([decimals_in(told) for told in each["text"]] for each in (found, golden)), "text"),
+            ]:
+                print(f"{name}: more than wording differs, nothing is written:", *changed[:5], sep="\n  ")
                 refused += 1
                 continue
             found["commands"] = golden["commands"]
