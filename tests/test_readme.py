@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAUNCHERS = (
     "accelerate launch -m ",
     "torchrun --standalone --nproc-per-node 2 -m ",
-)  # tests/test_distributed.py runs these for real
+)  # tests/training/test_distributed.py runs these for real
 
 
 def shell_blocks(name: str) -> list[list[str]]:

@@ -23,7 +23,7 @@ from bertkit.tasks.task import Task
 from bertkit.tasks.token_classification.scores import score_tags
 
 NAMES = [listed.name for listed in list_recipes()]
-FOLDER = Path(__file__).resolve().parent.parent / "recipes"
+FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 
 
 def test_every_file_is_found() -> None:

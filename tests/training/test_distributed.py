@@ -23,7 +23,7 @@ from shapes import CONFIG, SHAPES, TRAINING, logged_losses, prediction_run, seve
 from bertkit.cli import main
 from bertkit.training.batching import Sampler, training_batches
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 STEPS = 50
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")

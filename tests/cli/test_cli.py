@@ -229,7 +229,7 @@ def test_a_process_other_than_the_main_one_is_silent(run_bertkit, run_dir: Path,
 def test_the_script_ends_with_the_exit_code(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bertkit", "recipes", "sst"],
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
@@ -396,7 +396,7 @@ def test_recipes_are_listed_and_none_is_executed(run_bertkit, tmp_path: Path, mo
 def test_every_built_in_recipe_is_listed(run_bertkit) -> None:
     rows = [line.strip("│").split("│") for line in lines(run_bertkit("recipes").err, "│")]
     names = [row[0].strip() for row in rows]
-    files = {path.stem for path in (Path(__file__).parent.parent / "recipes").glob("*.py")} - {"_template"}
+    files = {path.stem for path in (Path(__file__).parents[2] / "recipes").glob("*.py")} - {"_template"}
     assert {"cola", "sst2", "mrpc", "stsb", "rte", "mnli", "qqp", "qnli", "wnli", "ax", "helpdesk"} <= files
     assert set(names) == files
     assert names == sorted(names)
@@ -404,7 +404,7 @@ def test_every_built_in_recipe_is_listed(run_bertkit) -> None:
 
 
 def test_a_recipe_is_shown_as_it_stands(run_bertkit) -> None:
-    source = (Path(__file__).parent.parent / "recipes" / "mnli.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "recipes" / "mnli.py").read_text(encoding="utf-8")
     assert run_bertkit("recipes", "mnli") == (0, source, "")
 
 
