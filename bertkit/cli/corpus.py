@@ -13,7 +13,7 @@ from bertkit.errors import UsageError
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn running text into shards of tokens.")
 
 Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the corpus that is in the folder.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the corpus in the output folder aside.")]
 
 
 @corpus.command()

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from bertkit.errors import UsageError
-
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Learn the vocabulary of a tokenizer.")
 
 
@@ -30,7 +28,7 @@ def train(
     cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents apart.")] = False,
     min_frequency: Annotated[int, typer.Option(help="Pieces that stand together less often are not joined.", min=1)] = 2,
     text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tokenizer in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the tokenizer in the output folder aside.")] = False,
 ) -> None:
     """Learn a WordPiece vocabulary from text: BERT's words, Chinese characters each for itself, special tokens in BERT's order.
 
@@ -42,16 +40,14 @@ def train(
     """
     from bertkit import progress
     from bertkit.corpus.texts import Texts
-    from bertkit.files import disk_errors
+    from bertkit.files import OutputFolder, disk_errors
+    from bertkit.model.directory import TOKENIZER
     from bertkit.text.tokenizer import train_tokenizer
 
-    if output_dir.is_file():
-        raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
-    if output_dir.is_dir() and any(output_dir.iterdir()) and not overwrite:
-        raise UsageError("the output folder is not empty", where=str(output_dir), hint="give another, or --overwrite")
     texts = Texts(text, text_column=text_column)
+    output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
-    with disk_errors(output_dir):
+    with output.open(), disk_errors(output_dir):
         trained.save(output_dir)
     if trained.vocab_size < vocab_size:
         progress.warn(f"the text gives no more than {trained.vocab_size} tokens; {vocab_size} were asked for")

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from multiprocessing import get_context, parent_process
@@ -32,8 +32,8 @@ from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.features import offsets_of, ranges
-from bertkit.files import disk_errors, write_json
-from bertkit.model.directory import TOKENIZER_FILES
+from bertkit.files import Kind, OutputFolder, disk_errors, write_json
+from bertkit.model.directory import TOKENIZER
 from bertkit.readers.documents import Document, Documents, Source, find_sources
 from bertkit.text.tokenizer import Tokenizer
 
@@ -43,7 +43,6 @@ PART = 2**24  # characters of text in a part, but for its last document
 _BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
 _PART_NAME = re.compile(r"(\d{5,})-(\d{5,})")  # the number of the source, and that of the part in it
 _FORMAT = 1
-_OWN = re.compile(rf"(\.unfinished-)?{META}|{_BUILDING}(\.done)?|({'|'.join(SPLITS)})-\d{{5,}}")
 _MILLION = 10**6
 
 
@@ -89,11 +88,23 @@ def build_corpus(
         **asdict(config),
         "sources": [{"name": source.name, "bytes": source.size, **_modified(source)} for source in sources],
     }
-    _check_apart(output_dir, [tokenizer, *(Path(source.name) for source in sources if source.size)])
-    building = _claim(output_dir, plan, overwrite)
+    reads = [str(tokenizer), *(source.name for source in sources if source.size)]
+    with _open(_prepare(output_dir, plan, overwrite, reads), plan) as building:
+        _make_parts(sources, building, _Pool(tokenizer, config, num_processes), config)
+        parts = _parts_in(building)
+        if not parts:
+            raise DataError("there is no text", where=", ".join(names))
+        counted = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
+        documents = {name: sum(counts[name] for counts in counted) for name in ("read", "short")} | {"duplicates": 0}
+        shards = [(int(path.name.partition("-")[0]), path) for path in parts]
+        return _finish(shards, _without_times(plan), documents, loaded, output_dir)
+
+
+def _make_parts(sources: Sequence[Source], building: Path, pool: _Pool, config: CorpusConfig) -> None:
+    """Write each part of the sources that is not there yet, and say what was taken to part their documents."""
     start = time.perf_counter()
     layouts: Counter[str | None] = Counter()
-    with _Pool(tokenizer, config, num_processes) as pool, progress.bar("text, MB on disk", _megabytes(sources)) as bar:
+    with pool, progress.bar("text, MB on disk", _megabytes(sources)) as bar:
         shown = before = 0
         for number, source in enumerate(sources):
             reader = Documents(source, text_column=config.text_column, layout=config.layout)
@@ -109,13 +120,6 @@ def build_corpus(
         for layout, what in (("blank-lines", "blank lines part the documents"), ("lines", "each line is a document")):
             if count := layouts[layout]:
                 progress.note(f"{what} of {count} plain text source{'s' * (count > 1)} (--layout says otherwise)")
-    parts = _parts_in(building)
-    if not parts:
-        raise DataError("there is no text", where=", ".join(names))
-    counted = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
-    documents = {name: sum(counts[name] for counts in counted) for name in ("read", "short")} | {"duplicates": 0}
-    shards = [(int(path.name.partition("-")[0]), path) for path in parts]
-    return _finish(shards, _without_times(plan), documents, loaded, output_dir)
 
 
 def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -132,8 +136,8 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
                 raise UsageError(what, hint="build them with the same tokenizer and options")
     plan = {key: value for key, value in first.items() if key not in (*SPLITS, "documents", "hashes", "sources")}
     plan["sources"] = [source for meta in metas for source in meta["sources"]]
-    _check_apart(output_dir, folders)
-    _claim(output_dir, {**plan, "merged": [str(folder.resolve()) for folder in folders]}, overwrite)
+    merging = {**plan, "merged": [str(folder.resolve()) for folder in folders]}
+    output = _prepare(output_dir, merging, overwrite, folders)
     documents = {name: sum(meta["documents"][name] for meta in metas) for name in first["documents"]}
     sources = offsets_of(np.array([len(meta["sources"]) for meta in metas])).tolist()
     shards = [
@@ -142,7 +146,8 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
         for split in SPLITS
         for shard in meta[split]["shards"]
     ]
-    return _finish(shards, plan, documents, Tokenizer.load(folders[0]), output_dir)
+    with _open(output, merging):
+        return _finish(shards, plan, documents, Tokenizer.load(folders[0]), output_dir)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -165,41 +170,46 @@ def read_meta(folder: Path) -> dict[str, Any]:
 # --- the folder ------------------------------------------------------------------------------------------------------------
 
 
-def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
-    """The folder of the parts in the output folder, with the plan in it."""
-    building = folder / _BUILDING
-    anew = "give another --output-dir, or --overwrite, which deletes what is there"
-    with suppress(OSError):
-        building.rmdir()  # empty, as a kill can leave it
-    if folder.is_file():
-        raise UsageError("the output folder is a file", where=str(folder), hint="give another --output-dir")
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    begun = _plan_of(building)
-    if found and begun is None:
-        if META not in found:
-            what = "the output folder is not empty and holds no corpus"
-            raise UsageError(what, where=str(folder), hint="give another --output-dir")
-        read_meta(folder)  # raises for one that is no corpus's
-    others = sorted(name for name in found - {*TOKENIZER_FILES} if not _OWN.fullmatch(name))
-    if overwrite and others:
-        what = f"the output folder holds {others[0]}, which is no part of a corpus, and --overwrite would delete it"
-        raise UsageError(what, where=str(folder), hint="give another --output-dir, or move it")
-    with disk_errors(folder):
-        if overwrite and found:
-            shutil.rmtree(folder)
-        elif META in found and begun is None:
-            raise UsageError("the output folder holds a corpus already", where=str(folder), hint=anew)
-        elif begun is not None:
-            if begun != json.loads(json.dumps(plan)):
-                what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
-                raise UsageError(what, where=str(folder), hint=anew)
-            if any(source["name"] == "-" for source in plan["sources"]):
-                raise UsageError("what came from the standard input cannot go on", where=str(folder), hint=anew)
+def _is_finished(folder: Path) -> bool | None:
+    if _plan_of(folder / _BUILDING) is not None:
+        return False
+    if (folder / META).exists():
+        return bool(read_meta(folder))  # raises for one that is no corpus's
+    if [path.name for path in folder.rglob("*")] == [_BUILDING] and (folder / _BUILDING).is_dir():
+        return False  # a kill right at the start leaves it empty
+    return None
+
+
+_PARTS = re.compile(rf"{META}|{_BUILDING}(\.done)?|({'|'.join(SPLITS)})-\d{{5,}}|{TOKENIZER.parts.pattern}")
+CORPUS = Kind("corpus", _is_finished, _PARTS)
+
+
+def _prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence[str | Path]) -> OutputFolder:
+    """The output folder of a corpus. Raises UsageError where it holds an unfinished one that cannot be resumed."""
+    output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
+    begun = _plan_of(folder / _BUILDING) if output.resumes else None
+    if begun is not None:
+        hint = "give another --output-dir, or --overwrite, which moves it aside"
+        if begun != json.loads(json.dumps(plan)):
+            what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
+            raise UsageError(what, where=str(folder), hint=hint)
+        if any(source["name"] == "-" for source in plan["sources"]):
+            raise UsageError("what came from the standard input cannot be resumed", where=str(folder), hint=hint)
+    return output
+
+
+@contextmanager
+def _open(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
+    """Hold the output folder; gives the folder of the parts in it, with the plan in that."""
+    building = output.path / _BUILDING
+    with output.open():
+        if _plan_of(building) is not None:
             progress.note(f"going on: {len(_parts_in(building))} parts are done")
-            return building
-        building.mkdir(parents=True)
-        write_json(building / _PLAN, plan)
-    return building
+        else:
+            with disk_errors(building):
+                building.mkdir(exist_ok=True)
+                write_json(building / _PLAN, plan)
+        yield building
 
 
 def _plan_of(building: Path) -> dict[str, Any] | None:
@@ -251,14 +261,6 @@ def _finish(
         done = (output_dir / _BUILDING).rename(output_dir / f"{_BUILDING}.done")  # a kill from here on leaves a whole corpus
         shutil.rmtree(done)
     return meta
-
-
-def _check_apart(output_dir: Path, inputs: Iterable[Path]) -> None:
-    """Raise UsageError where the output folder holds what is read, or lies in it."""
-    here = output_dir.resolve()
-    for path in (path.resolve() for path in inputs):
-        if path == here or here in path.parents:
-            raise UsageError("the output folder holds what is to be read", where=str(path), hint="give another --output-dir")
 
 
 def _parts_in(building: Path) -> list[Path]:

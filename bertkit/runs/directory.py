@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
 from bertkit.config import PretrainConfig, TrainConfig
-from bertkit.errors import MachineError, ModelError, UsageError
-from bertkit.files import write_json
+from bertkit.errors import ModelError, UsageError
+from bertkit.files import Kind, OutputFolder, disk_errors, write_json
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe, from_json
 from bertkit.training.checkpoint import newest_checkpoint
@@ -34,154 +33,90 @@ _MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.loggi
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a command will do with its output folder: go on from a checkpoint, or begin, after moving old content aside."""
+def _is_finished(folder: Path) -> bool | None:
+    values = read_run_file(folder)
+    return None if values is None else values["status"] == "finished"
 
-    folder: Path
+
+RUN = Kind("run", _is_finished)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The output folder of a run. resume_from: the checkpoint, unfinished: the run.json of the run that it resumes."""
+
+    output: OutputFolder
     resume_from: Path | None = None
     unfinished: dict[str, Any] | None = None
-    move_to: Path | None = None
-    found: tuple[tuple[str, int], ...] | None = dataclasses.field(default=None, compare=False)  # what was in the folder
 
-    def check_same(self, values: dict[str, Any]) -> None:
-        """Raise UsageError unless the unfinished run in the folder has these settings, model and data."""
+    @classmethod
+    def prepare(
+        cls, path: Path, *, resume: str = "auto", overwrite: bool = False, reads: Iterable[str | Path | None] = ()
+    ) -> RunFolder:
+        """Decide what becomes of an output folder; nothing is changed. resume: auto, never, or the path of a checkpoint.
+
+        Raises what OutputFolder.prepare does, and UsageError for a checkpoint that is gone, or of another run.
+        """
+        checkpoint = None if resume in ("auto", "never") else Path(resume)
+        if checkpoint is not None and not checkpoint.is_dir():
+            raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
+        output = OutputFolder.prepare(path, RUN, resume=resume != "never", overwrite=overwrite, reads=[*reads, checkpoint])
+        of_checkpoint = read_run_file(checkpoint.resolve().parent) if checkpoint is not None else None
+        if checkpoint is not None and of_checkpoint is None:
+            raise UsageError(f"--resume is {resume!r}, which lies in no run folder: there is no run.json beside it")
+        if not output.resumes:
+            return cls(output, checkpoint, of_checkpoint)
+        values = require_run(path)
+        begin_anew = "give another --output-dir, or --overwrite, which moves it aside"
+        origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
+        if checkpoint is not None and checkpoint.resolve().parent != path.resolve():
+            if checkpoint.resolve() != origin:
+                what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
+                raise UsageError(what, where=str(path), hint=begin_anew)
+            checkpoint = None
+        resume_from = checkpoint or newest_checkpoint(path) or origin
+        if resume_from == origin is not None and not origin.is_dir():
+            raise UsageError(f"the run was resumed from {origin}, which is gone", where=str(path), hint=begin_anew)
+        return cls(output, resume_from, values)
+
+    def refuse_other_settings(self, values: dict[str, Any]) -> None:
+        """Raise UsageError unless the unfinished run has these settings, model and data."""
         if self.unfinished is None:
             return
         old, new = ({name: run.get(name) for name in _COMPARED} for run in (self.unfinished, values))
         if changed := changed_settings(old, new):
             what = f"the folder holds an unfinished run with other settings: {changed}"
-            raise UsageError(
-                what, where=str(self.folder), hint="repeat its command, or give another --output-dir, or --overwrite"
-            )
-
-    def check_apart(self, reads: Iterable[str | Path | None]) -> None:
-        """Raise UsageError where old content that is to be moved holds what the command reads."""
-        if self.move_to is not None:
-            check_apart(self.folder, reads)
+            hint = "repeat its command, or give another --output-dir, or --overwrite"
+            raise UsageError(what, where=str(self.output.path), hint=hint)
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Move old content aside, make the folder and hold it. Raises UsageError while another process does, MachineError."""
-        with ExitStack() as stack:
-            if is_there := self.folder.is_dir():
-                stack.enter_context(held(self.folder))  # before anything in it is moved
-                if _content(self.folder) != self.found:
-                    what = "another process has written into the output folder since this command began"
-                    raise UsageError(what, where=str(self.folder), hint="repeat the command, or give another --output-dir")
-            self._make()
-            if not is_there or self.move_to is not None:
-                stack.enter_context(held(self.folder))
+    def open(self, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
+        """Hold the output folder, with run.json in it, until the run is over; of several processes the main one does."""
+        self.refuse_other_settings(values)
+        accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
+        with self.output.open() if accelerator.is_main_process else nullcontext():
+            if accelerator.is_main_process:
+                self._begin(values)
+            accelerator.wait_for_everyone()
+            if self.resume_from is not None:
+                progress.note(f"going on from {self.resume_from}")
+                before = (self.unfinished or {}).get("num_processes", accelerator.num_processes)
+                if before != accelerator.num_processes:
+                    progress.warn(f"the run began with {before} process(es): with dropout it ends with slightly other weights")
             yield
 
-    def _make(self) -> None:
-        try:
-            if self.move_to is not None:
-                os.rename(self.folder, self.move_to)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            probe = self.folder / ".writable"
-            probe.touch()
-            probe.unlink()
-            if self.resume_from is not None and self.resume_from.resolve().parent != self.folder.resolve():
-                for path in self.resume_from.resolve().parent.iterdir():  # the best model so far, and metrics.jsonl
-                    if path.is_file() and path.name != RUN_FILE:
-                        shutil.copyfile(path, self.folder / path.name)
-        except OSError as error:
-            hint = "choose another --output-dir"
-            raise MachineError(
-                f"the output folder cannot be written: {error.strerror}", where=str(self.folder), hint=hint
-            ) from None
-
-
-def check_apart(folder: Path, reads: Iterable[str | Path | None]) -> None:
-    """Raise UsageError where a folder that --overwrite moves away holds one of these files or folders, or is one."""
-    here = folder.resolve()
-    for path in (Path(path) for path in reads if path):
-        if path.exists() and (path.resolve() == here or here in path.resolve().parents):
-            what = f"--overwrite would move away {path}, which the command reads"
-            raise UsageError(what, where=str(folder), hint="give another --output-dir")
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Lock a folder, itself and not a file in it, which a kill would leave behind. Raises UsageError while another has it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(ImportError, OSError):  # neither Windows nor some network file systems have such locks
-            import fcntl
-
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                hint = "wait for it, or give another --output-dir"
-                raise UsageError("another process is training in the output folder", where=str(folder), hint=hint) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _content(folder: Path) -> tuple[tuple[str, int], ...]:
-    """The names in a folder, and when each was last written."""
-    return tuple(sorted((path.name, path.lstat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
-
-
-def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Claim:
-    """Decide what becomes of an output folder; nothing is changed. resume: auto, never, or the path of a checkpoint.
-
-    Raises UsageError for a file, a finished run, or content that is not a run's.
-    """
-    begin_anew = "give another --output-dir, or --overwrite, which moves it aside"
-    try:
-        nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
-    except OSError as error:  # one may be a folder of someone else
-        what = f"the output folder cannot be reached: {error.strerror}"
-        raise MachineError(what, where=str(folder), hint="choose another --output-dir") from None
-    if not nearest.is_dir():
-        raise UsageError("the output folder is a file", where=str(nearest), hint="choose another --output-dir")
-    if not os.access(nearest, os.W_OK):
-        raise MachineError("the output folder cannot be written", where=str(nearest), hint="choose another --output-dir")
-    explicit = None if resume in ("auto", "never") else Path(resume)
-    if explicit is not None and not explicit.is_dir():
-        raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
-    if explicit is not None and overwrite and folder.resolve() in explicit.resolve().parents:
-        raise UsageError("--overwrite would move away the checkpoint that --resume names", hint="leave out one of the two")
-    unfinished = read_run_file(explicit.resolve().parent) if explicit is not None else None
-    if explicit is not None and unfinished is None:
-        raise UsageError(f"--resume is {resume!r}, which lies in no run folder: there is no run.json beside it")
-    found = _content(folder)
-    if not found:
-        return Claim(folder, resume_from=explicit, unfinished=unfinished, found=found)
-    if overwrite:
-        return Claim(folder, resume_from=explicit, unfinished=unfinished, move_to=free_name(folder), found=found)
-    values = read_run_file(folder)
-    if values is None:
-        raise UsageError("the output folder is not empty and holds no run of bertkit", where=str(folder), hint=begin_anew)
-    if values["status"] == "finished":
-        raise UsageError("the output folder holds a finished run", where=str(folder), hint=begin_anew)
-    if resume == "never":
-        raise UsageError("the output folder holds an unfinished run and --resume is never", where=str(folder), hint=begin_anew)
-    origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
-    if explicit is not None and explicit.resolve().parent != folder.resolve():
-        if explicit.resolve() != origin:
-            what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
-            raise UsageError(what, where=str(folder), hint=begin_anew)
-        explicit = None
-    resume_from = explicit or newest_checkpoint(folder) or origin
-    if resume_from == origin is not None and not origin.is_dir():
-        raise UsageError(f"the run went on from {origin}, which is gone", where=str(folder), hint=begin_anew)
-    return Claim(folder, resume_from=resume_from, unfinished=values, found=found)
-
-
-def free_name(folder: Path) -> Path:
-    """Where a folder's old content can be moved to: beside it, with the first free number.
-
-    Raises UsageError for the folder that the command runs in, or one around it.
-    """
-    if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
-        what = "--overwrite would move away the folder that the command runs in"
-        raise UsageError(what, where=str(folder), hint="run the command from another folder")
-    names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
-    return next(name for name in names if not name.exists())
+    def _begin(self, values: dict[str, Any]) -> None:
+        """Write run.json; the best model so far and metrics.jsonl come along from the run of another folder's checkpoint."""
+        path = self.output.path
+        if self.resume_from is not None and (origin := self.resume_from.resolve()).parent != path.resolve():
+            values["resumed_from"] = str(origin)
+            with disk_errors(path):
+                for file in origin.parent.iterdir():
+                    if file.is_file() and file.name != RUN_FILE:
+                        shutil.copyfile(file, path / file.name)
+        elif self.unfinished is not None and "resumed_from" in self.unfinished:
+            values["resumed_from"] = self.unfinished["resumed_from"]
+        write_run_file(path, values)
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -229,29 +164,6 @@ def flat(value: Any, key: str) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
         return [pair for name, part in value.items() for pair in flat(part, f"{key}.{name}")]
     return [(key, value)]
-
-
-@contextmanager
-def run_folder(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
-    """Hold the output folder, with run.json in it, until the run is over; of several processes the main one does."""
-    claimed.check_same(values)
-    accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
-    with claimed.entered() if accelerator.is_main_process else nullcontext():
-        if accelerator.is_main_process:
-            if claimed.move_to is not None:
-                progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
-            if claimed.resume_from is not None and claimed.resume_from.resolve().parent != claimed.folder.resolve():
-                values["resumed_from"] = str(claimed.resume_from.resolve())
-            elif claimed.unfinished is not None and "resumed_from" in claimed.unfinished:
-                values["resumed_from"] = claimed.unfinished["resumed_from"]
-            write_run_file(claimed.folder, values)
-        accelerator.wait_for_everyone()
-        if claimed.resume_from is not None:
-            progress.note(f"going on from {claimed.resume_from}")
-            before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
-            if before != accelerator.num_processes:
-                progress.warn(f"the run began with {before} process(es): with dropout it ends with slightly other weights")
-        yield
 
 
 def describe_run(

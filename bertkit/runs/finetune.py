@@ -23,7 +23,7 @@ from bertkit.model.pretrained import check_max_length, check_segments, open_pret
 from bertkit.readers import Examples
 from bertkit.readers.splitting import parse_held_out
 from bertkit.runs.card import model_card
-from bertkit.runs.directory import Claim, claim, describe_end, describe_run, run_folder, show_end, write_run_file
+from bertkit.runs.directory import RunFolder, describe_end, describe_run, show_end, write_run_file
 from bertkit.runs.evaluate import read_split, score_splits
 from bertkit.tasks.preview import show_examples
 from bertkit.tasks.recipe import Recipe, published_scores, to_json
@@ -41,7 +41,7 @@ def total_steps(config: TrainConfig, sampler: Sampler) -> int:
     return config.max_steps or max(1, math.ceil(config.num_epochs * sampler.steps_per_epoch))
 
 
-def what_is_read(recipe: Recipe, name: str) -> list[str | None]:
+def input_paths(recipe: Recipe, name: str) -> list[str | None]:
     """The files and folders of a recipe's data, and its own file."""
     return [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
 
@@ -65,9 +65,9 @@ def finetune(
     made and measured, and nothing is written.
     """
     accelerator = start_accelerator(recipe.training.device)
-    claimed = Claim(output_dir) if dry_run else claim(output_dir, resume=resume, overwrite=overwrite)
+    reads = [model, *input_paths(recipe, name)]
+    run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     pretrained = open_pretrained(model)
-    claimed.check_apart([pretrained.folder, *what_is_read(recipe, name)])
     recipe = recipe.settled_to_train().with_columns_found()
     config = recipe.training
     check_max_length(config.max_length, pretrained.config)
@@ -121,7 +121,7 @@ def finetune(
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
     )
-    if dry_run:
+    if run is None:
         return _dry_run(module, batches, config, accelerator, steps, num_parameters)
 
     values = describe_run(
@@ -134,7 +134,7 @@ def finetune(
         total_steps=steps,
     )
 
-    last = read_progress(claimed.resume_from).last_scores if claimed.resume_from is not None else {}
+    last = read_progress(run.resume_from).last_scores if run.resume_from is not None else {}
 
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         nonlocal last
@@ -153,7 +153,7 @@ def finetune(
             architecture=architecture,
         )
 
-    with run_folder(claimed, values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
+    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
         state = train(
             module,
             batches,
@@ -164,7 +164,7 @@ def finetune(
             save_model=save,
             evaluate=evaluate,
             eval_every=config.eval_steps or sampler.steps_per_epoch,
-            resume_from=claimed.resume_from,
+            resume_from=run.resume_from,
         )
         values |= describe_end(state)
         values["recipe"] = to_json(recipe.with_scores(state.best_scores), name=name)

@@ -32,7 +32,7 @@ from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, Be
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
-from bertkit.runs.directory import PRETRAINING, claim, describe_end, describe_run, run_folder, show_end, write_run_file
+from bertkit.runs.directory import PRETRAINING, RunFolder, describe_end, describe_run, show_end, write_run_file
 from bertkit.runs.evaluate import check_finite
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import deal, evaluation_batches
@@ -67,10 +67,9 @@ def pretrain(
     begun = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
-    claimed = claim(output_dir, resume=resume, overwrite=overwrite)
+    run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
-    claimed.check_apart([corpus, *([model] if model else [])])
     module, model_config, started_from = _build(config, meta, corpus, tokenizer, model, architecture)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
@@ -93,8 +92,8 @@ def pretrain(
 
     if config.hours is None:
         steps = config.max_steps or max(1, math.ceil(config.num_epochs * samplers[0].sequences_per_epoch / config.batch_size))
-    elif claimed.unfinished is not None:
-        steps = claimed.unfinished["total_steps"]
+    elif run.unfinished is not None:
+        steps = run.unfinished["total_steps"]
     else:
         progress.note(f"rehearsing, to see how many steps fit into {config.hours:g} hours")
         seconds = [rehearse(module, partial(batches_of, sampler), config, accelerator) for sampler in samplers]
@@ -139,7 +138,7 @@ def pretrain(
             architecture=type(module).__name__,
         )
 
-    with run_folder(claimed, values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
+    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
         state = train(
             module,
             batches,
@@ -150,7 +149,7 @@ def pretrain(
             save_model=save,
             evaluate=evaluate if validation is not None else None,
             eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
-            resume_from=claimed.resume_from,
+            resume_from=run.resume_from,
         )
         values |= describe_end(state)
         if accelerator.is_main_process:

@@ -11,7 +11,6 @@ import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,15 @@ from scipy import stats
 
 from bertkit import progress
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import write_json
+from bertkit.files import Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
-from bertkit.runs.directory import changed_settings, check_apart, finished_run, free_name, held
+from bertkit.runs.directory import changed_settings, finished_run
 from bertkit.runs.evaluate import CONSTANT
-from bertkit.runs.finetune import finetune, what_is_read
+from bertkit.runs.finetune import finetune, input_paths
 from bertkit.tasks.recipe import Recipe, published_scores, to_json
 
 SEEDS_FILE = "seeds.json"
-_OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
 
 
 def finetune_seeds(
@@ -49,12 +47,12 @@ def finetune_seeds(
     settled = to_json(recipe.settled(), name=name)
     plan = {"recipe": settled, "training": dataclasses.asdict(recipe.training) | {"seed": None}}
     plan = json.loads(json.dumps(plan | {"model": {"name": model, "fresh_head": fresh_head}}))
-    pretrained = open_pretrained(model)  # what is wrong with it is found before anything is moved
+    reads = [open_pretrained(model).folder, *input_paths(recipe, name)]  # a wrong model is found before anything is moved
     accelerator = start_accelerator(recipe.training.device)
-    if overwrite:
-        check_apart(output_dir, [pretrained.folder, *what_is_read(recipe, name)])
-    if overwrite and accelerator.is_main_process:
-        _move_aside(output_dir)
+    folder_of_seeds = OutputFolder.prepare(output_dir, SEEDS, resume=True, overwrite=overwrite, reads=reads)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        folder_of_seeds.move_aside()
     accelerator.wait_for_everyone()
     finished = _finished(output_dir, plan)
     runs: dict[int, dict[str, Any]] = {}
@@ -78,6 +76,14 @@ def finetune_seeds(
     return found
 
 
+def _is_finished(folder: Path) -> bool | None:
+    """Never: it takes more seeds."""
+    return None if SEEDS.foreign(path.name for path in folder.iterdir()) else False
+
+
+SEEDS = Kind("run of several seeds", _is_finished, re.compile(r"seeds\.json|seed-\d+"))
+
+
 def read_seeds(folder: Path) -> list[Path]:
     """The runs of a folder of seeds; none where it is no such folder, or not finished. Raises ModelError for a damaged one."""
     return [folder / f"seed-{seed}" for seed in _read(folder).get("seeds", [])]
@@ -96,21 +102,8 @@ def _read(folder: Path) -> dict[str, Any]:
         raise ModelError(f"seeds.json is damaged: {error}", where=str(path), hint="remove it: the runs are beside it") from None
 
 
-def _move_aside(folder: Path) -> None:
-    if not folder.is_dir():
-        return
-    with ExitStack() as stack:
-        for each in (folder, *folder.glob("seed-*/")):
-            stack.enter_context(held(each))
-        progress.note(f"moved the old content of {folder} to {folder.rename(free_name(folder))}")
-
-
 def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The finished runs of a folder by their seed. Raises UsageError where there is anything else, or of other settings."""
-    others = [each.name for each in folder.iterdir() if not _OURS.fullmatch(each.name)] if folder.is_dir() else []
-    if others or folder.is_file():
-        what = "the output folder is no folder of seeds" + (f": it holds {sorted(others)[0]}" if others else "")
-        raise UsageError(what, where=str(folder), hint="give another --output-dir")
+    """The finished runs of a folder by their seed. Raises UsageError where they have other settings."""
     hint = "repeat their command, or give another --output-dir, or --overwrite"
     if changed := changed_settings(_read(folder).get("plan", plan), plan):
         raise UsageError(f"the folder holds seeds of other settings: {changed}", where=str(folder), hint=hint)

@@ -12,16 +12,17 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import INFERENCE
 from bertkit.errors import DataError, UsageError
-from bertkit.files import disk_errors
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors
 from bertkit.readers import Examples
-from bertkit.runs.directory import free_name, read_recipe, read_run_file, require_run
+from bertkit.runs.directory import read_recipe, read_run_file, require_run
 from bertkit.runs.glue import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.runs.predict import Opened, open_target, predict_rows
 from bertkit.runs.seeds import SEEDS_FILE, read_seeds
 from bertkit.tasks.recipe import Recipe, load_recipe
 
 ZIP = "submission.zip"
-_MOVED_ASIDE = re.compile(r"\.old-\d+$")  # what --overwrite calls the run that was there
+_PARTS = re.compile("|".join(map(re.escape, (ZIP, *(f"{file}.tsv" for task in (*TASKS.values(), AX) for file in task.files)))))
+SUBMISSION = Kind("submission", lambda folder: any(_PARTS.fullmatch(path.name) for path in folder.iterdir()) or None, _PARTS)
 
 
 def write_submission(
@@ -34,11 +35,7 @@ def write_submission(
     without a run is filled with one constant, and said to be. overwrite: move what is in output_dir aside. Raises UsageError,
     or before anything is predicted DataError where a test set has another number of rows than the leaderboard's.
     """
-    if output_dir.is_file():
-        raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
-    if not overwrite and output_dir.is_dir() and any(output_dir.iterdir()):
-        hint = "give another --output-dir, or --overwrite, which moves it aside"
-        raise UsageError("the output folder is not empty", where=str(output_dir), hint=hint)
+    output = OutputFolder.prepare(output_dir, SUBMISSION, overwrite=overwrite, reads=[*runs, data])
     by_task = _by_task(runs)
     asked: dict[str, tuple[Opened, Recipe, Examples]] = {}
     columns: dict[str, list[str]] = {}
@@ -55,15 +52,11 @@ def write_submission(
             columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"
     if progress.console.quiet:  # one process writes
         return sources
-    with disk_errors(output_dir):
-        if output_dir.is_dir() and any(output_dir.iterdir()):
-            progress.note(f"moved the old content of {output_dir} to {output_dir.rename(free_name(output_dir))}")
-        output_dir.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(output_dir / ZIP, "w") as packed:
-            for file, column in columns.items():
-                content = "index\tprediction\n" + "".join(f"{at}\t{value}\n" for at, value in enumerate(column))
-                (output_dir / f"{file}.tsv").write_text(content, encoding="utf-8")
-                packed.writestr(_entry(f"{file}.tsv"), content, zipfile.ZIP_DEFLATED)
+    with output.open(), disk_errors(output_dir), zipfile.ZipFile(output_dir / ZIP, "w") as packed:
+        for file, column in columns.items():
+            content = "index\tprediction\n" + "".join(f"{at}\t{value}\n" for at, value in enumerate(column))
+            (output_dir / f"{file}.tsv").write_text(content, encoding="utf-8")
+            packed.writestr(_entry(f"{file}.tsv"), content, zipfile.ZIP_DEFLATED)
     progress.table(str(output_dir), ["file", "rows", "from"], [[f"{f}.tsv", len(columns[f]), sources[f]] for f in columns])
     if constant_ones := [file for file, source in sources.items() if source.startswith("no run")]:
         progress.warn(f"filled with a constant, for want of a run: {', '.join(constant_ones)}")
@@ -73,7 +66,7 @@ def write_submission(
 def _by_task(runs: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in runs:
-        inside = (each for each in sorted(Path(name).glob("*/")) if not _MOVED_ASIDE.search(each.name))
+        inside = (each for each in sorted(Path(name).glob("*/")) if not MOVED_ASIDE.search(each.name))
         folders = _run_of(Path(name)) or [run for each in inside for run in _run_of(each)]
         if not folders:
             raise UsageError("this is no run of bertkit, nor a folder of runs", where=name)

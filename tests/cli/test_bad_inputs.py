@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -479,8 +480,9 @@ def test_32_an_output_folder_that_is_not_empty(bertkit, refused, tmp_path: Path)
 def test_32_a_folder_of_someone_else(bertkit, refused, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine", encoding="utf-8")
-    hint = "give another --output-dir, or --overwrite, which moves it aside"
-    refused(bertkit, 2, "the output folder is not empty and holds no run of bertkit (run)", hint)
+    for overwrite in ((), ("--overwrite",)):
+        what = "the output folder is not empty and holds no run of bertkit (run)"
+        refused(partial(bertkit, *overwrite), 2, what, "give another --output-dir")
 
 
 def test_33_numbers_and_switches_in_a_yaml_file(bertkit, write, refused, tmp_path: Path) -> None:

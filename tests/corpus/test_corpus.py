@@ -211,7 +211,7 @@ def test_what_is_read_is_not_overwritten(run_bertkit, tiny_tokenizer_dir: Path, 
         ("build", "one/b.txt", "-t", tiny_tokenizer_dir),
     ):
         ran = run_bertkit("corpus", *command, "-o", "one", "--overwrite")
-        assert (ran.code, "the output folder holds what is to be read" in ran.err) == (2, True), command
+        assert (ran.code, "which the command reads (one)" in ran.err) == (2, True), command
     (tmp_path / "one" / "b.txt").unlink()
     assert content(tmp_path / "one") == before
 
@@ -220,12 +220,13 @@ def test_what_is_read_is_not_overwritten(run_bertkit, tiny_tokenizer_dir: Path, 
     ("foreign", "what"),
     [
         ({"meta.json": '{"title": "my data"}', "notes.txt": "precious"}, "meta.json is not that of a corpus"),
-        ({"building/house.txt": "precious"}, "the output folder is not empty and holds no corpus"),
-        ({"building/plan.json": "[]"}, "the output folder is not empty and holds no corpus"),
+        ({"building/house.txt": "precious"}, "holds no corpus"),
+        ({"building/plan.json": "[]"}, "holds no corpus"),
+        ({"building": "a file"}, "holds no corpus"),
     ],
 )
 @pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
-def test_what_is_no_corpus_is_not_deleted(
+def test_what_is_no_corpus_is_left_alone(
     run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, foreign: dict[str, str], what: str, overwrite: tuple[str, ...]
 ) -> None:
     write(tmp_path / "a.txt", made_documents(20, 1))
@@ -238,17 +239,21 @@ def test_what_is_no_corpus_is_not_deleted(
     assert content(tmp_path / "mine") == before
 
 
-def test_what_lies_in_a_corpus_is_not_deleted_with_it(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+def test_overwrite_moves_a_corpus_aside_and_nothing_else(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     write(tmp_path / "a.txt", made_documents(20, 1))
     build = ("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c", "--overwrite")
     (tmp_path / "c" / "building").mkdir(parents=True)  # as a kill right at the begin leaves it
     assert run_bertkit(*build[:-1]).code == 0
     (tmp_path / "c" / "run").mkdir()
     ran = run_bertkit(*build)
-    said = "the output folder holds run, which is no part of a corpus, and --overwrite would delete it"
-    assert (ran.code, said in ran.err) == (2, True), ran.err
+    assert (ran.code, "run, which is no part of a corpus (c)" in ran.err) == (2, True), ran.err
     (tmp_path / "c" / "run").rmdir()
-    assert run_bertkit(*build).code == 0
+    before = content(tmp_path / "c")
+    assert run_bertkit(*build, "--min-tokens", 9).code == 0
+    assert content(tmp_path / "c") != content(tmp_path / "c.old-1") == before
+    assert run_bertkit("corpus", "merge", "c.old-1", "-o", "c", "--overwrite").code == 0
+    assert content(tmp_path / "c") == content(tmp_path / "c.old-1")
+    assert (tmp_path / "c.old-2").is_dir()
 
 
 def test_a_corpus_without_documents_is_no_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
@@ -368,7 +373,7 @@ def test_what_is_refused(small_parts: None, tiny_tokenizer_dir: Path, minilm: Pa
     corpus = tmp_path / "corpus"
     build_corpus([path], tiny_tokenizer_dir, corpus, config)
     before = content(corpus)
-    with pytest.raises(UsageError, match="holds a corpus already"):
+    with pytest.raises(UsageError, match="holds a finished corpus"):
         build_corpus([path], tiny_tokenizer_dir, corpus, config)
     assert content(corpus) == before
     (tmp_path / "other").mkdir()
