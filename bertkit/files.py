@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -108,7 +108,8 @@ class OutputFolder:
         holds something else, or without overwrite something finished, MachineError for one that cannot be written.
         """
         _refuse_unwritable(path)
-        content = _content_of(path)
+        with _as_machine_error(path):
+            content = _content_of(path)
         names = [name for name, _ in content]
         if all(name.startswith(UNFINISHED) for name in names):
             return cls(path, content=content)
@@ -147,9 +148,10 @@ class OutputFolder:
         """Rename the folder to `moves_to`, if it is to be moved. Raises UsageError while a process writes into it."""
         if self.moves_to is None:
             return
-        with ExitStack() as stack:
-            for folder in (self.path, *self.path.glob("*/")):  # in a folder of seeds, one of these is being trained
-                stack.enter_context(lock(folder))
+        with lock(self.path):
+            for folder in self.path.glob("*/"):  # of several seeds, one may be in training
+                with lock(folder):
+                    pass
             self._refuse_changed(self.content)
             with _as_machine_error(self.path):
                 os.rename(self.path, self.moves_to)

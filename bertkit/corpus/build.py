@@ -32,7 +32,7 @@ from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.features import offsets_of, ranges
-from bertkit.files import Kind, OutputFolder, disk_errors, write_json
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors, write_json
 from bertkit.model.directory import TOKENIZER
 from bertkit.readers.documents import Document, Documents, Source, find_sources
 from bertkit.text.tokenizer import Tokenizer
@@ -76,9 +76,9 @@ def build_corpus(
 
     An unfinished one goes on where it was. Raises UsageError for a folder that holds something else, DataError for bad text.
     """
-    here = output_dir.resolve()  # which may lie in a folder of text
+    here = output_dir.resolve()  # which may lie in a folder of text, as may what --overwrite moved aside
     walked = any(here.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir())
-    sources = [its for its in find_sources(names) if not walked or here not in Path(its.name).resolve().parents]
+    sources = [its for its in find_sources(names) if not walked or not _lies_in(here, Path(its.name).resolve())]
     if config.words == "jieba":
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
@@ -261,6 +261,12 @@ def _finish(
         done = (output_dir / _BUILDING).rename(output_dir / f"{_BUILDING}.done")  # a kill from here on leaves a whole corpus
         shutil.rmtree(done)
     return meta
+
+
+def _lies_in(folder: Path, path: Path) -> bool:
+    """Whether a path lies in a folder, or in what --overwrite made of one."""
+    around = map(str, path.parents)
+    return any(str(folder) in (parent, MOVED_ASIDE.sub("", parent)) for parent in around)
 
 
 def _parts_in(building: Path) -> list[Path]:

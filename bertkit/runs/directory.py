@@ -198,16 +198,14 @@ def describe_end(state: TrainState) -> dict[str, Any]:
     }
 
 
-def show_end(state: TrainState, output_dir: Path, published: Mapping[str, float] | None = None) -> None:
-    """A table of the best and the last scores, and of published ones where there are any."""
-    if not state.best_scores:
-        return
+def scores_table(state: TrainState, published: Mapping[str, float] | None = None) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of the best and the last scores, and of published ones where there are any."""
     columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})", *(["published"] if published else [])]
     rows = [
         [name, value, state.last_scores.get(name), *([published.get(name)] if published else [])]
         for name, value in state.best_scores.items()
     ]
-    progress.table(str(output_dir), columns, rows)
+    return columns, rows
 
 
 def write_run_file(folder: Path, values: dict[str, Any]) -> None:

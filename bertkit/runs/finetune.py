@@ -23,7 +23,7 @@ from bertkit.model.pretrained import check_max_length, check_segments, open_pret
 from bertkit.readers import Examples
 from bertkit.readers.splitting import parse_held_out
 from bertkit.runs.card import model_card
-from bertkit.runs.directory import RunFolder, describe_end, describe_run, show_end, write_run_file
+from bertkit.runs.directory import RunFolder, describe_end, describe_run, scores_table, write_run_file
 from bertkit.runs.evaluate import read_split, score_splits
 from bertkit.tasks.preview import show_examples
 from bertkit.tasks.recipe import Recipe, published_scores, to_json
@@ -171,7 +171,8 @@ def finetune(
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(model_card(values, pretrained.name, architecture), encoding="utf-8")
             write_run_file(output_dir, values)
-            show_end(state, output_dir, published_scores(recipe, model))
+            if state.best_scores:
+                progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
             if architecture == "BertModel":
                 progress.note("its head is bertkit's own: transformers opens the folder as an encoder only")
             progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")

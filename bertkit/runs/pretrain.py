@@ -32,7 +32,7 @@ from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, Be
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
-from bertkit.runs.directory import PRETRAINING, RunFolder, describe_end, describe_run, show_end, write_run_file
+from bertkit.runs.directory import PRETRAINING, RunFolder, describe_end, describe_run, scores_table, write_run_file
 from bertkit.runs.evaluate import check_finite
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import deal, evaluation_batches
@@ -155,7 +155,8 @@ def pretrain(
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
             write_run_file(output_dir, values)
-            show_end(state, output_dir)
+            if state.best_scores:
+                progress.table(str(output_dir), *scores_table(state))
             progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
         accelerator.wait_for_everyone()
     return values

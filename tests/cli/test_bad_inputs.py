@@ -475,6 +475,10 @@ def test_32_an_output_folder_that_is_not_empty(bertkit, refused, tmp_path: Path)
     assert trained(ran, tmp_path)["training"]["seed"] == 7
     assert "moved the old content of run to run.old-1" in ran.err.splitlines()
     assert files_of(tmp_path / "run.old-1") == first
+    (tmp_path / "run" / "rows.csv").write_text("text,label\na,x\nb,y\n", encoding="utf-8")
+    for read in ({"model": "run"}, {"validation": "run/rows.csv"}):
+        what = f"--overwrite would move {next(iter(read.values()))}, which the command reads (run)"
+        refused(partial(bertkit, "--overwrite", **read), 2, what, "give another --output-dir")
 
 
 def test_32_a_folder_of_someone_else(bertkit, refused, tmp_path: Path) -> None:

@@ -256,6 +256,15 @@ def test_overwrite_moves_a_corpus_aside_and_nothing_else(run_bertkit, tiny_token
     assert (tmp_path / "c.old-2").is_dir()
 
 
+def test_a_corpus_among_its_texts_is_none_of_them(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    """Nor is one that was moved aside: its vocab.txt ends as texts do."""
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    for _ in range(3):
+        meta = build_corpus([str(tmp_path)], tiny_tokenizer_dir, tmp_path / "c", CorpusConfig(), overwrite=True)
+        assert [source["name"] for source in meta["sources"]] == [str(tmp_path / "a.txt")]
+    assert (tmp_path / "c.old-2" / "vocab.txt").is_file()
+
+
 def test_a_corpus_without_documents_is_no_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     ran = run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c")
