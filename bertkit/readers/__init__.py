@@ -1,10 +1,13 @@
-"""Readers: one file a format, each row known by its file and line."""
+"""Readers: one file a format, listed in formats.py; each row is known by its file and line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
+
+ROWS = 4096  # of a block
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,8 @@ class Examples:
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
     `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
-    own_names: what the source calls a column that stands here under another name.
+    own_names: what the source calls a column that stands here under another name. remarks: what a user should know of how the
+    rows were read.
     """
 
     columns: dict[str, list[Any]]
@@ -22,6 +26,7 @@ class Examples:
     lines: Sequence[int | str]
     label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -38,3 +43,20 @@ class Examples:
         """The given rows in the given order."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
+
+
+def join_blocks(blocks: Sequence[Examples]) -> Examples:
+    """The rows of one source's blocks, one or more. A row whose block lacks a column holds None there."""
+    first, *others = blocks
+    if not others:
+        return first
+    names = dict.fromkeys(name for block in blocks for name in block.columns)
+    columns = {
+        name: [*chain.from_iterable(block.columns.get(name) or [None] * len(block) for block in blocks)] for name in names
+    }
+    return replace(
+        first,
+        columns=columns,
+        lines=[*chain.from_iterable(block.lines for block in blocks)],
+        remarks=tuple(dict.fromkeys(chain.from_iterable(block.remarks for block in blocks))),
+    )

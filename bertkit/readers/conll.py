@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bertkit.errors import DataError, UsageError, did_you_mean
-from bertkit.readers import Examples
-from bertkit.readers.lines import extension, split_lines
+from bertkit.readers import ROWS, Examples
+from bertkit.readers.content import Content, split_lines
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _FORM, _UPOS = 1, 3
@@ -19,7 +19,7 @@ _LOOKED_AT = 200  # lines
 _ENOUGH = 10  # tokens, to tell tags by their repeating
 
 
-def parse_conll(text: str, source: str, *, separator: str | None = None, column: str | int | None = None) -> Examples:
+def parse_conll(content: Content, *, separator: str | None = None, column: str | int | None = None) -> Iterator[Examples]:
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
     CoNLL columns: the token stands in the first column, the tag in the last, blank lines lie between sentences and
@@ -30,22 +30,27 @@ def parse_conll(text: str, source: str, *, separator: str | None = None, column:
     stands, as a number from 1, or in CoNLL-U by name. A file of one column is text to predict: it has no `tags`. Raises
     DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
-    lines = split_lines(text)
-    conllu = separator in (None, "\t", "\\t") and (extension(source) == ".conllu" or _looks_like_conllu(lines))
-    between = "\t" if conllu else _separator(lines, separator)
+    source, first_lines = content.source, _first_lines(content)
+    conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
+    between = "\t" if conllu else _separator(first_lines, separator)
     tokens: list[list[str]] = []
     tags: list[list[str]] = []
     begins: list[int] = []
-    width, at, first = 0, 0, 0  # of columns; of the tag's; the line that set them
+    width, tag_column, first = 0, 0, 0  # of columns; of the tag's; the line that set them
+
+    def block() -> Examples:
+        columns = {"tokens": tokens} if width == 1 else {"tokens": tokens, "tags": tags}
+        return Examples(columns=columns, source=source, lines=begins)
+
     sentence_ended = True
-    for number, fields in _rows(lines, between, conllu):
+    for number, fields in _rows(content.lines(), between, conllu):
         if not fields:
             sentence_ended = True
             continue
         where = f"{source}:{number}"
         if not width:
             width, first = (len(_CONLLU) if conllu else len(fields)), number
-            at = _tag_column(column, width, conllu, where)
+            tag_column = _tag_column(column, width, conllu, where)
             if width == 1 and separator is not None:
                 _check_separator(fields[0], separator, where)
         if len(fields) != width:
@@ -54,14 +59,17 @@ def parse_conll(text: str, source: str, *, separator: str | None = None, column:
             if re.fullmatch(r"[0-9]+[-.][0-9]+", fields[0]):
                 continue
             raise DataError(f"the id {fields[0]!r}; expected a number, a range (1-2) or an empty node (8.1)", where=where)
-        token, tag = fields[_FORM if conllu else 0], fields[at].strip(_BLANK)
+        token, tag = fields[_FORM if conllu else 0], fields[tag_column].strip(_BLANK)
         if not token:
             raise DataError("the token is empty; expected it in the first column" if not conllu else "no form", where=where)
-        if not tag or (conllu and tag == "_" and _CONLLU[at] not in _MAY_BE_EMPTY):
-            name = _CONLLU[at] if conllu else f"column {at + 1}"
+        if not tag or (conllu and tag == "_" and _CONLLU[tag_column] not in _MAY_BE_EMPTY):
+            name = _CONLLU[tag_column] if conllu else f"column {tag_column + 1}"
             hint = "annotate the word, or choose another column" if conllu else "give each token a tag: O for those outside"
             raise DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
         if sentence_ended:
+            if len(tokens) == ROWS:
+                yield block()
+                tokens, tags, begins = [], [], []
             tokens.append([])
             tags.append([])
             begins.append(number)
@@ -69,9 +77,8 @@ def parse_conll(text: str, source: str, *, separator: str | None = None, column:
         tokens[-1].append(token)
         tags[-1].append(tag)
     if not tokens:
-        raise DataError("the file is empty" if not text.strip() else "the file holds no tokens", where=source)
-    columns = {"tokens": tokens} if width == 1 else {"tokens": tokens, "tags": tags}
-    return Examples(columns=columns, source=source, lines=begins)
+        raise DataError("the file holds no tokens" if content.beginning.strip() else "the file is empty", where=source)
+    yield block()
 
 
 def is_column_of_conll(name: str) -> bool:
@@ -79,13 +86,13 @@ def is_column_of_conll(name: str) -> bool:
     return re.fullmatch("[0-9]+", name) is not None or name.lower() in _CONLLU
 
 
-def looks_like_conll(text: str) -> bool:
-    """Whether a text is tokens and tags in columns rather than sentences or a table, by its first lines.
+def looks_like_conll(content: Content) -> bool:
+    """Whether a file is tokens and tags in columns rather than sentences or a table, by its first lines.
 
     It is where all tokens have equally many columns, two or more, and the last column holds chunk tags, or, where blank lines
     part enough tokens to tell, words that repeat. What is short and has no chunk tags counts as plain text.
     """
-    lines = split_lines("\n".join(text.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
+    lines = _first_lines(content)
     if _looks_like_conllu(lines):
         return True
     rows = list(_rows(lines, _separator(lines, None), conllu=False))
@@ -103,7 +110,11 @@ def looks_like_conll(text: str) -> bool:
     return parted and wordlike and len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)
 
 
-def _rows(lines: list[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:
+def _first_lines(content: Content) -> list[str]:
+    return split_lines("\n".join(content.beginning.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
+
+
+def _rows(lines: Iterable[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:
     """Each line's number from 1 and its fields: none where a sentence ends. Comments of CoNLL-U are left out."""
     for number, line in enumerate(lines, start=1):
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):

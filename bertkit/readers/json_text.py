@@ -8,6 +8,13 @@ from typing import Any
 
 from bertkit.errors import DataError
 
+_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for an error message."""
+    return _KINDS.get(type(value), "a number")
+
 
 def load_json(text: str, source: str, hint: str) -> Any:
     """The one value of a file. hint: which form it should have. Raises DataError."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.lines import nearest_files, read_text, split_lines, unpacked_name
+from bertkit.readers.content import nearest_files, read_text, split_lines, unpacked_name
 
 _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 
 
-def read_parallel(folder: Path) -> Examples:
-    """The rows of a folder as columns `tokens` and `tags`, lists of equal length, and `label`, text, where it has that file.
+def parse_parallel(folder: Path) -> Iterator[Examples]:
+    """The rows of a folder, one block, as columns `tokens` and `tags`, lists of equal length, and `label`, text, if it has one.
 
     Each file is plain, .gz or .xz; tokens and tags are parted by spaces. Raises DataError, with file and line, where
     the files have different numbers of rows, or a row different numbers of tokens and tags.
     """
-    if not folder.is_dir():
-        raise DataError("no such folder", where=str(folder), hint=nearest_files(folder))
     tokens_path, tags_path, label_path = (_find(folder, name) for name in (_TOKENS, _TAGS, _LABEL))
     for name, path in ((_TOKENS, tokens_path), (_TAGS, tags_path)):
         if path is None:
@@ -43,7 +42,7 @@ def read_parallel(folder: Path) -> Examples:
     columns: dict[str, list] = {"tokens": tokens, "tags": tags}
     if label_path:
         columns["label"] = [line.strip() for line in lines[label_path]]
-    return Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))
+    yield Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))
 
 
 def _find(folder: Path, name: str) -> Path | None:

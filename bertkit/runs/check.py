@@ -19,12 +19,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, listed
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
-from bertkit.readers.arrow import is_arrow
-from bertkit.readers.c3 import is_c3
-from bertkit.readers.conll import looks_like_conll
-from bertkit.readers.files import file_format, find_split_file
-from bertkit.readers.lines import extension, read_text, source_name
-from bertkit.readers.squad import is_squad
+from bertkit.readers.formats import C3, CONLL, JSON, SQUAD, TEXTS, find_split_file, recognize
 from bertkit.report import SEVERITIES, Checked, Finding
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
@@ -97,19 +92,13 @@ def _family_of_folder(folder: Path) -> str:
 
 def _family_of_file(path: Path) -> str:
     """Which family a file looks like data of."""
-    if is_arrow(path):
-        return TextClassification.family
-    text, source = read_text(path), source_name(path)
-    if looks_like_conll(text) or extension(source) in (".conll", ".conllu"):
+    form, beginning = recognize(path, (CONLL, SQUAD, C3, *TEXTS))
+    beginning = beginning[:_LOOKED_AT]
+    if form is CONLL or (form is JSON and re.search(r'"(tags|ner_tags|entities)"\s*:', beginning)):
         return TokenClassification.family
-    if file_format(text, source) == "jsonl":
-        if is_c3(text):
-            return MultipleChoice.family
-        if is_squad(text) or re.search(r'"context"\s*:', text[:_LOOKED_AT]):
-            return QuestionAnswering.family
-        if re.search(r'"(tags|ner_tags|entities)"\s*:', text[:_LOOKED_AT]):
-            return TokenClassification.family
-    return TextClassification.family
+    if form is SQUAD or (form is JSON and re.search(r'"context"\s*:', beginning)):
+        return QuestionAnswering.family
+    return MultipleChoice.family if form is C3 else TextClassification.family
 
 
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:

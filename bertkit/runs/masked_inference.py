@@ -20,7 +20,8 @@ from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, read_config, resolve
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import plain
-from bertkit.readers.lines import parse_lines, read_text, source_name
+from bertkit.readers.content import source_name
+from bertkit.readers.formats import LINES, read_file
 from bertkit.runs.directory import PRETRAINING, read_run_file, refuse_folder_of_runs
 from bertkit.runs.pretrain import HEADS, check_tokenizer, held_out_sequences, score_language_model
 from bertkit.training.batching import evaluation_batches
@@ -51,7 +52,7 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
     config = _settings({}, {"max_length": longest, **typed})
     check_max_length(config.max_length, pretrained.config)
     tokenizer = pretrained.tokenizer
-    lines: list[str] = parse_lines(read_text(file), source_name(file)).columns["text"]
+    lines: list[str] = read_file(file, (LINES,)).columns["text"]
     encoded = tokenizer.encode(lines, max_length=config.max_length)
     is_mask = encoded.input_ids.values == tokenizer.mask_token_id
     counts = np.add.reduceat(is_mask, encoded.input_ids.offsets[:-1])

@@ -22,11 +22,8 @@ from bertkit.metrics.classification import accuracy, measured, refuse_others
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.arrow import is_arrow, read_arrow
-from bertkit.readers.c3 import is_c3, parse_c3
 from bertkit.readers.columns import guess_column, require_column, text_of
-from bertkit.readers.files import parse_file
-from bertkit.readers.lines import read_text, source_name
+from bertkit.readers.formats import CHOICES, read_file
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
@@ -71,13 +68,7 @@ class MultipleChoice(PoolingTask):
     # --- data ---
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        """The rows of a table, of JSON lines, or of C3's JSON."""
-        if is_arrow(path):
-            return read_arrow(path)
-        text, source = read_text(path), source_name(path)
-        if is_c3(text):
-            return parse_c3(text, source)
-        return parse_file(text, source, separator=self.separator, columns=columns or self.columns)
+        return read_file(path, CHOICES, separator=self.separator, columns=columns or self.columns)
 
     def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         found = self._found(examples)

@@ -20,7 +20,7 @@ from bertkit.metrics.classification import Metric, greater_is_better
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.files import ENDINGS, read_file
+from bertkit.readers.formats import TEXTS, endings_of, read_file
 from bertkit.readers.splitting import parse_held_out, split_examples
 from bertkit.tasks.class_report import Table
 from bertkit.tasks.output import FORMATS, as_jsonl
@@ -55,7 +55,7 @@ class Task(ABC):
 
     family: ClassVar[str]
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
-    file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
+    file_endings: ClassVar[tuple[str, ...]] = endings_of(TEXTS)  # of data files, by which a folder's splits are found
     inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
     cut_by: ClassVar[str] = "--max-length"  # the option by which a text loses tokens
     not_for_input: ClassVar[tuple[str, ...]] = ()  # options of how training data is read that mean nothing for other input

@@ -12,8 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from bertkit.errors import DataError
-from bertkit.readers.arrow import is_arrow, read_arrow
-from bertkit.readers.files import find_split_file, read_file
+from bertkit.readers.formats import find_split_file, read_file
 from bertkit.tasks.recipe import load_recipe, override
 
 TEXTS = ["NA", "null", "", ' "quoted", it\'s ', "a\tb\nc", "N/A", "影片好", "007"]
@@ -62,7 +61,7 @@ def test_every_value_as_it_stands(tmp_path: Path, write: Callable[[pa.Table, Pat
     }
     path = tmp_path / name
     write(pa.table(columns), path)
-    examples = read_arrow(path)
+    examples = read_file(path)
     assert examples.columns == columns
     assert (examples.source, list(examples.lines), examples.label_names) == (str(path), list(range(8)), {})
     assert examples.where(3) == f"{path}:3"
@@ -80,7 +79,7 @@ def test_the_names_of_classes_are_kept(tmp_path: Path, write: Callable[[pa.Table
         tags=([[0, 1], [2], []], Sequence(ClassLabel(names=["O", "B-X", "I-X"]))),
     )
     write(table, tmp_path / name)
-    examples = read_arrow(tmp_path / name)
+    examples = read_file(tmp_path / name)
     assert examples.label_names == {"label": ("no", "yes"), "tags": ("O", "B-X", "I-X")}
     assert examples.columns["label"] == [1, 0, -1]
     assert examples.columns["tags"] == [[0, 1], [2], []]
@@ -102,15 +101,13 @@ def test_the_names_of_classes_follow_their_column_to_another_name(tmp_path: Path
 def test_a_categorical_column_is_its_values(tmp_path: Path) -> None:
     labels = pa.array(["pos", "neg", "pos"]).dictionary_encode()
     write_parquet(pa.table({"text": ["a", "b", "c"], "label": labels}), tmp_path / "rows.parquet")
-    assert read_arrow(tmp_path / "rows.parquet").columns["label"] == ["pos", "neg", "pos"]
+    assert read_file(tmp_path / "rows.parquet").columns["label"] == ["pos", "neg", "pos"]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"), [("a.parquet", True), ("B.PARQUET", True), ("a.arrow", True), ("a.csv", False), ("parquet", False)]
-)
-def test_which_files_they_are(name: str, is_one: bool) -> None:
-    assert is_arrow(name) is is_one
-    assert is_arrow(Path(name)) is is_one
+@pytest.mark.parametrize("name", ["A.PARQUET", "rows", "rows.data"])
+def test_parquet_by_any_name(tmp_path: Path, name: str) -> None:
+    write_parquet(pa.table({"text": TEXTS}), tmp_path / name)
+    assert read_file(tmp_path / name).columns == {"text": TEXTS}
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow"])
@@ -121,7 +118,7 @@ def test_what_is_no_such_file_is_one_line(run_bertkit, tiny_model_dir: Path, tmp
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(DataError) as refused:
-        read_arrow(path)
+        read_file(path)
     assert refused.value.what.startswith("the file cannot be read: ")
     assert "\n" not in refused.value.what
     assert refused.value.where == str(path)
@@ -142,10 +139,10 @@ def assert_one_line(run_bertkit, model: Path, name: str, line: str) -> None:
 def test_a_file_cut_short(tmp_path: Path, write: Callable[[pa.Table, Path], None], name: str) -> None:
     path = tmp_path / name
     write(pa.table({"text": ["a" * 100] * 50}), path)
-    assert len(read_arrow(path)) == 50
+    assert len(read_file(path)) == 50
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(DataError, match="the file cannot be read: "):
-        read_arrow(path)
+        read_file(path)
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow"])
@@ -153,7 +150,7 @@ def test_missing_files_and_folders(run_bertkit, tiny_model_dir: Path, tmp_path: 
     write_parquet(pa.table({"text": ["a"]}), tmp_path / f"my-{name}")
     assert_one_line(run_bertkit, tiny_model_dir, name, f"error: no such file ({tmp_path / name})")
     with pytest.raises(DataError) as refused:
-        read_arrow(tmp_path / name)
+        read_file(tmp_path / name)
     assert f"my-{name}" in (refused.value.hint or "")
     (tmp_path / name).mkdir()
     assert_one_line(run_bertkit, tiny_model_dir, name, f"error: this is a folder; expected a file ({tmp_path / name})")
@@ -163,7 +160,7 @@ def test_missing_files_and_folders(run_bertkit, tiny_model_dir: Path, tmp_path: 
 def test_no_rows(tmp_path: Path, write: Callable[[pa.Table, Path], None], name: str) -> None:
     write(pa.table({"text": pa.array([], pa.string())}), tmp_path / name)
     with pytest.raises(DataError, match="holds no rows"):
-        read_arrow(tmp_path / name)
+        read_file(tmp_path / name)
 
 
 def test_the_file_of_a_split(tmp_path: Path) -> None:

@@ -12,17 +12,17 @@ import string
 from pathlib import Path
 
 import pytest
+from file_contents import parsed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit import progress
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column, text_of
+from bertkit.readers.content import extension, unpacked_name
 from bertkit.readers.delimited import parse_delimited
-from bertkit.readers.files import find_split_file, read_file
+from bertkit.readers.formats import DELIMITED, find_split_file, parse_lines, read_file
 from bertkit.readers.jsonl import parse_jsonl
-from bertkit.readers.lines import extension, parse_lines, read_text, unpacked_name
 
 # What other tools take for a missing value, a line end or a quote.
 ODD = [
@@ -59,7 +59,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def read_delimited(path: str | Path, **options) -> Examples:
-    return parse_delimited(read_text(path), str(path), **options)
+    return read_file(path, (DELIMITED,), **options)
 
 
 def fails(reader, *args, **kwargs) -> DataError:
@@ -120,8 +120,8 @@ def test_columns_name_those_of_a_file_without_a_header(tmp_path):
 def test_a_separator_of_ones_own(tmp_path):
     path = write(tmp_path / "a.csv", 'text;label\n"a;b";1\n')
     assert read_delimited(path, separator=";").columns == {"text": ["a;b"], "label": ["1"]}
-    assert parse_delimited("a\tb\n1\t2\n", "x.csv", separator="\\t").columns == {"a": ["1"], "b": ["2"]}
-    assert parse_delimited('a::b\n"1::2\n', "x.dat", separator="::", quoting=False).columns == {"a": ['"1'], "b": ["2"]}
+    assert parsed(parse_delimited, "a\tb\n1\t2\n", "x.csv", separator="\\t").columns == {"a": ["1"], "b": ["2"]}
+    assert parsed(parse_delimited, 'a::b\n"1::2\n', "x.dat", separator="::", quoting=False).columns == {"a": ['"1'], "b": ["2"]}
     for wrong in ("", "::", '"', "\n"):
         with pytest.raises(UsageError):
             read_delimited(path, separator=wrong)
@@ -171,9 +171,8 @@ def test_rows_of_other_widths_are_left_out_up_to_a_share(tmp_path):
     whole = [f"{number}\ta text\t1" for number in range(18)]
     broken = ["18\tone line of", "a text\t0"]
     path = write(tmp_path / "a.tsv", "\n".join(["id\ttext\tlabel", *whole[:9], *broken, *whole[9:]]) + "\n")
-    with progress.console.capture() as said:
-        examples = read_delimited(path, ragged=0.1)
-    assert said.get().replace("\n", " ").strip() == f"{path}: 2 of 20 rows left out, not of 3 fields, as in line 11"
+    examples = read_delimited(path, ragged=0.1)
+    assert examples.remarks == (f"{path}: 2 of 20 rows left out, not of 3 fields, as in line 11",)
     assert examples.columns["id"] == [str(number) for number in range(18)]
     assert [examples.where(row) for row in (8, 9)] == [f"{path}:10", f"{path}:13"]
     error = fails(read_delimited, path, ragged=0.09)
@@ -197,7 +196,7 @@ def test_what_the_csv_module_writes_comes_back(rows, end, mark):
     for row in rows:
         lines.append(out.getvalue().count("\n") + 1)
         writer.writerow(row)
-    examples = parse_delimited(out.getvalue(), "x.csv")
+    examples = parsed(parse_delimited, out.getvalue(), "x.csv")
     assert list(zip(*examples.columns.values(), strict=True)) == rows
     assert list(examples.lines) == lines
 
@@ -206,7 +205,7 @@ def test_what_the_csv_module_writes_comes_back(rows, end, mark):
 @given(rows=st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=8), end=st.sampled_from(["\n", "\r\n"]))
 def test_tsv_comes_back(rows, end):
     text = end.join("\t".join(row) for row in [("a", "b"), *rows]) + end
-    examples = parse_delimited(text, "x.tsv")
+    examples = parsed(parse_delimited, text, "x.tsv")
     assert list(zip(*examples.columns.values(), strict=True)) == rows
     assert list(examples.lines) == list(range(2, len(rows) + 2))
 
@@ -215,7 +214,7 @@ def test_tsv_comes_back(rows, end):
 @given(texts=st.lists(PLAIN, min_size=1, max_size=8), end=st.sampled_from(["\n", "\r\n"]), last=st.booleans())
 def test_lines_come_back(texts, end, last):
     text = end.join(texts) + (end if last or texts[-1] == "" else "")
-    examples = parse_lines(text, "x")
+    examples = parsed(parse_lines, text, "x")
     assert examples.columns == {"text": texts}
     assert list(examples.lines) == list(range(1, len(texts) + 1))
 
@@ -225,7 +224,7 @@ def test_lines_come_back(texts, end, last):
 def test_a_csv_file_is_read_as_the_csv_module_reads_it_or_refused_by_a_line_it_has(content):
     content = "x,y\n" + content
     try:
-        examples = parse_delimited(content, "f.csv")
+        examples = parsed(parse_delimited, content, "f.csv")
     except DataError as error:
         line = re.fullmatch(r"f\.csv(?::(\d+))?", error.where)
         assert line
@@ -331,8 +330,8 @@ JSON = st.recursive(
 )
 def test_a_list_of_objects_reads_as_the_same_objects_a_line_each(rows, indent, ascii):
     listed = "[\n" + ",\n".join(json.dumps(row, indent=indent, ensure_ascii=ascii) for row in rows) + "\n]\n"
-    by_line = parse_jsonl("\n".join(json.dumps(row, ensure_ascii=ascii) for row in rows), "x.jsonl")
-    examples = parse_jsonl(listed, "x.json")
+    by_line = parsed(parse_jsonl, "\n".join(json.dumps(row, ensure_ascii=ascii) for row in rows), "x.jsonl")
+    examples = parsed(parse_jsonl, listed, "x.json")
     assert examples.columns == by_line.columns
     assert list(by_line.lines) == list(range(1, len(rows) + 1))
     names = list(examples.columns)
@@ -379,7 +378,7 @@ def test_faults_of_json_by_line(tmp_path, content, line, what):
 
 
 def test_whole_surrogate_pairs_are_text():
-    assert parse_jsonl('{"a": "\\ud83d\\ude00"}', "x").columns == {"a": ["\U0001f600"]}
+    assert parsed(parse_jsonl, '{"a": "\\ud83d\\ude00"}', "x").columns == {"a": ["\U0001f600"]}
 
 
 # --- any file ------------------------------------------------------------------------------------------------------

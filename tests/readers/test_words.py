@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError
-from bertkit.readers.tagged import read_tagged
+from bertkit.readers.formats import TAGGED, read_file
 from bertkit.readers.words import split_words
 
 
@@ -87,29 +87,29 @@ TOKENS, TAGS = [["EU", "rejects"], ["Berlin"]], [["B-ORG", "O"], ["B-LOC"]]
 def test_columns_by_name_or_by_look(tmp_path: Path, name: str, separator: str) -> None:
     path = tmp_path / name
     path.write_text(CONLL.replace(" ", separator), encoding="utf-8")
-    found = read_tagged(path)
+    found = read_file(path, TAGGED)
     assert found.columns == {"tokens": TOKENS, "tags": TAGS}
     assert list(found.lines) == [1, 4]
-    assert read_tagged(path, column="2").columns["tags"] == [["NNP", "VBZ"], ["NNP"]]
+    assert read_file(path, TAGGED, column="2").columns["tags"] == [["NNP", "VBZ"], ["NNP"]]
 
 
 @pytest.mark.parametrize("name", ["x.conll", "x.txt"])
 def test_a_separator_of_ones_own(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(CONLL.replace(" ", "|"), encoding="utf-8")
-    assert read_tagged(path, separator="|").columns == {"tokens": TOKENS, "tags": TAGS}
+    assert read_file(path, TAGGED, separator="|").columns == {"tokens": TOKENS, "tags": TAGS}
 
 
 def test_byte_order_mark_and_carriage_returns_change_no_token(tmp_path: Path) -> None:
     path = tmp_path / "x.conll"
     path.write_bytes(b"\xef\xbb\xbf" + CONLL.replace("\n", "\r\n").encode())
-    assert read_tagged(path).columns == {"tokens": TOKENS, "tags": TAGS}
+    assert read_file(path, TAGGED).columns == {"tokens": TOKENS, "tags": TAGS}
 
 
 def test_all_kinds_of_file(tmp_path: Path) -> None:
     def read(name: str, text: str, **options):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        return read_tagged(tmp_path / name, **options).columns
+        return read_file(tmp_path / name, TAGGED, **options).columns
 
     assert read("a.txt", "EU rejects it.\n\nSo.\n") == {"text": ["EU rejects it.", "", "So."]}
     assert read("b.jsonl", json.dumps({"tokens": TOKENS[0], "tags": TAGS[0]})) == {"tokens": TOKENS[:1], "tags": TAGS[:1]}
@@ -125,15 +125,15 @@ def test_all_kinds_of_file(tmp_path: Path) -> None:
     (folder / "seq.in").write_text("EU rejects\n", encoding="utf-8")
     (folder / "seq.out").write_text("B-ORG O\n", encoding="utf-8")
     (folder / "label").write_text("news\n", encoding="utf-8")
-    assert read_tagged(folder) == read_tagged(folder)
-    assert read_tagged(folder).columns == {"tokens": TOKENS[:1], "tags": TAGS[:1], "label": ["news"]}
+    assert read_file(folder, TAGGED) == read_file(folder, TAGGED)
+    assert read_file(folder, TAGGED).columns == {"tokens": TOKENS[:1], "tags": TAGS[:1], "label": ["news"]}
     with pytest.raises(DataError, match="no such file"):
-        read_tagged(tmp_path / "nowhere.conll")
+        read_file(tmp_path / "nowhere.conll", TAGGED)
 
 
 @pytest.mark.parametrize("name", ["CoNLL2003/valid.txt.gz", "WeiboNER/weiboNER_2nd_conll.dev", "ResumeNER/dev.char.bmes"])
 def test_real_files_are_columns(data_dir: Path, name: str) -> None:
-    assert read_tagged(data_dir / name).columns == read_conll(data_dir / name).columns
+    assert read_file(data_dir / name, TAGGED).columns == read_conll(data_dir / name).columns
 
 
 def test_real_words_split_as_published_but_for_few(data_dir: Path) -> None:

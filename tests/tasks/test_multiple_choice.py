@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from file_contents import content_of, parsed
 
 from bertkit.errors import DataError, UserError
 from bertkit.features import Features, Ragged
@@ -22,7 +23,7 @@ from bertkit.metrics.classification import accuracy
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
-from bertkit.readers.c3 import is_c3, parse_c3
+from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.tasks import MultipleChoice
 from bertkit.tasks.recipe import load_recipe, override
 from bertkit.text.tokenizer import Tokenizer
@@ -495,7 +496,7 @@ C3 = [[["m: a", "w: b"], [{"question": "q", "choice": ["x", "y"], "answer": "y"}
 
 
 def test_c3_by_hand() -> None:
-    found = parse_c3(json.dumps(C3), "c3.json")
+    found = parsed(parse_c3, json.dumps(C3), "c3.json")
     assert found.columns == {
         "id": ["1-2", "1-2"],
         "context": [["m: a", "w: b"]] * 2,
@@ -504,8 +505,8 @@ def test_c3_by_hand() -> None:
         "answer": ["y", None],
     }
     assert list(found.lines) == ["1-2#1", "1-2#2"]
-    assert is_c3(json.dumps(C3))
-    assert not is_c3('[{"text": "[[a"}]')
+    assert looks_like_c3(content_of(json.dumps(C3)))
+    assert not looks_like_c3(content_of('[{"text": "[[a"}]'))
 
 
 @pytest.mark.parametrize(

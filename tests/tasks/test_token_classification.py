@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score
@@ -1063,7 +1063,7 @@ def test_the_named_column_is_the_one_that_is_learned(finetune, write) -> None:
 
 
 def test_what_cannot_be_the_tags_is_refused(refused) -> None:
-    refused("x.jsonl", as_tokens(TRAIN), "--column 2 is for CoNLL columns; of JSON and tables --tags names the column ({file})",
+    refused("x.jsonl", as_tokens(TRAIN), "--column is for CoNLL columns; this is JSON ({file})",
             "--column", "2", code=2)  # fmt: skip
     refused("x.jsonl", as_tokens(TRAIN), "column 'tags' is named for both the words and the tags ({file})",
             "--tokens", "tags", code=2)  # fmt: skip

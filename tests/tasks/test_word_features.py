@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -19,9 +19,8 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
-from bertkit.readers.files import file_format, parse_file
-from bertkit.readers.lines import extension, read_text, source_name
-from bertkit.readers.squad import is_squad, parse_squad
+from bertkit.readers.content import Content
+from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, endings_of, read_file
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.references import are_mostly_chinese, read_answers, read_ids, read_texts
@@ -48,7 +47,7 @@ class QuestionAnswering(Task):
 
     family: ClassVar[str] = "question-answering"
     hf_class: ClassVar[str] = "BertForQuestionAnswering"
-    file_endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".tsv")
+    file_endings: ClassVar[tuple[str, ...]] = endings_of((SQUAD, *TABLES))
     cut_by: ClassVar[str] = "--max-query-length"  # windows lose nothing of a context
     inputs: ClassVar[tuple[str, ...]] = (
         "question",
@@ -97,29 +96,20 @@ class QuestionAnswering(Task):
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, on a plain text."""
-        text, source = read_text(path), source_name(path)
-        if is_squad(text):
-            return parse_squad(text, source)
-        columns = columns or self.columns
-        table = bool(self.separator or columns)
-        kind = file_format(text, source, table=table)
-        if extension(source) == ".txt" and self.question is not None and not table:
-            kind = "lines"
-        if kind == "jsonl" or (kind == "delimited" and (table or not self._is_page(text, source))):
-            return parse_file(text, source, separator=self.separator, columns=columns)
+        # A page may hold tabs: a table by its look alone has a column of the question.
+        table = replace(DELIMITED, looks_like=lambda content: self._question in map(str.strip, content.first_line.split("\t")))
+        tables = (table if form is DELIMITED else form for form in TABLES)
+        formats = (SQUAD, *tables, Format("a page of text", (), lambda content: True, self._parse_page))
+        return read_file(path, formats, separator=self.separator, columns=columns or self.columns)
+
+    def _parse_page(self, content: Content) -> Iterator[Examples]:
+        text = content.text()
         if not text.strip():
-            raise DataError("the file is empty", where=source)
+            raise DataError("the file is empty", where=content.source)
         if self.question is None:
             hint = 'ask it: --question "Who ...?"; or give a table with the columns question and context'
-            raise UsageError("the file is plain text, and no question about it is given", where=source, hint=hint)
-        return Examples({self.question: [self.question], self._context: [text]}, source, lines=[1])
-
-    def _is_page(self, text: str, source: str) -> bool:
-        """Whether what is a table by a tab in its first line alone is a page: it has no column of the question."""
-        if extension(source) in self.file_endings or (self.question is None and extension(source) != ".txt"):
-            return False
-        header = text.lstrip("\r\n").partition("\n")[0].split("\t")
-        return self._question not in map(str.strip, header)
+            raise UsageError("the file is plain text, and no question about it is given", where=content.source, hint=hint)
+        yield Examples({self.question: [self.question], self._context: [text]}, content.source, lines=[1])
 
     @property
     def _question(self) -> str:

@@ -31,7 +31,7 @@ from bertkit.metrics.classification import (
 from bertkit.model.config import THRESHOLDS_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.files import read_file
+from bertkit.readers.formats import read_file
 from bertkit.tasks.class_report import Table, describe_calibration, describe_classes, describe_confusions, doubt_order
 from bertkit.tasks.labels import (
     FRESH_HEAD,
@@ -126,7 +126,10 @@ class TextClassification(PoolingTask):
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         published = self.data is not None and Path(self.data) in Path(path).parents  # a file of one's own is to be mended
         ragged = self.ragged if published else 0.0
-        return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=ragged)
+        examples = read_file(path, separator=self.separator, columns=columns or self.columns, ragged=ragged)
+        for remark in examples.remarks:
+            progress.note(remark)
+        return examples
 
     def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._roles.found_in(examples)

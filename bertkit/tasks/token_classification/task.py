@@ -24,7 +24,7 @@ from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
-from bertkit.readers.tagged import ENDINGS, read_tagged
+from bertkit.readers.formats import TAGGED, endings_of, read_file
 from bertkit.tasks.class_report import doubt_order
 from bertkit.tasks.labels import check_model_labels, in_the_models_order, refuse_other_spellings
 from bertkit.tasks.output import FORMATS, as_jsonl
@@ -65,7 +65,7 @@ class TokenClassification(Task):
 
     family: ClassVar[str] = "token-classification"
     hf_class: ClassVar[str] = "BertForTokenClassification"
-    file_endings: ClassVar[tuple[str, ...]] = ENDINGS
+    file_endings: ClassVar[tuple[str, ...]] = endings_of(TAGGED)
     inputs: ClassVar[tuple[str, ...]] = ("tokens", "text", "column", "constrained")
     not_for_input: ClassVar[tuple[str, ...]] = ("column",)
     prediction_endings: ClassVar[tuple[str, ...]] = (*FORMATS, ".conll")
@@ -114,7 +114,7 @@ class TokenClassification(Task):
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
-        return read_tagged(path, separator=self.separator, column=column, columns=columns or self.columns)
+        return read_file(path, TAGGED, separator=self.separator, column=column, columns=columns or self.columns)
 
     def split_by(self, examples: Examples) -> tuple[tuple[str, ...], None]:
         guesses = (guess_column(examples.columns, role) for role in ("tokens", "text"))
