@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 ROWS = 4096  # of a block
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ class Examples:
         """The given rows in the given order."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
+
+
+def batched(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Lists of ROWS rows, the last one shorter."""
+    remaining = iter(rows)
+    while block := list(islice(remaining, ROWS)):
+        yield block
 
 
 def join_blocks(blocks: Sequence[Examples]) -> Examples:

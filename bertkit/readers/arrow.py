@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import ROWS, Examples, join_blocks
+from bertkit.readers import Examples, batched, join_blocks
 from bertkit.readers.content import Content
 
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"  # what files begin with; a stream of Arrow begins with a length
@@ -55,10 +55,8 @@ def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
     if not len(dataset):
         raise DataError("the split holds no rows", where=source)
     plain = dataset.with_format(None)
-    for begin in range(0, len(dataset), ROWS):
-        columns = plain[begin : begin + ROWS]
-        lines = range(begin, min(begin + ROWS, len(dataset)))
-        yield Examples(columns=columns, source=source, lines=lines, label_names=label_names)
+    for lines in batched(range(len(dataset))):
+        yield Examples(columns=plain[lines[0] : lines[-1] + 1], source=source, lines=lines, label_names=label_names)
 
 
 def as_examples(dataset: Any, source: str) -> Examples:

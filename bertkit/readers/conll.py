@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bertkit.errors import DataError, UsageError, did_you_mean
-from bertkit.readers import ROWS, Examples
+from bertkit.readers import Examples, batched
 from bertkit.readers.content import Content, split_lines
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -30,24 +30,34 @@ def parse_conll(content: Content, *, separator: str | None = None, column: str |
     stands, as a number from 1, or in CoNLL-U by name. A file of one column is text to predict: it has no `tags`. Raises
     DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
-    source, first_lines = content.source, _first_lines(content)
+    empty = True
+    for block in batched(_sentences(content, separator, column)):
+        empty = False
+        begins, tokens, tags = map(list, zip(*block, strict=True))
+        columns = {"tokens": tokens} if None in tags else {"tokens": tokens, "tags": tags}
+        yield Examples(columns=columns, source=content.source, lines=begins)
+    if empty:
+        what = "the file holds no tokens" if content.beginning.strip() else "the file is empty"
+        raise DataError(what, where=content.source)
+
+
+def _sentences(
+    content: Content, separator: str | None, column: str | int | None
+) -> Iterator[tuple[int, list[str], list[str] | None]]:
+    """Each sentence's first line, tokens and tags; None for tags where the file has one column."""
+    first_lines = _first_lines(content)
     conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
     between = "\t" if conllu else _separator(first_lines, separator)
-    tokens: list[list[str]] = []
-    tags: list[list[str]] = []
-    begins: list[int] = []
-    width, tag_column, first = 0, 0, 0  # of columns; of the tag's; the line that set them
-
-    def block() -> Examples:
-        columns = {"tokens": tokens} if width == 1 else {"tokens": tokens, "tags": tags}
-        return Examples(columns=columns, source=source, lines=begins)
-
-    sentence_ended = True
+    tokens: list[str] = []
+    tags: list[str] = []
+    begin = width = tag_column = first = 0  # first: the line that set the width
     for number, fields in _rows(content.lines(), between, conllu):
         if not fields:
-            sentence_ended = True
+            if tokens:
+                yield begin, tokens, tags if width > 1 else None
+                tokens, tags = [], []
             continue
-        where = f"{source}:{number}"
+        where = f"{content.source}:{number}"
         if not width:
             width, first = (len(_CONLLU) if conllu else len(fields)), number
             tag_column = _tag_column(column, width, conllu, where)
@@ -66,19 +76,11 @@ def parse_conll(content: Content, *, separator: str | None = None, column: str |
             name = _CONLLU[tag_column] if conllu else f"column {tag_column + 1}"
             hint = "annotate the word, or choose another column" if conllu else "give each token a tag: O for those outside"
             raise DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
-        if sentence_ended:
-            if len(tokens) == ROWS:
-                yield block()
-                tokens, tags, begins = [], [], []
-            tokens.append([])
-            tags.append([])
-            begins.append(number)
-            sentence_ended = False
-        tokens[-1].append(token)
-        tags[-1].append(tag)
-    if not tokens:
-        raise DataError("the file holds no tokens" if content.beginning.strip() else "the file is empty", where=source)
-    yield block()
+        begin = begin if tokens else number
+        tokens.append(token)
+        tags.append(tag)
+    if tokens:
+        yield begin, tokens, tags if width > 1 else None
 
 
 def is_column_of_conll(name: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import ROWS, Examples
+from bertkit.readers import Examples, batched
 from bertkit.readers.content import Content
 
 Row = tuple[int, list[str]]  # the line, from 1, at which it begins; its fields
@@ -43,7 +43,10 @@ def parse_delimited(
     if not between or (quoting and (len(between) > 1 or between in '"\r\n')):
         raise UsageError(f"--separator is {separator!r}; expected one character", hint="for example --separator ';'")
 
-    rows = (_quoted_rows if quoting else _plain_rows)(content, between, skipped)
+    if quoting:
+        rows = without_empty_rows(_quoted_rows(content, between, skipped))
+    else:
+        rows = _plain_rows(content, between, skipped)
     if separator is None and columns is None:
         rows = _with_header_checked(rows, content.source)
     return parse_table(
@@ -74,7 +77,7 @@ def parse_table(
     if columns and tuple(first[1]) != columns:  # else a header after all, which says the same
         rows = chain([first], rows)
     empty = True
-    while block := list(islice(rows, None if ragged else ROWS)):
+    for block in filter(None, [list(rows)]) if ragged else batched(rows):
         empty = False
         yield _block(block, names, source, ragged, hint)
     if empty:
@@ -115,7 +118,7 @@ def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Row]
 
 
 def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row]:
-    """Rows whose fields may be quoted, after a number of lines. An empty line is a row of one column, but not at the end."""
+    """Rows whose fields may be quoted, after a number of lines; of an empty line without any."""
     unread: list[str] = []  # the lines of the row that is being read
 
     def lines() -> Iterator[str]:
@@ -125,8 +128,6 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
             yield line
 
     reader = csv.reader(lines(), delimiter=separator, strict=True)
-    width = 0
-    empty: list[Row] = []
     begin = skipped + 1
     while True:
         limit = csv.field_size_limit(_LONGEST_FIELD)
@@ -142,15 +143,23 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
             csv.field_size_limit(limit)
         if fields is None:
             return
+        yield begin, fields
+        unread.clear()
+        begin = skipped + reader.line_num + 1
+
+
+def without_empty_rows(rows: Iterator[Row]) -> Iterator[Row]:
+    """Rows but for those without fields; of one column, such a row is an empty text, unless it stands at the end."""
+    width = 0
+    empty: list[Row] = []
+    for line, fields in rows:
         if fields:
             width = width or len(fields)
             yield from empty
-            yield begin, fields
+            yield line, fields
             empty.clear()
         elif width == 1:
-            empty.append((begin, [""]))
-        unread.clear()
-        begin = skipped + reader.line_num + 1
+            empty.append((line, [""]))
 
 
 def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError:

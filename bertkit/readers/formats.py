@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import ROWS, Examples, join_blocks
+from bertkit.readers import Examples, batched, join_blocks
 from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
@@ -23,6 +22,7 @@ from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.parallel import parse_parallel
 from bertkit.readers.squad import looks_like_squad, parse_squad
+from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
@@ -54,12 +54,11 @@ class Format:
 
 def parse_lines(content: Content) -> Iterator[Examples]:
     """A row a line, in the column `text`; an empty line too. Raises DataError where there is none."""
-    lines, begin = content.lines(), 1
-    while texts := list(islice(lines, ROWS)):
-        yield Examples(columns={"text": texts}, source=content.source, lines=range(begin, begin + len(texts)))
-        begin += len(texts)
-    if begin == 1:
+    if not content.first_block:
         raise DataError("the file is empty", where=content.source)
+    for block in batched(enumerate(content.lines(), start=1)):
+        lines, texts = map(list, zip(*block, strict=True))
+        yield Examples(columns={"text": texts}, source=content.source, lines=lines)
 
 
 def _looks_like_json(content: Content) -> bool:
@@ -78,13 +77,14 @@ DELIMITED = Format(
     frozenset({"separator", "columns", "ragged"}),
 )
 ARROW = Format("Parquet or Arrow", (".parquet", ".arrow", ".feather"), looks_like_arrow, parse_arrow)
+XLSX = Format("an Excel workbook", (".xlsx", ".xlsm"), looks_like_xlsx, parse_xlsx, frozenset({"columns"}))
 LINES = Format("plain text", (), lambda content: True, parse_lines)
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
 CONLL = Format("CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column"}))
 PARALLEL = Format("seq.in and seq.out", (), lambda content: False, parse_parallel, is_folder=True)
 
-TABLES = (DELIMITED, JSON, ARROW)
+TABLES = (DELIMITED, JSON, ARROW, XLSX)
 TEXTS = (*TABLES, LINES)
 CHOICES = (C3, *TEXTS)
 # A .txt file is CoNLL columns or sentences, tabs or not; with --columns a table.

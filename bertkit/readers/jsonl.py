@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import ROWS, Examples
+from bertkit.readers import Examples, batched
 from bertkit.readers.content import Content
 from bertkit.readers.json_text import broken_json, check_characters, kind_of
 
@@ -26,15 +26,15 @@ def parse_jsonl(content: Content) -> Iterator[Examples]:
     listed = content.beginning.lstrip().startswith("[")
     rows = _listed(content.text(), source) if listed else _line_by_line(content)
     empty = True
-    while block := list(islice(rows, ROWS)):
+    for block in batched(rows):
         empty = False
         for line, row, text in block:
             if not isinstance(row, dict):
                 raise DataError(f"found {kind_of(row)}; expected an object", where=f"{source}:{line}", hint=_HINT)
             check_characters(text, [(row, "an object", f"{source}:{line}")])
-        names = dict.fromkeys(name for _, row, _ in block for name in row)
-        columns = {name: [row.get(name) for _, row, _ in block] for name in names}
-        yield Examples(columns=columns, source=source, lines=[line for line, _, _ in block])
+        lines, objects, _ = zip(*block, strict=True)
+        columns = {name: [row.get(name) for row in objects] for name in dict.fromkeys(chain.from_iterable(objects))}
+        yield Examples(columns=columns, source=source, lines=lines)
     if empty:
         raise DataError("the list is empty" if listed else "the file is empty", where=source)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
 
+from bertkit import progress
 from bertkit.config import TrainConfig, convert, option, options_of
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.metrics.classification import Metric, greater_is_better
@@ -159,6 +160,8 @@ class Task(ABC):
     def read(self, split: str) -> Examples:
         """The rows of a split as they stand in the data."""
         examples = self._read_all(split)
+        for remark in examples.remarks:
+            progress.note(remark)
         if split != self.train_split or self.max_train_samples is None or self.max_train_samples >= len(examples):
             return examples
         order = np.random.default_rng(self.split_seed).permutation(len(examples))

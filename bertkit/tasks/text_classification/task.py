@@ -126,10 +126,7 @@ class TextClassification(PoolingTask):
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         published = self.data is not None and Path(self.data) in Path(path).parents  # a file of one's own is to be mended
         ragged = self.ragged if published else 0.0
-        examples = read_file(path, separator=self.separator, columns=columns or self.columns, ragged=ragged)
-        for remark in examples.remarks:
-            progress.note(remark)
-        return examples
+        return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=ragged)
 
     def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._roles.found_in(examples)
