@@ -23,13 +23,13 @@ def parse_c3(content: Content) -> Iterator[Examples]:
     """
     source, text = content.source, content.text()
     documents = load_json(text, source, _HINT)
-    check_characters(text, ((document, "a document", f"{source}:[{number}]") for number, document in enumerate(documents)))
+    check_characters(text, ((document, "a document", f"{source}:[{index}]") for index, document in enumerate(documents)))
     columns: dict[str, list[Any]] = {name: [] for name in ("id", "context", "question", "choice", "answer")}
     places = []
-    for number, document in enumerate(documents):
-        lines, questions, name = _parts(document, f"{source}:[{number}]")
-        for number_in_it, question in enumerate(questions, start=1):
-            place = f"{name}#{number_in_it}"
+    for index, document in enumerate(documents):
+        lines, questions, name = _parts(document, f"{source}:[{index}]")
+        for number, question in enumerate(questions, start=1):
+            place = f"{name}#{number}"
             if not isinstance(question, dict) or not {"question", "choice"} <= question.keys():
                 raise DataError(f"a question is {_excerpt(question)}", where=f"{source}:{place}", hint=_HINT)
             row = (name, lines, question["question"], question["choice"], question.get("answer"))

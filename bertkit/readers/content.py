@@ -25,18 +25,18 @@ from bertkit.errors import DataError
 BLOCK = 2**20  # bytes read and decoded at once
 # The bytes that a packed file begins with: its format, and what unpacks it.
 _PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {b"\x1f\x8b": ("gzip", gzip.open), b"\xfd7zXZ\x00": ("xz", lzma.open)}
-# Those of formats that are not text, for the error.
+# Those of formats that are not text: what the file is, and what to do.
 _BINARY = {
-    b"PAR1": "a Parquet file; name it .parquet",
-    b"ARROW1": "an Arrow file; name it .arrow",
-    b"PK\x03\x04": "a ZIP archive, as .xlsx is; name a workbook .xlsx, and unpack others",
-    b"\xd0\xcf\x11\xe0": "a file of an older Office; save it as .xlsx or CSV",
-    b"%PDF": "a PDF; export its text",
-    b"BZh": "a bzip2 file; unpack it: bunzip2",
-    b"\x28\xb5\x2f\xfd": "a zstd file; unpack it: unzstd",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
+    b"PAR1": ("a Parquet file", "name it .parquet"),
+    b"ARROW1": ("an Arrow file", "name it .arrow"),
+    b"PK\x03\x04": ("a ZIP archive", "unpack it; if it is an Excel workbook, name it .xlsx"),
+    b"\xd0\xcf\x11\xe0": ("a file of an older Office", "save it as .xlsx or CSV"),
+    b"%PDF": ("a PDF", "export its text"),
+    b"BZh": ("a bzip2 file", "unpack it with bunzip2"),
+    b"\x28\xb5\x2f\xfd": ("a zstd file", "unpack it with unzstd"),
+    b"\x89PNG": ("an image", "is it the right file?"),
+    b"\xff\xd8\xff": ("an image", "is it the right file?"),
+    b"GIF8": ("an image", "is it the right file?"),
 }
 _LINE_FEED = b"\n"
 _BYTE_ORDER_MARKS = {
@@ -182,7 +182,7 @@ def nearest_files(path: Path) -> str | None:
 
 
 def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
-    """UTF-8 bytes, of which the first stand in that line of the source, as text without a byte-order mark. Raises DataError."""
+    """UTF-8 bytes as text without a byte-order mark. first_line: their first line's number in the source. Raises DataError."""
     text = data.removeprefix(codecs.BOM_UTF8) if first_line == 1 else data
     nul = data.find(b"\0")
     if nul < 0:
@@ -190,14 +190,16 @@ def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
             return text.decode("utf-8")
         except UnicodeDecodeError as error:
             refused = error
-    binary = next((f": {kind}" for magic, kind in _BINARY.items() if first_line == 1 and data.startswith(magic)), None)
-    if binary is None and (encoding := _two_byte_encoding(data)):
+    for magic, (kind, hint) in _BINARY.items():
+        if first_line == 1 and data.startswith(magic):
+            raise DataError(f"this is {kind}; expected text", where=source, hint=hint)
+    if encoding := _two_byte_encoding(data):
         start = " ".join(f"0x{byte:02x}" for byte in data[:2])
         what = f"the file looks like {encoding} (it starts with the bytes {start}); expected UTF-8"
         raise DataError(what, where=f"{source}:{first_line}", hint=_iconv(encoding, source))
-    if binary is not None or _is_binary(data):
-        hint = "the formats that are read: CSV, TSV, JSON, CoNLL, text, Parquet, Arrow, .xlsx"
-        raise DataError(f"the file is not text{binary or ''}", where=source, hint=hint)
+    if _is_binary(data):
+        hint = "is it the right file? Parquet, Arrow and Excel files are known by their endings"
+        raise DataError("the file is binary; expected text", where=source, hint=hint)
     if nul >= 0:
         hint = f"is this a text file? remove such bytes with: tr -d '\\000' < {source} > clean.txt"
         where = _line(source, data, nul, first_line)
@@ -221,11 +223,11 @@ def _is_binary(data: bytes) -> bool:
     return start.count(0) > len(start) // 5 or len(re.findall(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]", start)) > len(start) // 50
 
 
-def _not_utf8(data: bytes, at: int, reason: str, source: str, first_line: int) -> DataError:
-    what, where = f"byte 0x{data[at]:02x}, {_place(data, at)}, is not UTF-8", _line(source, data, at, first_line)
+def _not_utf8(data: bytes, offset: int, reason: str, source: str, first_line: int) -> DataError:
+    what, where = f"byte 0x{data[offset]:02x}, {_place(data, offset)}, is not UTF-8", _line(source, data, offset, first_line)
     if reason == "unexpected end of data":
         return DataError(f"{what}: the file ends inside a character", where=where, hint="is the file cut off?")
-    if not data[:at].removeprefix(codecs.BOM_UTF8).isascii():
+    if not data[:offset].removeprefix(codecs.BOM_UTF8).isascii():
         hint = f"text before it is UTF-8, so one line is damaged; drop such bytes with: iconv -c -f UTF-8 -t UTF-8 {source}"
         return DataError(what, where=where, hint=hint)
     encoding = _guess_encoding(data)
@@ -246,9 +248,9 @@ def _iconv(encoding: str, source: str) -> str:
     return f"convert it: iconv -f {encoding.replace('Latin-1', 'ISO-8859-1')} -t UTF-8 {source} > utf8.txt"
 
 
-def _place(data: bytes, at: int) -> str:
-    return f"byte {at - data.rfind(_LINE_FEED, 0, at)} of its line"
+def _place(data: bytes, offset: int) -> str:
+    return f"byte {offset - data.rfind(_LINE_FEED, 0, offset)} of its line"
 
 
-def _line(source: str, data: bytes, at: int, first_line: int) -> str:
-    return f"{source}:{data.count(_LINE_FEED, 0, at) + first_line}"
+def _line(source: str, data: bytes, offset: int, first_line: int) -> str:
+    return f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"

@@ -170,24 +170,24 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
     field_end = re.compile(f"[{re.escape(separator)}\n]")
     quoted = re.compile(r'"[^"]*(?:""[^"]*)*"(?!")')
     hint = 'close it, and double each quote that belongs to the text: ""'
-    at = 0
+    position = 0
     while True:
-        if row.startswith('"', at):
-            opened = begin + row.count("\n", 0, at)
+        if row.startswith('"', position):
+            opened = begin + row.count("\n", 0, position)
             where = f"{source}:{opened}"
-            field = quoted.match(row, at)
+            field = quoted.match(row, position)
             if field is None:
                 return DataError("a quoted field opens here and never closes", where=where, hint=hint)
-            at = field.end()
-            if row[at : at + 1] not in ("", separator, "\r", "\n"):
-                closed = begin + row.count("\n", 0, at)
+            position = field.end()
+            if row[position : position + 1] not in ("", separator, "\r", "\n"):
+                closed = begin + row.count("\n", 0, position)
                 place = "" if closed == opened else f" in line {closed}"
-                rest = _excerpt(row[at : at + 80].partition("\n")[0])
+                rest = _excerpt(row[position : position + 80].partition("\n")[0])
                 what = f"a quoted field that opens here closes{place} before {rest}; expected {separator!r} or the line's end"
                 return DataError(what, where=where, hint=hint)
-        end = field_end.search(row, at)
+        end = field_end.search(row, position)
         assert end, "the csv module found a fault in this row"
-        at = end.end()
+        position = end.end()
 
 
 def _with_header_checked(rows: Iterator[Row], source: str) -> Iterator[Row]:

@@ -48,11 +48,11 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     A folder's files are those that end in .txt, .jsonl, .parquet and their kin, packed or not, in the order of their paths.
     A source named twice is read once. Raises DataError for a name that leads to nothing.
     """
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for name in names:
         path = Path(name).expanduser()
         if name == "-" or name.startswith(HUB):
-            found[name] = Source(name)
+            sources[name] = Source(name)
             continue
         if path.is_dir():
             files = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_text(file.relative_to(path))]
@@ -66,8 +66,8 @@ def find_sources(names: Sequence[str]) -> list[Source]:
                 raise DataError("no file matches", where=name)
         else:
             raise DataError("no such file", where=name, hint=nearest_files(path))
-        found |= {str(file): Source(str(file), file.stat().st_size) for file in files}
-    return list(found.values())
+        sources |= {str(file): Source(str(file), file.stat().st_size) for file in files}
+    return list(sources.values())
 
 
 def _is_text(path: Path) -> bool:

@@ -54,29 +54,29 @@ def _listed(text: str, source: str) -> Iterator[tuple[int, Any, str]]:
     text = text.rstrip(" \t\r\n")
     decoder = json.JSONDecoder()
     line, counted = 1, 0
-    at = _skip(text, _skip(text, 0) + 1)
-    mark = "," if text[at : at + 1] != "]" else "]"
+    position = _skip(text, _skip(text, 0) + 1)
+    mark = "," if text[position : position + 1] != "]" else "]"
     if mark == "]":
-        at = _skip(text, at + 1)
+        position = _skip(text, position + 1)
     while mark == ",":
-        line, counted, begin = line + text.count("\n", counted, at), at, at
+        line, counted, begin = line + text.count("\n", counted, position), position, position
         try:
-            row, at = decoder.raw_decode(text, at)
-            item = text[begin:at]
-            at = _skip(text, at)
-            mark = text[at : at + 1]
+            row, position = decoder.raw_decode(text, position)
+            item = text[begin:position]
+            position = _skip(text, position)
+            mark = text[position : position + 1]
             if mark not in ("]", ","):
-                raise json.JSONDecodeError("Expecting ',' or ']'", text, at)
+                raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
         except (ValueError, RecursionError) as error:
             raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
         yield line, row, item
-        at = _skip(text, at + 1)
-    if at < len(text):
-        extra = json.JSONDecodeError("Extra data", text, at)
+        position = _skip(text, position + 1)
+    if position < len(text):
+        extra = json.JSONDecodeError("Extra data", text, position)
         raise broken_json(extra, text, f"{source}:{extra.lineno}", _HINT)
 
 
-def _skip(text: str, at: int) -> int:
+def _skip(text: str, position: int) -> int:
     """The next place that is not white space."""
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
+    space = _SPACE.match(text, position)
+    return space.end() if space else position

@@ -47,11 +47,11 @@ def parse_parallel(folder: Path) -> Iterator[Examples]:
 
 def _find(folder: Path, name: str) -> Path | None:
     """The file of that name, packed or not. Raises DataError where there are several."""
-    found = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
-    if len(found) > 1:
-        names = " and ".join(path.name for path in found)
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
+    if len(paths) > 1:
+        names = " and ".join(path.name for path in paths)
         raise DataError(f"the folder has {names}; expected one of them", where=str(folder), hint="keep the right one")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def _check_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:

@@ -388,17 +388,16 @@ def test_binary_files_are_named_as_such(tmp_path: Path, name: str, data: bytes) 
         with pytest.raises(DataError) as refused:
             read_file(path, formats)
         assert refused.value.where == str(path)
-        assert "not text" in refused.value.what
         assert not any(tool in (refused.value.hint or "") for tool in ("tr -d", "iconv"))
 
 
-@pytest.mark.parametrize("data", [as_parquet([{"text": "a"}]), as_xlsx([{"text": "a"}])], ids=["parquet", "xlsx"])
-def test_a_data_file_under_a_wrong_name(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(("form", "data"), [("parquet", as_parquet([{"text": "a"}])), ("xlsx", as_xlsx([{"text": "a"}]))])
+def test_a_data_file_under_a_wrong_name(tmp_path: Path, form: str, data: bytes) -> None:
     path = write(tmp_path / "a.csv", data)
     with pytest.raises(DataError) as refused:
         read_file(path)
     assert refused.value.where == str(path)
-    assert refused.value.what.rpartition(".")[2] in ("parquet", "xlsx, and unpack others")
+    assert f".{form}" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("packing", [".gz", ".xz"])

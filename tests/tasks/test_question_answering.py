@@ -592,7 +592,7 @@ def test_a_page_may_hold_tabs(tmp_path: Path, name: str, text: str, question: st
     elif is_page:
         assert task.read_file(tmp_path / name).columns == {question: [question], "context": [text]}
     else:
-        assert len(task.read_file(tmp_path / name).columns) == 2
+        assert {"question", "asked"} & set(task.read_file(tmp_path / name).columns)
         if not text.startswith("{"):
             assert list(task.read_file(tmp_path / name, columns=("a", "b")).columns) == ["a", "b"]
 
