@@ -18,8 +18,7 @@ class Examples:
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
     `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
-    own_names: what the source calls a column that stands here under another name. remarks: what a user should know of how the
-    rows were read.
+    own_names: the source's name of a column that is renamed here. remarks: what to tell the user about how the rows were read.
     """
 
     columns: dict[str, list[Any]]

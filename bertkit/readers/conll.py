@@ -1,4 +1,4 @@
-"""Tagged sentences in columns, a token a line: CoNLL-2003 and its kin, and CoNLL-U (universaldependencies.org/format)."""
+"""Tagged sentences in columns, a token a line: CoNLL-2003 and the like, and CoNLL-U (universaldependencies.org/format)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _ENOUGH = 10  # tokens, to tell tags by their repeating
 def parse_conll(content: Content, *, separator: str | None = None, column: str | int | None = None) -> Iterator[Examples]:
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
-    CoNLL columns: the token stands in the first column, the tag in the last, blank lines lie between sentences and
-    -DOCSTART- lines are left out. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are left
-    out; the tag is the UPOS.
+    CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped.
+    CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are skipped; the tag is the UPOS.
 
-    separator: between columns; by default a tab if the first line of a token holds one, else spaces. column: where the tag
-    stands, as a number from 1, or in CoNLL-U by name. A file of one column is text to predict: it has no `tags`. Raises
+    separator: between columns; by default a tab if the first token's line has one, else spaces. column: that of the tag, a
+    number from 1, or in CoNLL-U a name. A file of one column is text to predict: it has no `tags`. Raises
     DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
     empty = True
@@ -107,9 +106,9 @@ def looks_like_conll(content: Content) -> bool:
     if all(re.fullmatch(r"O|[BIEOSMLU]-\S+", tag) for tag in tags) and set(tags) != {"O"}:
         return True
     numbers = [number for number, fields in rows if fields]
-    parted = numbers[-1] - numbers[0] >= len(numbers)
+    has_blank_lines = numbers[-1] - numbers[0] >= len(numbers)
     wordlike = any(character.isalnum() for tag in tags for character in tag)
-    return parted and wordlike and len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)
+    return has_blank_lines and wordlike and len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)
 
 
 def _first_lines(content: Content) -> list[str]:
@@ -167,10 +166,10 @@ def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) 
 
 
 def _check_separator(line: str, separator: str, where: str) -> None:
-    """Raise DataError where the separator asked for parts nothing and another one would."""
+    """Raise DataError where the given separator does not occur in the line and another one does."""
     other = next((name for mark, name in (("\t", "tabs"), (" ", "spaces")) if mark in line.strip(_BLANK)), None)
     if other:
-        what = f"one column, {line[:40]!r}: {separator!r} parts nothing there"
+        what = f"one column, {line[:40]!r}: {separator!r} does not occur there"
         raise DataError(what, where=where, hint=f"the line holds {other}: leave --separator out")
 
 
@@ -178,9 +177,9 @@ def _ragged(fields: list[str], width: int, separator: str, where: str, first: in
     found = f"{len(fields)} column{'' if len(fields) == 1 else 's'}"
     expected = f"{width} as in line {first}" if first else f"the {width} of CoNLL-U"
     if len(fields) == 1 and separator == "\t" and " " in fields[0]:
-        hint = "its columns are parted by spaces; expected tabs"
+        hint = "its columns are separated by spaces; expected tabs"
     elif len(fields) < width:
         hint = "does the token lack its tag, or the tag its token?"
     else:
         hint = f"does a token hold {'a space' if separator == ' ' else repr(separator)}, or is a blank line missing?"
-    return DataError(f"found {found}, expected {expected}: tokens and tags must be equally many", where=where, hint=hint)
+    return DataError(f"found {found}, expected {expected}: every token needs a tag", where=where, hint=hint)

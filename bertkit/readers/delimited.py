@@ -149,7 +149,7 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
 
 
 def without_empty_rows(rows: Iterator[Row]) -> Iterator[Row]:
-    """Rows but for those without fields; of one column, such a row is an empty text, unless it stands at the end."""
+    """Rows without those that have no fields; in a file of one column, these are empty texts unless they end the file."""
     width = 0
     empty: list[Row] = []
     for line, fields in rows:

@@ -45,7 +45,7 @@ class Source:
 def find_sources(names: Sequence[str]) -> list[Source]:
     """The sources that arguments of a command name: files, all files of text in folders, globs, "-", and data sets of the hub.
 
-    A folder's files are those that end in .txt, .jsonl, .parquet and their kin, packed or not, in the order of their paths.
+    A folder's files are those that end in .txt, .jsonl, .parquet and the like, packed or not, in the order of their paths.
     A source named twice is read once. Raises DataError for a name that leads to nothing.
     """
     sources: dict[str, Source] = {}

@@ -100,7 +100,7 @@ def _is_reachable(path: str, revision: str | None) -> bool:
         except Exception as error:
             answers.append(error)
 
-    # In a thread, for the look-up of the hub's address heeds no timeout.
+    # In a thread: the look-up of the hub's address has no timeout.
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PATIENCE + 0.5)

@@ -28,7 +28,7 @@ def load_json(text: str, source: str, hint: str) -> Any:
 
 
 def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError:
-    """What the json module said of a text, for a user."""
+    """An error of the json module, for a user."""
     if not isinstance(error, json.JSONDecodeError):
         return DataError(f"JSON that cannot be read: {error}", where=where)
     what = f"{error.msg.removesuffix(' at')} at character {error.colno}"  # of some the library says "at" itself

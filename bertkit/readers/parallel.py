@@ -15,7 +15,7 @@ _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 def parse_parallel(folder: Path) -> Iterator[Examples]:
     """The rows of a folder, one block, as columns `tokens` and `tags`, lists of equal length, and `label`, text, if it has one.
 
-    Each file is plain, .gz or .xz; tokens and tags are parted by spaces. Raises DataError, with file and line, where
+    Each file is plain, .gz or .xz; spaces separate tokens and tags. Raises DataError, with file and line, where
     the files have different numbers of rows, or a row different numbers of tokens and tags.
     """
     tokens_path, tags_path, label_path = (_find(folder, name) for name in (_TOKENS, _TAGS, _LABEL))
@@ -37,7 +37,7 @@ def parse_parallel(folder: Path) -> Iterator[Examples]:
         if not words:
             raise DataError("the row has no tokens", where=f"{tokens_path}:{number}", hint="take the row out of all files")
         if len(words) != len(marks):
-            what = f"{len(words)} tokens and {len(marks)} tags; expected a tag a token, parted by spaces"
+            what = f"{len(words)} tokens and {len(marks)} tags; expected one tag per token, separated by spaces"
             raise DataError(what, where=f"{tags_path}:{number}")
     columns: dict[str, list] = {"tokens": tokens, "tags": tags}
     if label_path:

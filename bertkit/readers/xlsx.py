@@ -85,7 +85,7 @@ def _text(value: Any) -> str:
 
 
 def _hint(row: list[str], width: int) -> str:
-    return f"clear the cell {row[width]!r:.40}, which stands right of the header, or name its column"
+    return f"clear the cell {row[width]!r:.40}, right of the header's last column, or name its column"
 
 
 @contextmanager

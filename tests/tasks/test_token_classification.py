@@ -700,7 +700,7 @@ def entity_row(*entities: object, text: Any = "the phone is late") -> str:
         (
             "x.conll",
             "a B-WHO\nb O\n\nc\n",
-            "found 1 column, expected 2 as in line 1: tokens and tags must be equally many ({file}:4)",
+            "found 1 column, expected 2 as in line 1: every token needs a tag ({file}:4)",
         ),
         ("x.conll", "a\tB-WHO\nb\t\n", "the token 'b' has no tag: its column 2 is '' ({file}:2)"),
         (
