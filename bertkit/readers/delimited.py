@@ -23,14 +23,13 @@ def parse_delimited(
     *,
     separator: str | None = None,
     columns: tuple[str, ...] | None = None,
-    quoting: bool | None = None,
     ragged: float = 0.0,
 ) -> Iterator[Examples]:
     """The rows of a CSV or TSV file.
 
-    separator: between fields; by default "," for .csv, else a tab. quoting: whether a field may stand in double quotes; by
-    default not in tab-separated files, unless they are called .csv: GLUE's hold unbalanced quotes. columns, ragged: see
-    `parse_table`. Raises DataError, with file and line, for what is not such a table.
+    separator: between fields; by default "," for .csv, else a tab. columns, ragged: see `parse_table`. A field may be quoted,
+    but not in tab-separated files, unless they are called .csv: GLUE's hold unbalanced quotes. Raises DataError, with file and
+    line, for what is not such a table.
     """
     is_csv = content.extension == ".csv"
     skipped = 0
@@ -38,8 +37,7 @@ def parse_delimited(
         separator, skipped = excel[1], 1
     # A shell passes '\t' on as a backslash and a t.
     between = {None: "," if is_csv else "\t", "\\t": "\t"}.get(separator, separator)
-    if quoting is None:
-        quoting = is_csv or between != "\t"
+    quoting = is_csv or between != "\t"
     if not between or (quoting and (len(between) > 1 or between in '"\r\n')):
         raise UsageError(f"--separator is {separator!r}; expected one character", hint="for example --separator ';'")
 

@@ -42,12 +42,7 @@ def parse_fraction(value: str) -> float | None:
 
 
 def split_examples(
-    examples: Examples,
-    held_out: float | Fold,
-    *,
-    seed: int,
-    labels: Sequence[Sequence[Hashable]] | None,
-    text: tuple[str, ...],
+    examples: Examples, held_out: float | Fold, *, seed: int, labels: Sequence[Sequence[Hashable]] | None, text: tuple[str, ...]
 ) -> tuple[Examples, Examples]:
     """The rows as (kept, held out), about that share of them, and of each label's, held out, or that fold; order is kept.
 
