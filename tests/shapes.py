@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
 from bertkit.features import Features, Ragged
-from bertkit.model.bert import Batch, BertModel, Outputs, initialize
+from bertkit.model.batch import Batch, Outputs
+from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.runs.evaluate import Predictions, predict

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from bertkit.features import IGNORED
 from bertkit.model.attention import Layout
-from bertkit.model.bert import Batch, BertModel, Outputs, pack, refuse
+from bertkit.model.batch import Batch, Outputs, pack
+from bertkit.model.bert import BertModel, refuse
 from bertkit.model.config import CLS_LAYERS, POOLING_KEY, POOLINGS, BertConfig
 from bertkit.model.crf import Chain, LinearChain
 from bertkit.model.dropout import Dropout

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.model.attention import rounded
-from bertkit.model.bert import ACTIVATIONS, Batch, Outputs, pack
+from bertkit.model.attention import round_up_shape
+from bertkit.model.batch import Batch, Outputs, pack
+from bertkit.model.bert import ACTIVATIONS
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import Head
 
@@ -51,7 +52,7 @@ class BertLMPredictionHead(nn.Module):
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of the cross-entropies of (M, H) at targets (M,)."""
-        hidden = F.pad(hidden, (0, 0, 0, rounded(len(hidden), digits=4) - len(hidden)))
+        hidden = F.pad(hidden, (0, 0, 0, round_up_shape(len(hidden), digits=4) - len(hidden)))
         return _LinearCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.decoder.bias, targets)
 
 

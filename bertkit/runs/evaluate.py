@@ -16,7 +16,7 @@ from torch import nn
 from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.features import Features
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 from bertkit.readers import Examples
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer

@@ -24,7 +24,8 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
 from bertkit.errors import DataError, UsageError
 from bertkit.features import Features
-from bertkit.model.bert import Batch, initialize
+from bertkit.model.batch import Batch
+from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, save_model, weights_hash

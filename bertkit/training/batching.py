@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.features import IGNORED, Features, offsets_of, ranges
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 
 
 @dataclass(frozen=True)

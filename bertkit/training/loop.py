@@ -25,7 +25,7 @@ from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import write_json
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 from bertkit.model.devices import working_dtype
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.training.checkpoint import BEGIN_AGAIN, drop_other_checkpoints, verify_checkpoint, write_checkpoint

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from bertkit.features import Features, Ragged
 from bertkit.model import heads
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config

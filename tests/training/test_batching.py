@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shapes import SHAPES, sentences
 
 from bertkit.features import Features, Ragged
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 from bertkit.training.batching import Sampler, collate, cut, evaluation_batches, split_by_feature, training_batches
 
 # --- which features ----------------------------------------------------------------------------------------------------
