@@ -132,7 +132,8 @@ def convert(option: Option, value: Any) -> Any:
 class TrainConfig:
     """How to train. The defaults are those of Devlin et al. (2019), appendix A.3, for fine-tuning."""
 
-    learning_rate: float = option(5e-5, "peak learning rate of AdamW", minimum=0)
+    optimizer: str = option("adamw", "AdamW; or LAMB, for batches of thousands", choices=("adamw", "lamb"))
+    learning_rate: float = option(5e-5, "peak learning rate", minimum=0)
     num_epochs: float = option(3.0, "passes over the training data", unit="epochs", minimum=0)
     max_steps: int | None = option(
         None, "stop after this many optimizer steps, whatever num_epochs says", unit="steps", minimum=1

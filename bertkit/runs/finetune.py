@@ -103,7 +103,7 @@ def finetune(
 
     data = {split: rows.describe(recipe) for split, rows in splits.items()}
     num_parameters = sum(p.numel() for p in module.parameters())  # of all rows, before some are put aside
-    vocabulary = UsedVocabulary([split.features for split in splits.values()], module)
+    vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
     freeze(module, config)
     training = splits.pop(recipe.train_split)
@@ -147,7 +147,7 @@ def finetune(
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
         save_model(
             folder,
-            state_dict=vocabulary.widen(state_dict, config, step=step, total_steps=steps),
+            state_dict=vocabulary.widen(state_dict, step=step, total_steps=steps),
             config=recipe.with_scores(last).model_config(model_config),
             tokenizer=pretrained.tokenizer,
             architecture=architecture,

@@ -29,7 +29,8 @@ from bertkit.model.batch import Batch
 from bertkit.model.devices import working_dtype
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.training.checkpoint import BEGIN_AGAIN, drop_other_checkpoints, verify_checkpoint, write_checkpoint
-from bertkit.training.optimizer import MasterAdamW, learning_rate_of
+from bertkit.training.learning_rate import learning_rate_of
+from bertkit.training.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -96,7 +97,7 @@ def train(
     module = model.to(accelerator.device)
     if config.dropout is not None:
         set_dropout(module, config.dropout)
-    optimizer = MasterAdamW(module, config, dtype=working_dtype(config.precision, accelerator.device))
+    optimizer = Optimizer(module, config, dtype=working_dtype(config.precision, accelerator.device))
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
     log = progress.MetricsLog(run_dir / "metrics.jsonl")
@@ -290,7 +291,7 @@ def _write(
     write_json(training / "progress.json", dataclasses.asdict(state))
 
 
-def _restore(checkpoint: Path, optimizer: MasterAdamW, device: torch.device) -> TrainState:
+def _restore(checkpoint: Path, optimizer: Optimizer, device: torch.device) -> TrainState:
     from safetensors.torch import load_file
 
     place = str(device) if device.type == "cuda" else device.type  # to safetensors there is one CPU, and no cpu:0

@@ -521,19 +521,19 @@ def test_34_unknown_activation_and_heads_that_do_not_divide(
 
 
 def test_36_ctrl_c_in_mid_step(bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertkit.training.optimizer import MasterAdamW
+    from bertkit.training.optimizer import Optimizer
 
     steps = []
 
-    def interrupted(optimizer: MasterAdamW, learning_rate: float) -> Any:
+    def interrupted(optimizer: Optimizer, learning_rate: float) -> Any:
         steps.append(learning_rate)
         if len(steps) == 3:  # its gradients are there, its update is not
             os.kill(os.getpid(), signal.SIGINT)
         return step(optimizer, learning_rate)
 
-    step = MasterAdamW.step
+    step = Optimizer.step
     with monkeypatch.context() as patch:
-        patch.setattr(MasterAdamW, "step", interrupted)
+        patch.setattr(Optimizer, "step", interrupted)
         ran = bertkit("--max-steps", 9, "--eval-steps", 9)
     assert ran.code == 130
     assert ran.err.splitlines()[-1] == "stopped after step 3; the same command (without --overwrite) goes on from there"

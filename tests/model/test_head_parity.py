@@ -269,7 +269,7 @@ def test_twenty_steps_of_tagging(data_dir: Path, minilm: Path, tmp_path: Path, m
     ours = recipe.build_model(model_config)
     assert sorted(load_weights(ours, minilm, fresh_head=True)) == ["classifier.bias", "classifier.weight"]
     ours.classifier.load_state_dict(theirs.classifier.state_dict())
-    vocabulary = UsedVocabulary([features], ours)
+    vocabulary = UsedVocabulary([features], ours, config)
     sampler = Sampler(len(features), BATCH_SIZE, config.seed)
     batches = training_batches(vocabulary.narrow(features), sampler, config.micro_batch_tokens)
     assert max(len(batches(step)) for step in range(STEPS)) > 1

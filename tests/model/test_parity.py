@@ -478,7 +478,7 @@ def test_fifty_steps(
     assert (len(features), sampler.steps_per_epoch) == (num_rows, STEPS_PER_EPOCH)
     ours, theirs = real_pair(minilm, dtype=torch.float32, num_labels=2, problem_type="single_label_classification")
     initial = {name: parameter.detach().clone() for name, parameter in theirs.named_parameters()}
-    vocabulary = UsedVocabulary([features], ours)  # as finetune does
+    vocabulary = UsedVocabulary([features], ours, config)  # as finetune does
     batches = training_batches(vocabulary.narrow(features), sampler, config.micro_batch_tokens)
 
     texts, labels = read_glue(place, columns, label, num_rows)
@@ -505,7 +505,7 @@ def test_fifty_steps(
         assert ours_event["grad_norm"] == pytest.approx(theirs_event["grad_norm"], rel=1e-4), step
     # The curves are of training, as the large learning rate sees to, and what came of it is the same too.
     assert max(event["loss"] for event in wanted) - min(event["loss"] for event in wanted) > 0.1
-    trained = vocabulary.widen(ours.state_dict(), config, step=STEPS, total_steps=STEPS)
+    trained = vocabulary.widen(ours.state_dict(), step=STEPS, total_steps=STEPS)
     found_moves = {name: trained[name] - weight for name, weight in initial.items()}
     moves = {name: parameter.detach() - initial[name] for name, parameter in theirs.named_parameters()}
     assert norm(found_moves[name] - moves[name] for name in initial) < 1e-3 * norm(moves.values())

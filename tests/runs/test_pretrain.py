@@ -32,7 +32,7 @@ from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs import pretrain as pretraining
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
-from bertkit.training.optimizer import learning_rate_at
+from bertkit.training.learning_rate import learning_rate_at
 
 SUBJECTS, VERBS, OBJECTS = (
     "the man|the woman|a player|the actor".split("|"),

@@ -157,25 +157,29 @@ def test_dropout_and_precision_decide_the_bytes(command: Callable[..., list[str]
     assert hash_of(tmp_path / "e") == hash_of(tmp_path / "a")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_the_same_command_goes_on(
+@pytest.mark.parametrize(("number", "optimizer"), [(signal.SIGINT, "adamw"), (signal.SIGTERM, "lamb")])
+def test_a_signal_saves_and_the_same_command_resumes(
     number: int,
+    optimizer: str,
     command: Callable[..., list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(command("whole")) == 0
+    options = ("--optimizer", optimizer)
+    assert main(command("whole", *options)) == 0
     run = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_with(number, patch)
         capsys.readouterr()
-        assert main(command("stopped")) == 130
+        assert main(command("stopped", *options)) == 130
     shown = capsys.readouterr().err.splitlines()
     assert shown[-1] == f"stopped after step {STEP + 1}; the same command (without --overwrite) goes on from there"
     assert "Traceback" not in "\n".join(shown)
     assert [path.name for path in run.glob("*checkpoint-*")] == [f"checkpoint-{STEP + 1}"]
-    assert main(command("stopped")) == 0
+    if optimizer == "lamb":
+        assert main(command("stopped")) == 2, "AdamW, the default, is another setting"
+    assert main(command("stopped", *options)) == 0
     assert_same_run(run, tmp_path / "whole")
     assert [event["step"] for event in log_of(run)] == [event["step"] for event in log_of(tmp_path / "whole")]
 
