@@ -132,75 +132,71 @@ def convert(option: Option, value: Any) -> Any:
 class TrainConfig:
     """How to train. The defaults are those of Devlin et al. (2019), appendix A.3, for fine-tuning."""
 
-    optimizer: str = option("adamw", "AdamW; or LAMB, for batches of thousands", choices=("adamw", "lamb"))
+    optimizer: str = option("adamw", "AdamW; or LAMB, for very large batches", choices=("adamw", "lamb"))
     learning_rate: float = option(5e-5, "peak learning rate", minimum=0)
     num_epochs: float = option(3.0, "passes over the training data", unit="epochs", minimum=0)
-    max_steps: int | None = option(
-        None, "stop after this many optimizer steps, whatever num_epochs says", unit="steps", minimum=1
-    )
-    batch_size: int = option(32, "features in one optimizer step, over all processes", unit="features", minimum=1)
+    max_steps: int | None = option(None, "stop after this many optimizer steps; num_epochs is ignored", unit="steps", minimum=1)
+    batch_size: int = option(32, "features per optimizer step, over all processes", unit="features", minimum=1)
     max_length: int = option(
         128,
-        "longest sequence; longer texts are truncated and counted, for tags and answers read in windows",
+        "longest sequence; longer texts are truncated and counted, or read in windows for tags and answers",
         unit="tokens",
         minimum=3,
     )
     warmup_ratio: float = option(
-        0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
+        0.1, "share of the steps over which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
-    schedule: str = option("linear", "how the learning rate falls after the warm-up", choices=("linear", "cosine", "constant"))
+    schedule: str = option("linear", "how the learning rate falls after warm-up", choices=("linear", "cosine", "constant"))
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
-    adam_beta1: float = option(0.9, "AdamW's decay of the first moment", minimum=0, maximum=0.9999)
-    adam_beta2: float = option(0.999, "AdamW's decay of the second moment", minimum=0, maximum=0.99999)
-    adam_epsilon: float = option(1e-6, "AdamW's epsilon", minimum=0)
-    adam_bias_correction: bool = option(
-        True, "correct the moments' bias towards 0 in the first steps, which BERT's own code did not"
-    )
+    adam_beta1: float = option(0.9, "decay of the optimizer's first moment", minimum=0, maximum=0.9999)
+    adam_beta2: float = option(0.999, "decay of the optimizer's second moment", minimum=0, maximum=0.99999)
+    adam_epsilon: float = option(1e-6, "added to the root of the second moment", minimum=0)
+    adam_bias_correction: bool = option(True, "correct the moments' bias towards 0 in early steps; BERT's own code did not")
     layerwise_lr_decay: float = option(
         1.0,
-        "learning rate of a layer as a share of that of the layer above it; the head has learning_rate",
+        "learning rate of a layer as a share of that of the layer above; the head has learning_rate",
         minimum=0,
         maximum=1,
     )
-    freeze: str | None = option(
-        None, "what keeps its weights: embeddings, encoder, or the embeddings and this many lowest layers"
-    )
+    freeze: str | None = option(None, "freeze the embeddings, the encoder, or the embeddings and this many lowest layers")
     reinit_layers: int = option(
-        0, "give this many of the top layers, and the pooler, fresh weights first", unit="layers", minimum=0
+        0, "reinitialize this many top layers, and the pooler, before training", unit="layers", minimum=0
     )
-    max_grad_norm: float = option(1.0, "gradients are scaled down to this norm; 0 turns clipping off", minimum=0)
+    max_grad_norm: float = option(1.0, "clip gradients to this norm; 0 turns clipping off", minimum=0)
     dropout: float | None = option(
-        None, "dropout of hidden states, attention and classifier; default: as the model's config says", minimum=0, maximum=1
+        None, "dropout of hidden states, attention and classifier; default: the model's config", minimum=0, maximum=1
     )
-    seed: int = option(42, "decides fresh weights, order and dropout", minimum=0, maximum=2**32 - 1)
+    seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1)
     precision: str = option(
         "auto",
-        "fp32, or bf16 weights with fp32 masters; auto takes bf16 where the hardware computes in it",
+        "fp32, or bf16 weights with fp32 masters; auto: bf16 where the hardware supports it",
         choices=("auto", "fp32", "bf16"),
     )
-    device: str = option("auto", "auto takes the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"))
+    device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"))
     micro_batch_tokens: int = option(
         8192,
-        "most tokens one device takes at once: the batch is cut to fit. Changes memory, not what is learned",
+        "most tokens per device and forward pass; the batch is split to fit. Changes memory, not the result",
         unit="tokens",
         minimum=1,
     )
-    eval_steps: int | None = option(None, "evaluate and save every so many steps; default: each epoch", unit="steps", minimum=1)
+    eval_steps: int | None = option(
+        None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
+    )
     early_stopping_patience: int | None = option(
         None, "stop after this many evaluations in a row without a better first score", unit="evaluations", minimum=1
     )
     logging_steps: int = option(
-        10, "write loss and learning rate to metrics.jsonl every so many steps", unit="steps", minimum=1
+        10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1
     )
 
-    track: tuple[str, ...] | None = option(None, "dashboards to report to as well: tensorboard, wandb, trackio, mlflow")
+    track: tuple[str, ...] | None = option(None, "also report to these dashboards: tensorboard, wandb, trackio, mlflow")
 
     def __post_init__(self) -> None:
         for name, declared in options_of(self).items():  # a recipe's file is as fallible as a command line
             object.__setattr__(self, name, convert(declared, getattr(self, name)))
 
 
-# What says how a model is used, and nothing of how it was trained.
+# How a model is used, not how it is trained.
 INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for

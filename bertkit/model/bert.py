@@ -20,7 +20,7 @@ from bertkit.model.dropout import Dropout, DropoutStream
 
 
 class BertOutput(NamedTuple):
-    """What BertModel gives for padded input: (B, T, H), zero where nothing is attended, and (B, H)."""
+    """What BertModel returns for padded input: (B, T, H), zero at padding, and (B, H)."""
 
     last_hidden_state: Tensor
     pooler_output: Tensor | None
@@ -44,8 +44,8 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        # Whether a head has a gradient of the whole table: then that of the rows looked up is added to it, and else it would
-        # be a table of zeros for the most. Not as nn.Embedding.sparse, by which DDP expects no other.
+        # Whether a head's decoder is tied to the word embeddings and so has a dense gradient of them: the lookup's gradient can
+        # then be sparse and added to it. Not nn.Embedding.sparse, which makes DDP expect sparse gradients alone.
         self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
@@ -197,7 +197,7 @@ class BertModel(nn.Module):
 
 
 def refuse(arguments: dict[str, Any]) -> None:
-    """Raise TypeError for arguments of transformers' forward that ours does not take; None is let through."""
+    """Raise TypeError for arguments of transformers' forward that ours does not take, unless they are None."""
     named = sorted(name for name, value in arguments.items() if value is not None)
     if named:
         raise TypeError(f"forward() does not take {', '.join(named)}; it takes input_ids, attention_mask, token_type_ids")

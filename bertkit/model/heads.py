@@ -1,6 +1,6 @@
-"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what every head shares.
+"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what they share.
 
-Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in model.py, and F
+Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in bert.py, and F
 features, C classes.
 """
 
@@ -63,7 +63,7 @@ class Head(nn.Module, ABC):
 
 
 class LayerMix(nn.Module):
-    """One vector of those of all layers: their mean by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
+    """The mean of all layers by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
 
     def __init__(self, num_states: int) -> None:
         super().__init__()
@@ -79,8 +79,8 @@ class LayerMix(nn.Module):
 class _PooledHead(Head):
     """A linear classifier of one vector a sequence, pooled as `classifier_pooling` of the config says, one of POOLINGS.
 
-    With is_decoder [CLS] reads nothing but itself: the last token takes its place. But for the pooled [CLS] the classifier is
-    under `head`, as transformers has no such class.
+    With is_decoder [CLS] reads nothing but itself, so the last token takes its place. transformers has a class for the pooled
+    [CLS] alone; the classifier of the others is under `head`.
     """
 
     def __init__(self, config: BertConfig, num_classes: int) -> None:
@@ -240,10 +240,10 @@ class BertForTokenClassification(Head):
     def _of_batch(self, batch: Batch) -> Outputs:
         hidden = self.dropout(self.bert.encode(batch))  # (R, H)
         losses: dict[str, Tensor] = {}
-        found: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         if "intent" in self.parts:
             intent = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
-            found["intent"] = intent
+            outputs["intent"] = intent
             if "intent" in batch.labels:
                 losses["intent"] = F.cross_entropy(intent, batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
         if "lstm" in self.parts:
@@ -257,12 +257,12 @@ class BertForTokenClassification(Head):
                 losses["labels"] = chain.loss(labels[steps])
             if not self.training:
                 path = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-                found["path"] = path.masked_scatter(steps, chain.best_path())
+                outputs["path"] = path.masked_scatter(steps, chain.best_path())
                 logits = logits.masked_scatter(steps[:, None], chain.log_marginals())
-            return Outputs(losses, {"logits": logits, **found})
+            return Outputs(losses, {"logits": logits, **outputs})
         if labels is not None:
             losses["labels"] = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-        return Outputs(losses, {"logits": logits, **found})
+        return Outputs(losses, {"logits": logits, **outputs})
 
     def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
         """(R,) which rows are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
@@ -282,20 +282,20 @@ class BertForTokenClassification(Head):
         grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H)
         order = lengths.argsort(descending=True, stable=True)
         order = order[lengths[order] > 0]
-        ran, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
-        found, _ = nn.utils.rnn.pad_packed_sequence(ran, batch_first=True, total_length=batch.max_rows)
-        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, found)[:, None])  # (R, H)
+        packed, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
+        states, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=batch.max_rows)
+        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, states)[:, None])  # (R, H)
 
 
 def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
-    """(..., C) computed in float32 at least: in bf16 many would be equal, and their order decided by chance."""
+    """(..., C) in float32 at least: in bf16 many logits would be equal, and chance would decide their order."""
     assert isinstance(classifier, nn.Linear)
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     return F.linear(hidden.to(dtype), classifier.weight.to(dtype), classifier.bias.to(dtype))
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
-    """Ragged rows (N,) side by side (rows, longest), -inf where a row is shorter: what a softmax leaves out."""
+    """Ragged rows (N,) as a grid (rows, longest), -inf where a row is shorter, which a softmax leaves out."""
     layout = Layout.of(offsets, longest, len(values), values.dtype)
     if layout.slots is not None:
         values = values.new_full((layout.num_sequences * longest,), -torch.inf).index_copy(0, layout.slots, values)

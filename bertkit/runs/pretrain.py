@@ -36,7 +36,7 @@ from bertkit.runs.card import pretraining_card
 from bertkit.runs.directory import PRETRAINING, claim, describe_end, describe_run, run_folder, show_end, write_run_file
 from bertkit.runs.evaluate import check_finite
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.batching import deal, evaluation_batches
+from bertkit.training.batching import evaluation_batches, micro_batches_for_rank
 from bertkit.training.loop import train
 from bertkit.training.tracking import check_trackers, tracked
 
@@ -90,7 +90,8 @@ def pretrain(
     def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
         features = sampler.features_at(step)
         rank, world_size = accelerator.process_index, accelerator.num_processes
-        return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
+        indices = np.arange(len(features))
+        return micro_batches_for_rank(features, indices, config.micro_batch_tokens, rank=rank, world_size=world_size)
 
     if config.hours is None:
         steps = config.max_steps or max(1, math.ceil(config.num_epochs * samplers[0].sequences_per_epoch / config.batch_size))

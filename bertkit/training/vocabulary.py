@@ -25,10 +25,10 @@ _EMBEDDING = "bert.embeddings.word_embeddings"
 
 
 class UsedVocabulary:
-    """The word pieces that some features use, numbered anew in their old order, and the rows of all others, put aside."""
+    """The word pieces that some features use, renumbered in their old order, and the rows of all others, put aside."""
 
     def __init__(self, features: Iterable[Features], module: nn.Module, config: TrainConfig) -> None:
-        """Take the unused rows out of the module, which from then on takes the token numbers that `narrow` gives."""
+        """Take the unused rows out of the module, which then takes the token numbers that `narrow` gives."""
         embedding = module.get_submodule(_EMBEDDING)
         assert isinstance(embedding, nn.Embedding)
         self.config, self.module = config, module
@@ -55,7 +55,7 @@ class UsedVocabulary:
         name, config = f"{_EMBEDDING}.weight", self.config
         names = dict(self.module.named_parameters())
         decay = config.weight_decay * learning_rate_scales(names, config)[name] if names[name].requires_grad else 0.0
-        left = math.prod(1 - decay * learning_rate_of(s, config, total_steps) for s in range(step))
-        weight = self.full * left
+        remaining = math.prod(1 - decay * learning_rate_of(s, config, total_steps) for s in range(step))
+        weight = self.full * remaining
         weight[torch.from_numpy(self.tokens)] = state_dict[name].to("cpu", weight.dtype)
         return {**state_dict, name: weight}

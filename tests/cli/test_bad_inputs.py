@@ -492,7 +492,7 @@ def test_33_numbers_and_switches_in_a_yaml_file(bertkit, write, refused, tmp_pat
     refused(lambda: bertkit("--config", "run.yaml"), 2, what, hint)
     write("run.yaml", "learning_rate: fast\n")
     what = "--learning-rate is 'fast'; expected a number (run.yaml)"
-    refused(lambda: bertkit("--config", "run.yaml"), 2, what, "peak learning rate of AdamW")
+    refused(lambda: bertkit("--config", "run.yaml"), 2, what, "peak learning rate")
     write("run.yaml", "learning_rate: 1e-5\nlabels: ['neg', 'pos']\n")
     values = trained(bertkit("--config", "run.yaml"), tmp_path)
     assert values["training"]["learning_rate"] == 1e-5
@@ -536,7 +536,7 @@ def test_36_ctrl_c_in_mid_step(bertkit, tmp_path: Path, monkeypatch: pytest.Monk
         patch.setattr(Optimizer, "step", interrupted)
         ran = bertkit("--max-steps", 9, "--eval-steps", 9)
     assert ran.code == 130
-    assert ran.err.splitlines()[-1] == "stopped after step 3; the same command (without --overwrite) goes on from there"
+    assert ran.err.splitlines()[-1] == "stopped after step 3; the same command (without --overwrite) resumes from there"
     assert "Traceback" not in ran.err
     assert (tmp_path / "run" / "checkpoint-3" / "manifest.json").is_file()
     ran = bertkit("--max-steps", 9, "--eval-steps", 9)

@@ -291,13 +291,13 @@ def test_phases_have_the_lengths_and_shares_that_are_asked_for(
     pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longest: list[int] = []
-    deal = pretraining.deal
+    micro_batches_for_rank = pretraining.micro_batches_for_rank
 
     def seen(features: Any, *arguments: Any, **named: Any) -> Any:
         longest.append(int(features.input_ids.lengths.max()))
-        return deal(features, *arguments, **named)
+        return micro_batches_for_rank(features, *arguments, **named)
 
-    monkeypatch.setattr(pretraining, "deal", seen)
+    monkeypatch.setattr(pretraining, "micro_batches_for_rank", seen)
     run, _ = pretrain("run", "--max-steps", 10, "--phases", "16:70%,48:30%")
     assert max(longest[:7]) <= 16 < min(longest[7:])
     assert (len(longest), max(longest)) == (10, 48)
@@ -334,7 +334,7 @@ def test_a_stop_while_rehearsing_leaves_nothing(
     monkeypatch.setattr(training, "seed_dropout", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     ran = run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--hours", 0.01)
     assert ran.code == 130
-    assert "stopped after step 1; it was a trial, of which nothing is kept" in ran.err
+    assert "stopped after step 1; nothing is saved" in ran.err
     assert not (tmp_path / "run").exists()
 
 
@@ -379,7 +379,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
         asked.append(step)
         time.sleep(0.01)
         features = sampler.features_at(step)
-        return pretraining.deal(features, np.arange(len(features)), 512)
+        return pretraining.micro_batches_for_rank(features, np.arange(len(features)), 512)
 
     seconds = pretraining.rehearse(module, batches, config, start_accelerator("cpu"))
     assert asked == [*range(5), *range(pretraining.REHEARSED)]

@@ -24,7 +24,7 @@ from bertkit.model.heads import BertForSequenceClassification
 from bertkit.readers import Examples
 from bertkit.tasks import TextClassification
 from bertkit.tasks.recipe import load_recipe, override, published_scores
-from bertkit.training.batching import deal
+from bertkit.training.batching import micro_batches_for_rank
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE", "qqp": "QQP", "wnli": "WNLI"}
 
@@ -169,7 +169,7 @@ def test_pairs_need_a_model_of_two_segments(run_bertkit, make_model_dir, tmp_pat
     for command in (train, ("eval", model, *how, *data), ("predict", model, "pairs.csv", *how, "--max-length", 16)):
         ran = run_bertkit(*command)
         assert ran.code == 4, ran.err
-        assert "error: the model's type_vocab_size is 1, and here are pairs, of 2 segments" in ran.err.splitlines()
+        assert "error: the model's type_vocab_size is 1, and the data has pairs, of 2 segments" in ran.err.splitlines()
     assert run_bertkit(*train, "--text", "text").code == 0, "one text has one segment"
 
 
@@ -406,7 +406,7 @@ def test_the_loss_is_torchs_with_weights_and_smoothing(weights: tuple[float, ...
         labels={"labels": Ragged.column(labels)},
         class_weights={} if weights is None else {"labels": np.array(weights)},
     )
-    batches = deal(features, np.arange(count), 12)
+    batches = micro_batches_for_rank(features, np.arange(count), 12)
     assert len(batches) > 2
     total = sum(batch.weights["labels"] for batch in batches)
     found = sum(module(batch).loss_sums["labels"] for batch in batches) / total

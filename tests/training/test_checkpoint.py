@@ -17,9 +17,13 @@ import pytest
 from bertkit.errors import MachineError, ModelError
 from bertkit.files import write_json
 from bertkit.training import checkpoint
-from bertkit.training.checkpoint import drop_other_checkpoints, newest_checkpoint, verify_checkpoint, write_checkpoint
-
-HINT = "--overwrite begins again, and keeps what is there under another name"
+from bertkit.training.checkpoint import (
+    START_OVER,
+    drop_other_checkpoints,
+    newest_checkpoint,
+    verify_checkpoint,
+    write_checkpoint,
+)
 
 
 def write(text: str) -> Callable[[Path], None]:
@@ -55,7 +59,7 @@ def test_a_flipped_bit_is_found(name: str, tmp_path: Path) -> None:
         verify_checkpoint(folder)
     found = sha256(content).hexdigest()
     expected = f"{name} of the checkpoint is damaged: sha256 {found[:12]}..., expected {before[:12]}..."
-    assert (caught.value.what, caught.value.where, caught.value.hint) == (expected, str(folder), HINT)
+    assert (caught.value.what, caught.value.where, caught.value.hint) == (expected, str(folder), START_OVER)
 
 
 def test_a_missing_file_is_found(tmp_path: Path) -> None:

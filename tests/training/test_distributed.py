@@ -99,7 +99,7 @@ def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_proces
 
 def test_a_signal_to_one_process_stops_both_after_the_same_step(two_processes: Path) -> None:
     reports = [json.loads((two_processes / f"stopped-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    assert reports == ["stopped after step 3; the same command (without --overwrite) goes on from there"] * 2
+    assert reports == ["stopped after step 3; the same command (without --overwrite) resumes from there"] * 2
     assert [path.name for path in (two_processes / "stopped").glob("*checkpoint-*")] == ["checkpoint-3"]
 
 

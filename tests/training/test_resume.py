@@ -19,6 +19,7 @@ import torch
 
 from bertkit.cli import main
 from bertkit.training import loop as training
+from bertkit.training.checkpoint import START_OVER
 
 STEPS_PER_EPOCH, EPOCHS = 5, 3  # 38 rows by 8; the last step of an epoch has 6
 STEP, MICRO_STEP = 7, 1  # where a run is stopped: in the second epoch, with the gradients of one micro-batch in hand
@@ -174,7 +175,7 @@ def test_a_signal_saves_and_the_same_command_resumes(
         capsys.readouterr()
         assert main(command("stopped", *options)) == 130
     shown = capsys.readouterr().err.splitlines()
-    assert shown[-1] == f"stopped after step {STEP + 1}; the same command (without --overwrite) goes on from there"
+    assert shown[-1] == f"stopped after step {STEP + 1}; the same command (without --overwrite) resumes from there"
     assert "Traceback" not in "\n".join(shown)
     assert [path.name for path in run.glob("*checkpoint-*")] == [f"checkpoint-{STEP + 1}"]
     if optimizer == "lamb":
@@ -379,7 +380,7 @@ def test_a_damaged_checkpoint_is_one_line(
     error, hint = last_lines(capsys)
     assert error.startswith("error: model.safetensors of the checkpoint is damaged: sha256 ")
     assert error.endswith(f"({path.parent})")
-    assert hint == "hint: --overwrite begins again, and keeps what is there under another name"
+    assert hint == f"hint: {START_OVER}"
 
 
 def test_what_a_kill_left_half_written_is_passed_over(
