@@ -210,7 +210,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
 }
 
-OBJECTIVES = ("mlm+nsp", "mlm", "ltr")
+# The names are those of corpus/objectives.py, which says what each one draws, asks for and needs.
+OBJECTIVES = {
+    "mlm+nsp": "masked tokens and next sentences",
+    "mlm+sop": "masked tokens and the order of two segments",
+    "mlm": "masked tokens alone",
+    "clm": "causal: each next token",
+}
+RENAMED_OBJECTIVES = {"ltr": "clm"}  # in older runs and commands
 MASKINGS = ("token", "whole-word")
 
 
@@ -235,7 +242,9 @@ class PretrainConfig(TrainConfig):
         None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"
     )
     objective: str = option(
-        "mlm+nsp", "masked tokens and next sentences; masked tokens alone; or left to right, the next token", choices=OBJECTIVES
+        "mlm+nsp",
+        "what the model learns to predict: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVES.items()),
+        choices=tuple(OBJECTIVES),
     )
     masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
 
@@ -245,11 +254,10 @@ class PretrainConfig(TrainConfig):
         return cls(**{name: value for name, value in values.items() if name in options_of(cls)})
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "objective", RENAMED_OBJECTIVES.get(self.objective, self.objective))
         super().__post_init__()
         if self.hours is not None and self.max_steps is not None:
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
-        if self.objective == "ltr" and self.masking != "token":
-            raise UsageError(f"--masking is {self.masking}, and --objective ltr masks nothing", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:
             raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
 

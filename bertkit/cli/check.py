@@ -108,6 +108,5 @@ def _check_corpus(corpus: Path, typed: dict[str, Any], examples: int) -> None:
     progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(0, min(1000, count))
     found: dict[str, Any] = {"sequences an epoch": count, "tokens a sequence, mean": float(features.num_tokens.mean())}
-    if "mlm" in features.labels:
-        found |= count_targets(features, tokenizer)
+    found |= count_targets(sampler, features)
     progress.table(f"{corpus}: of the first {len(features)} sequences", list(found), [list(found.values())])

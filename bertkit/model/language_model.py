@@ -1,5 +1,5 @@
-"""BERT's pre-training heads (Devlin et al., 2019, section 3.1): masked tokens, and whether one segment follows another; and the
-head of its left-to-right ablation (section 5.1): the next token.
+"""BERT's pre-training heads: masked tokens and how two segments relate (Devlin et al., 2019, section 3.1), and the next token,
+as in the paper's left-to-right ablation (section 5.1).
 
 Letters as in model.py, and M masked rows, V vocab_size. Only masked rows reach the vocabulary, a chunk of them at a time, and
 the gradient of the cross-entropy is formed in the forward pass: there is never a float32 matrix of tokens times vocabulary.
@@ -56,63 +56,63 @@ class BertLMPredictionHead(nn.Module):
 
 
 class BertPreTrainingHeads(nn.Module):
-    def __init__(self, config: BertConfig, embeddings: nn.Embedding, *, next_sentence: bool) -> None:
+    def __init__(self, config: BertConfig, embeddings: nn.Embedding, *, pairs: bool) -> None:
         super().__init__()
         self.predictions = BertLMPredictionHead(config, embeddings)
-        if next_sentence:
+        if pairs:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
 
-class _LanguageModel(Head):
-    """Tokens of the vocabulary, by the loss term `term`, and the next sentence where `next_sentence` says so.
+class LanguageModel(Head):
+    """Tokens of the vocabulary, by the loss term `term`, and with `pairs` one of two labels for a pair of segments.
 
-    Logits of padded input are `term` (B, T, V), 0 where none is attended, and "nsp" (B, 2).
+    Logits of padded input are `term` (B, T, V), 0 where none is attended, and "nsp" (B, 2), as transformers takes the pairs.
     """
 
     term: str = "mlm"
-    next_sentence: bool = False
+    pairs: bool = False
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, add_pooling_layer=self.next_sentence)
+        super().__init__(config, add_pooling_layer=self.pairs)
         self.bert.embeddings.tied = True
-        self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, next_sentence=self.next_sentence)
+        self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, pairs=self.pairs)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         batch, attended = pack(input_ids, attention_mask, segments)
         hidden = self.bert.encode(batch)  # (N, H)
         scores = self.cls.predictions(hidden)
         logits = {self.term: scores.new_zeros(*attended.shape, scores.shape[-1]).masked_scatter(attended[..., None], scores)}
-        if self.next_sentence:
-            logits["nsp"] = self._next_sentence(hidden[batch.cu_seqlens[:-1]])
+        if self.pairs:
+            logits["nsp"] = self._pair_logits(hidden[batch.cu_seqlens[:-1]])
         return logits
 
-    def _next_sentence(self, first: Tensor) -> Tensor:
+    def _pair_logits(self, first: Tensor) -> Tensor:
         assert self.bert.pooler is not None
         scores = self.cls.seq_relationship(self.bert.pooler(first))
         return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        """Rows to read are [CLS], where there is a label "nsp", and those whose tokens are asked for: the labels of `term`.
+        """Rows to read are [CLS], where sequences are pairs, and those whose tokens are asked for: the labels of `term`.
 
-        In evaluation the logits of `term` are (M, 2): the log-probability of the right token, and whether it is the likeliest.
+        The labels of any other term are those of the pairs. In evaluation the logits of `term` are (M, 2): the log-probability
+        of the right token, and whether it is the likeliest.
         """
         hidden = self.bert.encode(batch)  # (R, H)
         losses: dict[str, Tensor] = {}
         logits: dict[str, Tensor] = {}
-        if self.next_sentence:
+        if self.pairs:
+            (term,) = batch.labels.keys() - {self.term}
             firsts = batch.cu_rows[:-1]
-            logits["nsp"] = self._next_sentence(hidden[firsts])
-            if "nsp" in batch.labels:
-                losses["nsp"] = F.cross_entropy(logits["nsp"], batch.labels["nsp"], reduction="sum")
-            masked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
-            hidden = hidden[masked]  # (M, H)
-        if self.term in batch.labels:
-            targets = batch.labels[self.term]
-            if self.training:
-                losses[self.term] = self.cls.predictions.loss(hidden, targets)
-            else:
-                logits[self.term] = self._scored(hidden, targets)
-                losses[self.term] = -logits[self.term][:, 0].sum()
+            logits[term] = self._pair_logits(hidden[firsts])
+            losses[term] = F.cross_entropy(logits[term], batch.labels[term], reduction="sum")
+            asked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
+            hidden = hidden[asked]  # (M, H)
+        targets = batch.labels[self.term]
+        if self.training:
+            losses[self.term] = self.cls.predictions.loss(hidden, targets)
+        else:
+            logits[self.term] = self._scored(hidden, targets)
+            losses[self.term] = -logits[self.term][:, 0].sum()
         return Outputs(losses, logits)
 
     def likeliest(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
@@ -133,17 +133,17 @@ class _LanguageModel(Head):
         return torch.cat(found)
 
 
-class BertForPreTraining(_LanguageModel):
-    """Masked tokens and the next sentence: loss terms "mlm" and "nsp"."""
+class BertForPreTraining(LanguageModel):
+    """Masked tokens, and whether segment B is what the label says: loss term "mlm", and "nsp" or another of pairs."""
 
-    next_sentence = True
+    pairs = True
 
 
-class BertForMaskedLM(_LanguageModel):
+class BertForMaskedLM(LanguageModel):
     """Masked tokens alone: loss term "mlm". There is no pooler."""
 
 
-class BertLMHeadModel(_LanguageModel):
+class BertLMHeadModel(LanguageModel):
     """At each token the next one, with is_decoder in the config: loss term "lm". There is no pooler."""
 
     term = "lm"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertkit.corpus.objectives import OBJECTIVES
+
 _CARD = """---
 library_name: transformers
 pipeline_tag: {family}
@@ -65,7 +67,8 @@ from transformers import pipeline
 {use}
 ```
 
-or fine-tune it: `bertkit finetune RECIPE --model path/to/this/folder --output-dir runs/mine`.
+or fine-tune it: `bertkit finetune RECIPE --model path/to/this/folder --output-dir runs/mine`. With its pre-training heads it is
+transformers' {opens}.
 
 All settings are in `run.json`; the course of the training is in `metrics.jsonl`.
 """
@@ -74,9 +77,10 @@ All settings are in `run.json`; the course of the training is in `metrics.jsonl`
 def pretraining_card(run: dict[str, Any]) -> str:
     """Markdown with the hub's front matter, from the values of a pre-training run's run.json."""
     best, training, fresh = run["best"], run["training"], "config" in run["model"]
-    to_right = training["objective"] == "ltr"
+    objective = OBJECTIVES[training["objective"]]
     generate = 'generate = pipeline("text-generation", model="path/to/this/folder")\nprint(generate("the beginning of a text"))'
     fill = 'fill = pipeline("fill-mask", model="path/to/this/folder")\nprint(fill("a text with a [MASK] in it"))'
+    pairs = ", whose two next-sentence logits say that segment B is " + " or ".join(objective.pair_labels)
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     return _PRETRAINED.format(
         corpus=Path(run["data"]["corpus"]["source"]).name,
@@ -88,9 +92,10 @@ def pretraining_card(run: dict[str, Any]) -> str:
         lengths=f"at most {training['max_length']} tokens"
         if not training["phases"]
         else f"{' then '.join(training['phases'])} tokens",
-        objective="left to right" if to_right else f"{training['objective']}, masking by {training['masking']}",
-        pipeline="text-generation" if to_right else "fill-mask",
-        use=generate if to_right else fill,
+        objective=objective.name + ("" if objective.causal else f", masking by {training['masking']}"),
+        pipeline="text-generation" if objective.causal else "fill-mask",
+        use=generate if objective.causal else fill,
+        opens=f"`{objective.head.__name__}`" + (pairs if objective.pair_term else ""),
         **{name: training[name] for name in ("batch_size", "learning_rate", "seed")},
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
-from bertkit.config import PretrainConfig, TrainConfig
+from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig
 from bertkit.errors import MachineError, ModelError, UsageError
 from bertkit.files import write_json
 from bertkit.tasks import FAMILIES
@@ -313,6 +313,8 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
         raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
     if not is_run(values):
         raise ModelError("run.json is not that of a run of bertkit", where=str(path), hint="give another folder")
+    if (objective := values["training"].get("objective")) in RENAMED_OBJECTIVES:
+        values["training"]["objective"] = RENAMED_OBJECTIVES[objective]
     return values
 
 

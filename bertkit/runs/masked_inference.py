@@ -14,6 +14,7 @@ from rich.text import Text
 from bertkit import progress
 from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.build import read_meta
+from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features, Ragged, offsets_of
 from bertkit.model.devices import start_accelerator, working_dtype
@@ -22,10 +23,10 @@ from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrain
 from bertkit.progress import plain
 from bertkit.readers.lines import parse_lines, read_text, source_name
 from bertkit.runs.directory import PRETRAINING, read_run_file, refuse_folder_of_runs
-from bertkit.runs.pretrain import HEADS, check_tokenizer, held_out_sequences, score_language_model
+from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
 from bertkit.training.batching import evaluation_batches
 
-_CLASSES = {head.__name__: head for head in HEADS.values()}
+_HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
 _MOST_TOKENS = 512
 
 
@@ -36,7 +37,7 @@ def is_language_model(name: str) -> bool:
     values = read_run_file(folder)
     if values is not None:
         return values["recipe"].get("family") == PRETRAINING
-    return bool(set(read_config(folder).extra.get("architectures") or ()) & set(_CLASSES))
+    return bool(set(read_config(folder).extra.get("architectures") or ()) & _HEADS)
 
 
 def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
@@ -46,7 +47,7 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
     """
     pretrained = open_pretrained(name)
     if pretrained.config.is_decoder:
-        raise UsageError("a left-to-right model fills no masks", where=name, hint="its use: bertkit finetune, bertkit eval")
+        raise UsageError("a causal model fills no masks", where=name, hint="its use: bertkit finetune, bertkit eval")
     longest = min(_MOST_TOKENS, pretrained.config.max_position_embeddings)
     config = _settings({}, {"max_length": longest, **typed})
     check_max_length(config.max_length, pretrained.config)
@@ -109,7 +110,7 @@ def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) ->
         corpus = Path(values["data"]["corpus"]["source"])
     config = _settings((values or {}).get("training", {}), typed)
     check_max_length(config.lengths()[-1][0], pretrained.config)
-    config = replace(config, objective=next(key for key, head in HEADS.items() if head is _head_of(pretrained)))
+    config = replace(config, objective=_objective_of(pretrained, config.objective).name)
     meta = read_meta(corpus)
     check_tokenizer(pretrained.tokenizer, meta, corpus, name)
     features = held_out_sequences(corpus, meta, pretrained.tokenizer, config)
@@ -134,18 +135,19 @@ def _settings(training: Mapping[str, Any], typed: Mapping[str, Any]) -> Pretrain
     return PretrainConfig.of({**training, **({"phases": None} if "max_length" in typed else {}), **typed})
 
 
-def _head_of(pretrained: Pretrained) -> Any:
-    named = pretrained.config.extra.get("architectures") or []
-    head = next((_CLASSES[name] for name in named if name in _CLASSES), None)
-    if head is None:
-        what = f"the model is a {', '.join(named) or 'model without a head'}; expected {' or '.join(_CLASSES)}"
-        raise ModelError(what, where=pretrained.name)
-    return head
+def _objective_of(pretrained: Pretrained, name: str) -> Objective:
+    """The objective of this name where the model has its head, or else one whose head it has. Raises ModelError."""
+    architectures = pretrained.config.extra.get("architectures") or []
+    for objective in (OBJECTIVES[name], *OBJECTIVES.values()):
+        if objective.head.__name__ in architectures:
+            return objective
+    what = f"the model is a {', '.join(architectures) or 'model without a head'}; expected {' or '.join(sorted(_HEADS))}"
+    raise ModelError(what, where=pretrained.name)
 
 
 def _load(pretrained: Pretrained, config: PretrainConfig, device: torch.device) -> Any:
     """The model with its weights, on a device and in its working dtype."""
-    module = _head_of(pretrained)(pretrained.config)
+    module = _objective_of(pretrained, config.objective).head(pretrained.config)
     if fresh := load_weights(module, pretrained.folder):
         raise ModelError(f"the model has no trained head: {', '.join(fresh)} are not in its file", where=str(pretrained.folder))
     return module.to(device, working_dtype(config.precision, device)).eval()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import read_meta
+from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
 from bertkit.errors import DataError, UsageError
@@ -28,7 +29,6 @@ from bertkit.model.bert import Batch, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, save_model, weights_hash
-from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
@@ -42,7 +42,6 @@ from bertkit.training.tracking import check_trackers, tracked
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-HEADS = {"mlm+nsp": BertForPreTraining, "mlm": BertForMaskedLM, "ltr": BertLMHeadModel}
 HELD_OUT = 2048  # sequences of the validation split that are evaluated, at most
 EVALUATIONS = 10  # of a run, where eval_steps does not say
 REHEARSED = 50  # steps that say how many fit into --hours, if they take no more than
@@ -71,13 +70,15 @@ def pretrain(
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     claimed.check_apart([corpus, *([model] if model else [])])
-    module, model_config, started_from = _build(config, meta, corpus, tokenizer, model, architecture)
+    objective = OBJECTIVES[config.objective]
+    module, model_config, started_from = _build(config, objective, meta, corpus, tokenizer, model, architecture)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
-    if config.objective == "mlm+nsp" and meta["train"]["documents"] == 1:
-        progress.warn("the corpus is one document, and every B is next: --layout may part it, or train with --objective mlm")
+    if meta["train"]["documents"] < objective.min_documents:
+        what = f"the corpus is one document, and every B is {objective.pair_labels[0]}"
+        progress.warn(f"{what}: --layout may part it, or train with --objective mlm")
     samplers[0].sequences(0, 1)  # raises where there are none
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
@@ -127,8 +128,9 @@ def pretrain(
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
         scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
-        check_finite(scores[f"{module.term}_loss"], "what the corpus holds out")
-        return {f"validation/{name}": value for name, value in scores.items()}, -scores[f"{module.term}_loss"]
+        loss = scores[f"{objective.token_term}_loss"]
+        check_finite(loss, "what the corpus holds out")
+        return {f"validation/{name}": value for name, value in scores.items()}, -loss
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
         save_model(
@@ -198,6 +200,7 @@ def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, mo
 
 def _build(
     config: PretrainConfig,
+    objective: Objective,
     meta: dict[str, Any],
     corpus: Path,
     tokenizer: Tokenizer,
@@ -205,38 +208,32 @@ def _build(
     architecture: BertConfig | None,
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
     """The module with its weights, its configuration, and what run.json says of where it came from."""
-    head, is_decoder = HEADS[config.objective], config.objective == "ltr"
-    if model is None:
-        assert architecture is not None
-        architecture = replace(architecture, is_decoder=is_decoder, pad_token_id=tokenizer.pad_token_id)
-        _check_segments(architecture, config)
+    pretrained = open_pretrained(model) if model is not None else None
+    if pretrained is None:
         if config.reinit_layers:
             raise UsageError("--reinit-layers is for --model: without it all weights are fresh")
-        module = head(architecture)
-        initialize(module, architecture, seed=config.seed)
-        freeze(module, config)
-        return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
-    pretrained = open_pretrained(model)
-    check_tokenizer(pretrained.tokenizer, meta, corpus, model)
-    if pretrained.config.is_decoder and not is_decoder:
-        hint = "go on with --objective ltr, or begin from another model"
-        raise UsageError(f"{model} was trained left to right, and --objective is {config.objective}", hint=hint)
-    model_config = replace(pretrained.config.without_head(), is_decoder=is_decoder)
-    _check_segments(model_config, config)
-    module = head(model_config)
-    initialize(module, model_config, seed=config.seed)
-    if fresh := load_weights(module, pretrained.folder):
-        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-    reinitialize(module, model_config, config)
-    freeze(module, config)
-    return module, model_config, {"name": model, "sha256": weights_hash(pretrained.folder)}
-
-
-def _check_segments(architecture: BertConfig, config: PretrainConfig) -> None:
-    """Raise UsageError for a model that cannot tell the two segments of a pair apart."""
-    if config.objective == "mlm+nsp" and architecture.type_vocab_size < 2:
-        what = f"type_vocab_size is {architecture.type_vocab_size}, and pairs have two segments"
+        assert architecture is not None
+        model_config = replace(architecture, is_decoder=objective.causal, pad_token_id=tokenizer.pad_token_id)
+        origin: dict[str, Any] = {"name": "fresh", "config": model_config.to_dict()}
+    else:
+        check_tokenizer(pretrained.tokenizer, meta, corpus, pretrained.name)
+        if pretrained.config.is_decoder and not objective.causal:
+            causal = " or ".join(other.name for other in OBJECTIVES.values() if other.causal)
+            what = f"{model} is a causal model, and --objective is {objective.name}"
+            raise UsageError(what, hint=f"train with --objective {causal}, or begin from another model")
+        model_config = replace(pretrained.config.without_head(), is_decoder=objective.causal)
+        origin = {"name": model, "sha256": weights_hash(pretrained.folder)}
+    if objective.pair_term is not None and model_config.type_vocab_size < 2:
+        what = f"type_vocab_size is {model_config.type_vocab_size}, and pairs have two segments"
         raise UsageError(what, hint="raise it, or train with --objective mlm")
+    module = objective.head(model_config)
+    initialize(module, model_config, seed=config.seed)
+    if pretrained is not None:
+        if fresh := load_weights(module, pretrained.folder):
+            progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+        reinitialize(module, model_config, config)
+    freeze(module, config)
+    return module, model_config, origin
 
 
 def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
@@ -296,10 +293,13 @@ def sampler_of(
     corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
 ) -> CorpusSampler:
     """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError where there is no text."""
-    shards = Shards(corpus, meta[split]["shards"])
+    shards, objective = Shards(corpus, meta[split]["shards"]), OBJECTIVES[config.objective]
     if not shards:
         raise UsageError(f"the corpus holds no text for {split}", where=str(corpus))
-    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, config.objective, config.masking)
+    if objective.causal and config.masking != "token":
+        what = f"--masking is {config.masking}, and --objective {objective.name} masks nothing"
+        raise UsageError(what, hint="leave out one of the two")
+    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, objective, config.masking)
 
 
 def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
@@ -316,11 +316,9 @@ def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer,
 def score_language_model(
     module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Loss, perplexity and accuracy of tokens, and loss and accuracy of next sentences, over all processes."""
-    term = module.term
-    assert isinstance(term, str)
-    names = ("loss", "accuracy", "targets", "nsp_loss", "nsp_accuracy", "pairs")
-    sums = dict.fromkeys(names, 0.0)
+    """Loss and accuracy of each loss term over all processes, and the perplexity of the first, which is that of tokens."""
+    terms = list(features.labels)
+    sums = torch.zeros(len(terms), 3, dtype=torch.float64)  # of each term: loss, right ones, targets
     rank, world_size = accelerator.process_index, accelerator.num_processes
     was_training = module.training
     module.eval()
@@ -328,20 +326,16 @@ def score_language_model(
         for batch in evaluation_batches(features, micro_batch_tokens, rank=rank, world_size=world_size):
             here = batch.to(accelerator.device)
             losses, logits = module(here)
-            sums["loss"] += float(losses[term])
-            sums["accuracy"] += float(logits[term][:, 1].sum())
-            sums["targets"] += batch.weights[term]
-            if "nsp" in losses:
-                sums["nsp_loss"] += float(losses["nsp"])
-                sums["nsp_accuracy"] += float((logits["nsp"].argmax(dim=-1) == here.labels["nsp"]).sum())
-                sums["pairs"] += batch.weights["nsp"]
+            for row, term in zip(sums, terms, strict=True):
+                is_right = logits[term][:, 1] if term == terms[0] else logits[term].argmax(dim=-1) == here.labels[term]
+                row += torch.tensor([float(losses[term]), float(is_right.sum()), batch.weights[term]], dtype=torch.float64)
     module.train(was_training)
-    totals = torch.tensor(list(sums.values()), dtype=torch.float64, device=accelerator.device)
     if world_size > 1:
-        totals = accelerator.reduce(totals, "sum")
-    found = dict(zip(names, totals.tolist(), strict=True))
-    loss, accuracy = (found[name] / found["targets"] for name in ("loss", "accuracy"))
-    scores = {f"{term}_loss": loss, "perplexity": math.exp(min(loss, 700)), f"{term}_accuracy": accuracy}
-    if found["pairs"]:
-        scores |= {name: found[name] / found["pairs"] for name in ("nsp_loss", "nsp_accuracy")}
+        sums = accelerator.reduce(sums.to(accelerator.device), "sum")
+    scores: dict[str, float] = {}
+    for term, (loss, right, targets) in zip(terms, sums.tolist(), strict=True):
+        scores[f"{term}_loss"] = loss / targets
+        if term == terms[0]:
+            scores["perplexity"] = math.exp(min(loss / targets, 700))
+        scores[f"{term}_accuracy"] = right / targets
     return scores

@@ -22,6 +22,7 @@ import transformers
 from bertkit.cli import main
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
 from bertkit.errors import UsageError
@@ -71,6 +72,26 @@ def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def transformers_scores(run: Path, corpus: Path, objective: str) -> dict[str, float]:
+    """The held-out scores of a run of 32 tokens, by transformers, from its folder alone."""
+    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
+    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
+    features = sampler.sequences(0, sampler.sequences_per_epoch)
+    model = transformers.BertForPreTraining.from_pretrained(run).eval()
+    token_term, pair_term = features.labels
+    tokens, pairs = [], []
+    for number in range(len(features)):
+        ids, segments, rows, labels = (
+            torch.from_numpy(ragged[number].astype(np.int64))
+            for ragged in (features.input_ids, features.token_type_ids, features.rows, features.labels[token_term])
+        )
+        with torch.no_grad():
+            outputs = model(ids[None], token_type_ids=segments[None])
+        tokens.append(torch.nn.functional.cross_entropy(outputs.prediction_logits[0, rows[1:]], labels, reduction="none"))
+        pairs.append(int(outputs.seq_relationship_logits.argmax()) == features.labels[pair_term][number][0])
+    return {"mlm_loss": float(torch.cat(tokens).mean()), f"{pair_term}_accuracy": float(np.mean(pairs))}
+
+
 # --- what is learned -----------------------------------------------------------------------------------------------------
 
 
@@ -87,27 +108,13 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     assert scores["validation/mlm_loss"] == min(event["validation/mlm_loss"] for event in evaluated) < 2.5
     assert scores["validation/perplexity"] == pytest.approx(np.exp(scores["validation/mlm_loss"]))
     assert "150 steps of 16 sequences of at most 32 tokens" in said
-    # The held-out scores again, by transformers, from the folder alone.
-    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
-    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
-    features = sampler.sequences(0, sampler.sequences_per_epoch)
-    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "run").eval()
-    losses, pairs = [], []
-    with torch.no_grad():
-        for at in range(len(features)):
-            ids = torch.from_numpy(features.input_ids[at].astype(np.int64))[None]
-            segments = torch.from_numpy(features.token_type_ids[at].astype(np.int64))[None]
-            found = theirs(ids, token_type_ids=segments)
-            labels = torch.from_numpy(features.labels["mlm"][at])
-            chosen = found.prediction_logits[0, torch.from_numpy(features.rows[at][1:])]
-            losses.append(torch.nn.functional.cross_entropy(chosen, labels, reduction="none"))
-            pairs.append(int(found.seq_relationship_logits.argmax()) == int(features.labels["nsp"][at][0]))
-    assert scores["validation/mlm_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
+    for name, value in transformers_scores(tmp_path / "run", corpus, "mlm+nsp").items():
+        assert scores[f"validation/{name}"] == pytest.approx(value, rel=1e-4), name
+    features = pretraining.held_out_sequences(corpus, read_meta(corpus), Tokenizer.load(corpus), PretrainConfig(max_length=32))
     counts = np.bincount(features.labels["mlm"].values)
     shares = counts[counts > 0] / counts.sum()
     assert scores["validation/mlm_loss"] < -(shares * np.log(shares)).sum() - 0.2, "below the entropy of single tokens"
     assert scores["validation/mlm_accuracy"] > 1.3 * shares.max()
-    assert scores["validation/nsp_accuracy"] == pytest.approx(np.mean(pairs))
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     assert f"| validation/mlm_loss | {scores['validation/mlm_loss']:.4f} |" in card
@@ -125,9 +132,28 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
 
 
-def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path) -> None:
+def test_sentence_order_is_an_objective_whose_model_opens_in_transformers(
+    pretrain, run_bertkit, corpus: Path, tmp_path: Path
+) -> None:
+    run, _ = pretrain("run", "--max-steps", 4, "--objective", "mlm+sop")
+    scores = run["best"]["scores"]
+    assert [*scores][-2:] == ["validation/sop_loss", "validation/sop_accuracy"]
+    for name, value in transformers_scores(tmp_path / "run", corpus, "mlm+sop").items():
+        assert scores[f"validation/{name}"] == pytest.approx(value, rel=1e-4), name
+    ran = run_bertkit("eval", "run", "--json", "--precision", "fp32", "--device", "cpu")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["BertForPreTraining"]
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "`BertForPreTraining`" in card
+    assert "segment B is next or previous" in card
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop"])
+def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path, objective: str) -> None:
     """The same sequences, masks and first weights, float32, no dropout: 20 steps within 1e-4."""
-    pretrain("run", "--max-steps", 20, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 200, "--warmup-ratio", 0.2)
+    more = ("--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 200, "--warmup-ratio", 0.2)
+    pretrain("run", "--objective", objective, "--max-steps", 20, *more)
     ours = [event["loss"] for event in log_of(tmp_path / "run") if "loss" in event]
     assert len(ours) == 20
     values = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["model"]["config"]
@@ -144,7 +170,7 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-6)
     shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["train"]["shards"]]
-    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
+    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
     for step in range(20):
         features = sampler.features_at(step)
         longest = int(features.input_ids.lengths.max())
@@ -155,8 +181,8 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
             segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
             mask[at, :count] = 1
             labels[at, torch.from_numpy(features.rows[at][1:])] = torch.from_numpy(features.labels["mlm"][at])
-        nsp = torch.from_numpy(features.labels["nsp"].values)
-        loss = theirs(ids, mask, segments, labels=labels, next_sentence_label=nsp).loss
+        pairs = torch.from_numpy(features.labels[sampler.objective.pair_term].values)
+        loss = theirs(ids, mask, segments, labels=labels, next_sentence_label=pairs).loss
         assert ours[step] == pytest.approx(loss.item(), abs=1e-4), step
         loss.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -207,14 +233,14 @@ def test_options_of_the_other_kind_are_refused(run_bertkit, tiny_model_dir: Path
     assert run_bertkit("eval", other, "--corpus", corpus, "--max-length", 32).code == 0  # padded embeddings, the same tokenizer
 
 
-def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
-    run, _ = pretrain("run", "--max-steps", 60, "--eval-steps", 30, "--objective", "ltr")
+def test_a_causal_model(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    run, _ = pretrain("run", "--max-steps", 60, "--eval-steps", 30, "--objective", "clm")
     assert list(run["best"]["scores"]) == ["validation/lm_loss", "validation/perplexity", "validation/lm_accuracy"]
     first = next(event["validation/lm_loss"] for event in log_of(tmp_path / "run") if "validation/lm_loss" in event)
     assert run["best"]["scores"]["validation/lm_loss"] < first
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert (config["architectures"], config["is_decoder"]) == (["BertLMHeadModel"], True)
-    assert "left to right" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "pipeline_tag: text-generation\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     theirs = transformers.BertLMHeadModel.from_pretrained(tmp_path / "run").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")
     ids = tokenizer("the man read a book . the man", return_tensors="pt").input_ids
@@ -224,11 +250,10 @@ def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> N
     said = run_bertkit("eval", "run", "--json")
     assert json.loads(said.out)["validation/lm_loss"] == pytest.approx(run["best"]["scores"]["validation/lm_loss"], rel=1e-5)
     (tmp_path / "lines.txt").write_text("the [MASK] .\n", encoding="utf-8")
-    assert "a left-to-right model fills no masks" in run_bertkit("predict", "run", "lines.txt").err
+    assert run_bertkit("predict", "run", "lines.txt").code == 2
     ran = run_bertkit("pretrain", corpus, "-o", "more", "--model", "run", "--max-steps", 1)
-    assert ran.code == 2
-    assert "run was trained left to right, and --objective is mlm+nsp" in ran.err
-    run, _ = pretrain("more", "--max-steps", 1, "--model", "run", "--objective", "ltr", size=())
+    assert (ran.code, "--objective" in ran.err) == (2, True)
+    run, _ = pretrain("more", "--max-steps", 1, "--model", "run", "--objective", "clm", size=())
     assert run["model"]["name"] == "run"
 
     rows = "".join(f"{'a b'.split()[number % 2]}\t{'good bad'.split()[number % 2]} the movie\n" for number in range(40))
@@ -261,12 +286,12 @@ def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> N
 # --- going on ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "phases"])
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "mlm+sop", "ltr"])
 def test_stopped_and_resumed_it_is_the_same_run(
     pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
 ) -> None:
-    kind = ("--objective", objective, "--masking", "whole-word") if objective != "phases" else ("--phases", "16:55%,40:45%")
-    more = ("--max-steps", 9, "--eval-steps", 3, *kind, "--micro-batch-tokens", 200)
+    kind = ("--phases", "16:55%,40:45%") if objective in ("mlm+sop", "ltr") else ("--masking", "whole-word")
+    more = ("--objective", objective, *kind, "--max-steps", 9, "--eval-steps", 3, "--micro-batch-tokens", 200)
     pretrain("whole", *more)
     seed_dropout = training.seed_dropout
 
@@ -280,6 +305,9 @@ def test_stopped_and_resumed_it_is_the_same_run(
         assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, *more).code == 130
     progress = tmp_path / "again" / "checkpoint-5" / "training" / "progress.json"
     before = json.loads(progress.read_text(encoding="utf-8"))["seconds"]
+    if objective == "ltr":  # as an older run has it
+        file = tmp_path / "again" / "run.json"
+        file.write_text(file.read_text(encoding="utf-8").replace('"clm"', '"ltr"'), encoding="utf-8")
     run, said = pretrain("again", *more)
     assert "going on from again/checkpoint-5" in said
     assert run["seconds"] > before > 0, "the time before the stop counts"
@@ -560,7 +588,7 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     for options, what in (
         (("--phases", "16:50%,32:50%"), "--phases are shares of --max-steps or --hours, and neither is given"),
         (("--hours", 1, "--max-steps", 5), "--hours and --max-steps both say how long to train"),
-        (("--objective", "ltr", "--masking", "whole-word"), "--objective ltr masks nothing"),
+        (("--objective", "clm", "--masking", "whole-word"), "--objective clm masks nothing"),
         (("--hours", 0), "--hours is 0; expected at least 0.0001"),
     ):
         assert what in refused("--model-size", "tiny", *options)
@@ -571,7 +599,7 @@ def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path
     assert refused(*few) == "error: --phases gives sequences of 32 tokens none of the 4 steps"
     long = ("--config-name", tmp_path / "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")
     assert refused(*long) == "error: --phases is 128; the model has 64 positions"
-    assert "--objective is 'nsp'; expected mlm+nsp or mlm or ltr" in refused("--model-size", "tiny", "--objective", "nsp")
+    assert "--objective is 'nsp'; expected mlm+nsp or " in refused("--model-size", "tiny", "--objective", "nsp")
     assert "--reinit-layers is for --model" in refused("--model-size", "tiny", "--reinit-layers", 1)
     whole = corpus.parent / "nothing-held-out"
     if not whole.exists():
