@@ -223,12 +223,12 @@ MASKINGS = ("token", "whole-word")
 
 @dataclass(frozen=True)
 class PretrainConfig(TrainConfig):
-    """How to pre-train. The defaults are those of Devlin et al. (2019), appendix A.2, but for the length of the run."""
+    """How to pre-train. The defaults are those of Devlin et al. (2019), appendix A.2, except the length of the run."""
 
     learning_rate: float = option(1e-4, "peak learning rate of AdamW", minimum=0)
     num_epochs: float = option(1.0, "passes over the corpus", unit="epochs", minimum=0)
     batch_size: int = option(256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1)
-    max_length: int = option(128, "longest sequence, special tokens among them", unit="tokens", minimum=8)
+    max_length: int = option(128, "longest sequence, with special tokens", unit="tokens", minimum=8)
     warmup_ratio: float = option(
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
@@ -236,14 +236,14 @@ class PretrainConfig(TrainConfig):
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
     hours: float | None = option(
-        None, "train about so long, whatever num_epochs says: some steps are rehearsed first", unit="hours", minimum=1e-4
+        None, "train for about this long, whatever num_epochs says: some steps are timed first", unit="hours", minimum=1e-4
     )
     phases: tuple[str, ...] | None = option(
-        None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"
+        None, "lengths and their shares of the steps, as in 128:90%,512:10%; replaces max_length, needs max_steps or hours"
     )
     objective: str = option(
         "mlm+nsp",
-        "what the model learns to predict: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVES.items()),
+        "what the model learns: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVES.items()),
         choices=tuple(OBJECTIVES),
     )
     masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
@@ -262,13 +262,13 @@ class PretrainConfig(TrainConfig):
             raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
 
     def lengths(self) -> list[tuple[int, float]]:
-        """Each phase's max_length and its share of the steps. Raises UsageError for what is none, or not the whole."""
+        """Each phase's max_length and share of the steps. Raises UsageError for malformed ones and shares that are not 100%."""
         if self.phases is None:
             return [(self.max_length, 1.0)]
-        found = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]
-        lengths = [(int(match[1]), float(match[2]) / 100) for match in found if match]
+        matches = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]
+        lengths = [(int(match[1]), float(match[2]) / 100) for match in matches if match]
         whole = math.isclose(sum(share for _, share in lengths), 1.0)
-        if None in found or not whole or min(length for length, _ in lengths) < 8:
+        if None in matches or not whole or min(length for length, _ in lengths) < 8:
             what = f"--phases is {','.join(self.phases)!r}; expected lengths of 8 or more with shares that make 100%"
             raise UsageError(what, hint="as in --phases 128:90%,512:10%")
         return lengths

@@ -13,7 +13,7 @@ from bertkit.errors import UsageError
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn running text into shards of tokens.")
 
 Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the corpus that is in the folder.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the corpus in the folder.")]
 
 
 @corpus.command()
@@ -27,40 +27,42 @@ def build(
     ],
     tokenizer: Annotated[
         str,
-        typer.Option("--tokenizer", "-t", help="That of the model to be: a folder, hub id, or minilm.", metavar="TOKENIZER"),
+        typer.Option(
+            "--tokenizer", "-t", help="Tokenizer of the model to train: a folder, hub id, or minilm.", metavar="TOKENIZER"
+        ),
     ],
     output_dir: Output,
     validation: Annotated[
         str | None,
-        typer.Option(help="Share of the documents to hold out, such as 1%; their text decides which.", metavar="SHARE"),
+        typer.Option(help="Share of the documents to hold out, such as 1%; chosen by their text.", metavar="SHARE"),
     ] = None,
     sentences: Annotated[
-        str, typer.Option(help="split cuts lines into sentences, lines takes each line for one.", metavar="split|lines")
+        str, typer.Option(help="split: split lines into sentences; lines: each line is one.", metavar="split|lines")
     ] = "split",
     layout: Annotated[
         str,
         typer.Option(
-            help="What parts the documents of plain text: blank-lines, or lines (each is one).",
+            help="What separates documents of plain text: blank-lines, or lines (each line is one).",
             metavar="auto|blank-lines|lines",
         ),
     ] = "auto",
-    text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
+    text_column: Annotated[str, typer.Option(help="Column of a document's text in JSONL, Parquet and the hub.")] = "text",
     min_tokens: Annotated[int, typer.Option(help="Shorter documents are dropped.", min=1)] = 5,
     words: Annotated[
         str,
         typer.Option(
-            help="What whole-word masking masks together. basic: BERT's words, of which a Chinese character is one; "
-            "jieba: Chinese words as jieba finds them.",
+            help="Words of whole-word masking. basic: BERT's, with each Chinese character a word; "
+            "jieba: Chinese words by jieba.",
             metavar="basic|jieba",
         ),
     ] = "basic",
-    num_processes: Annotated[int | None, typer.Option(help="Processes; default: one a core.", min=1)] = None,
+    num_processes: Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Cut text into sentences and tokens, and keep them in shards; exact duplicates and short documents are dropped.
+    """Split text into sentences and tokens, in shards; exact duplicates and short documents are dropped.
 
-    Stopped, the same command goes on. What comes out depends on the text alone, not on the number of processes: files may be
-    built apart, on many machines, and joined by [bold]bertkit corpus merge[/].
+    The same command resumes a stopped build. The result depends on the text alone, not on the number of processes: build files
+    on many machines, and join the corpora with [bold]bertkit corpus merge[/].
 
     [bold]bertkit corpus build text/ --tokenizer tokenizers/mine --validation 1% --output-dir corpora/mine[/]
 
@@ -81,25 +83,27 @@ def build(
         raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
-    _show(build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite), output_dir)
+    _show_counts(
+        build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite), output_dir
+    )
 
 
 @corpus.command()
 def merge(
-    corpora: Annotated[list[Path], typer.Argument(help="Corpora of one tokenizer, in their order.", metavar="CORPUS...")],
+    corpora: Annotated[list[Path], typer.Argument(help="Corpora of one tokenizer, in order.", metavar="CORPUS...")],
     output_dir: Output,
     overwrite: Overwrite = False,
 ) -> None:
-    """Join corpora: byte for byte what one build of all their texts in that order makes.
+    """Join corpora: byte for byte the result of one build of all their texts in that order.
 
     [bold]bertkit corpus merge corpora/a corpora/b --output-dir corpora/both[/]
     """
     from bertkit.corpus.build import merge_corpora
 
-    _show(merge_corpora(corpora, output_dir, overwrite=overwrite), output_dir)
+    _show_counts(merge_corpora(corpora, output_dir, overwrite=overwrite), output_dir)
 
 
-def _show(meta: dict[str, Any], folder: Path) -> None:
+def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit import progress
     from bertkit.corpus.build import SPLITS
 

@@ -72,7 +72,7 @@ def predict(
         _check_form(form, tuple(FORMATS), "a filled mask")
         masked_inference.refuse_others((typed or {}) | ({"split": split} if split else {}))
         rows, mask_token = masked_inference.fill_masks(target, file, typed or {}, top_k=top_k or 5)
-        _give(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.show_filled(row, mask_token), output)
+        _give(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.format_filled(row, mask_token), output)
         return
     if top_k is not None:
         raise UsageError("--top-k is for masks, which a pre-trained model fills")

@@ -26,15 +26,15 @@ def train(
         ),
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
-    vocab_size: Annotated[int, typer.Option(help="Tokens, the five special ones among them.", min=20)] = 30522,
-    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents apart.")] = False,
-    min_frequency: Annotated[int, typer.Option(help="Pieces that stand together less often are not joined.", min=1)] = 2,
-    text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
+    vocab_size: Annotated[int, typer.Option(help="Tokens, with the five special ones.", min=20)] = 30522,
+    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents.")] = False,
+    min_frequency: Annotated[int, typer.Option(help="Merge only pieces that occur together this often.", min=1)] = 2,
+    text_column: Annotated[str, typer.Option(help="Column of a document's text in JSONL, Parquet and the hub.")] = "text",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tokenizer in the folder.")] = False,
 ) -> None:
-    """Learn a WordPiece vocabulary from text: BERT's words, Chinese characters each for itself, special tokens in BERT's order.
+    """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.
 
-    The folder opens in transformers' AutoTokenizer and holds vocab.txt. The same text gives the same vocabulary.
+    The folder opens in transformers' AutoTokenizer and has a vocab.txt. The same text gives the same vocabulary.
 
     [bold]bertkit tokenizer train text/ --vocab-size 16000 --output-dir tokenizers/mine[/]
 
@@ -54,5 +54,5 @@ def train(
     with disk_errors(output_dir):
         trained.save(output_dir)
     if trained.vocab_size < vocab_size:
-        progress.warn(f"the text gives no more than {trained.vocab_size} tokens; {vocab_size} were asked for")
+        progress.warn(f"the text gives only {trained.vocab_size} tokens, not {vocab_size}")
     progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")

@@ -1,6 +1,6 @@
-"""The objectives of pre-training: what a sequence is made of, which of its tokens are asked for, and the head that answers.
+"""The objectives of pre-training: how sequences are drawn, which tokens are predicted, and by which head.
 
-A new objective is an entry of OBJECTIVES, by the name and help of config.OBJECTIVES, and a function that draws or asks.
+A new objective is an entry here, its name with a line of help in config.OBJECTIVES, and a function for what is new in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertkit.text.tokenizer import Tokenizer
 
 
 class Sequences(NamedTuple):
-    """Sequences of N tokens with special ones, (N,) which these are, and (N,) which begin a word, if `whole_words` asks."""
+    """Sequences of N tokens; special: (N,) which are [CLS] or [SEP]; begins_word: (N,), read only to mask whole words."""
 
     input_ids: Ragged
     special: NDArray[np.bool_]
@@ -29,7 +29,7 @@ class Sequences(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """The sequences as the model sees them, (R,) the tokens at which it predicts one, and (R,) which one is right."""
+    """The sequences as the model sees them, (R,) the positions at which it predicts a token, and (R,) the right tokens."""
 
     input_ids: Ragged
     positions: NDArray[np.int64]
@@ -40,10 +40,10 @@ class Targets(NamedTuple):
 class Objective:
     """What a model learns in pre-training.
 
-    head: the model's class, by whose name transformers opens it. draw: the segments of a shard's sequences. targets: which
-    tokens are asked for; it is given whether words are masked whole. terms: the loss terms, of tokens and, where sequences are
-    pairs of segments, of these. causal: no token reads those after it. pair_labels: how segment B relates to A, by label.
-    min_documents: the fewest of a corpus that give both labels.
+    head: the model's class, by whose name transformers opens it. draw: from (shard, max_length, rng) the segments of its
+    sequences. targets: from (sequences, tokenizer, whether to mask whole words, rng) what is predicted. terms: the loss terms,
+    of tokens and, where sequences are pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what
+    segment B is to A, by label. min_documents: the fewest documents of a corpus that give both labels.
     """
 
     name: str

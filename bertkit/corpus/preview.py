@@ -19,17 +19,16 @@ LEGEND = Text.assemble(
     "segment A, ",
     ("segment B", _SEGMENTS[1]),
     "; targets: ",
-    ("[MASK](what stood there)", _MASKED),
+    ("[MASK](original)", _MASKED),
     ", ",
-    ("replaced(what stood there)", _REPLACED),
+    ("replaced(original)", _REPLACED),
     ", ",
     ("kept(kept)", _KEPT),
 )
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
-    """The first sequences of a run, of its first step at most: the tokens of a word stand together, and each says what
-    becomes of it."""
+    """The first sequences of a run, of its first step at most: without spaces within a word, each target with its original."""
     features, words = sampler.features_at(0), sampler.words(0, sampler.batch_size)
     names = {number: token for token, number in sampler.tokenizer.vocab.items()}
     for number in range(min(count, sampler.batch_size)):
@@ -37,8 +36,10 @@ def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
 
 
 def count_targets(sampler: CorpusSampler, features: Features) -> dict[str, float]:
-    """Of all targets the shares that are masked, replaced and kept, and of all pairs those of the first label; of a causal
-    objective, which masks nothing, none."""
+    """The shares of tokens that are targets, of targets masked, replaced and kept, and of pairs with the first label.
+
+    There are none for a causal objective, which masks nothing.
+    """
     objective = sampler.objective
     if objective.causal:
         return {}
@@ -58,7 +59,7 @@ def count_targets(sampler: CorpusSampler, features: Features) -> dict[str, float
 
 
 def _targets(features: Features, number: int, objective: Objective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The positions of a sequence that are asked for, and the tokens that are right there."""
+    """The positions of a sequence's targets, and the right tokens there."""
     assert features.rows is not None
     rows = features.rows[number]
     return rows if objective.pair_term is None else rows[1:], features.labels[objective.token_term][number]
@@ -69,7 +70,7 @@ def _draw(
 ) -> Text:
     objective = sampler.objective
     ids, segments = features.input_ids[number].tolist(), features.token_type_ids[number].tolist()
-    # A causal model is asked at every token, and sees each as it is.
+    # A causal model predicts at every token and sees each as it is.
     targets = {} if objective.causal else dict(zip(*_targets(features, number, objective), strict=True))
     line = Text()
     if objective.pair_term is not None:

@@ -1,8 +1,8 @@
 """What each step of pre-training sees of a corpus: a pure function of (seed, step).
 
-The shards of an epoch are shuffled, and some of them at a time make a window, whose sequences are shuffled together; the steps
-take the windows' sequences one after the other. So memory holds a window's bounds and no more, and a restart, another number of
-processes or another micro_batch_tokens changes nothing.
+The shards of an epoch are shuffled, and WINDOW of them at a time form a window, whose sequences are shuffled together; steps
+take the windows' sequences in turn. So memory holds the bounds of a few windows, and neither a restart nor the number of
+processes nor micro_batch_tokens changes anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bertkit.text.tokenizer import Tokenizer
 WINDOW = 16  # shards whose sequences are shuffled together
 
 
-@dataclass(frozen=True, eq=False)  # a sampler is itself: what it has drawn is kept by it
+@dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of its windows
 class CorpusSampler:
     """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP]."""
 
@@ -44,7 +44,7 @@ class CorpusSampler:
 
     @property
     def sequences_per_epoch(self) -> int:
-        """How many sequences the first epoch has; others have a few more or less. Raises DataError where there are none."""
+        """How many sequences the first epoch has; others have a few more or less. Raises DataError if there are none."""
         self._window_of(0)
         while len(self._ends) < self.windows_per_epoch:
             self._window_of(self._ends[-1])
@@ -83,13 +83,13 @@ class CorpusSampler:
         )
 
     def words(self, first: int, last: int) -> Ragged:
-        """Of the tokens of the sequences that `sequences` gives whether they begin a word, as segments and special ones do."""
+        """Whether each token of `sequences` begins a word, as segments and special tokens do."""
         ids, special, begins_word = self._assemble(*self._drawn(first, last))
         begins_word[1:] |= special[:-1]
         return Ragged(begins_word, ids.offsets)
 
     def _drawn(self, first: int, last: int) -> tuple[NDArray[np.int64], Segments]:
-        """What the sequences of the run from `first` up to `last` are made of: the shard of each, and its segments."""
+        """The shard of each sequence of the run from `first` up to `last`, and its segments."""
         parts = []
         while first < last:
             window = self._window_of(first)
@@ -123,32 +123,31 @@ class CorpusSampler:
         input_ids[offsets[:-1]] = self.tokenizer.cls_token_id
         begins_word = np.ones(offsets[-1], dtype=bool)
         special = np.ones(offsets[-1], dtype=bool)
-        into = [(offsets[:-1] + 1, drawn.a, drawn.num_a)]
+        segments = [(offsets[:-1] + 1, drawn.a, drawn.num_a)]
         if pairs:
-            into.append((offsets[:-1] + 2 + drawn.num_a, drawn.b, drawn.num_b))
-        for shard in np.unique(shard_of).tolist():
-            mine = shard_of == shard
-            source = self.shards[shard]
-            for begins, start, count in into:
-                to, of = ranges(begins[mine], count[mine]), ranges(start[mine], count[mine])
-                input_ids[to] = source.input_ids[of]
-                special[to] = False
+            segments.append((offsets[:-1] + 2 + drawn.num_a, drawn.b, drawn.num_b))
+        for number in np.unique(shard_of).tolist():
+            shard, here = self.shards[number], shard_of == number
+            for begins, start, count in segments:
+                target, source = ranges(begins[here], count[here]), ranges(start[here], count[here])
+                input_ids[target] = shard.input_ids[source]
+                special[target] = False
                 if self.masking == "whole-word":
-                    begins_word[to] = source.begins_word(of)
+                    begins_word[target] = shard.begins_word(source)
         return Sequences(Ragged(input_ids, offsets), special, begins_word)
 
 
 @lru_cache(maxsize=4)
 def _draw_window(sampler: CorpusSampler, window: int) -> tuple[NDArray[np.int64], Segments]:
-    """The sequences of a window in their order: the shard of each, and what it is made of."""
-    epoch, at = divmod(window, sampler.windows_per_epoch)
+    """The shard and the segments of each sequence of a window, in their order."""
+    epoch, number = divmod(window, sampler.windows_per_epoch)
     order = np.random.default_rng((sampler.seed, epoch)).permutation(len(sampler.shards))
-    chosen = order[at * WINDOW : (at + 1) * WINDOW].tolist()
+    chosen = order[number * WINDOW : (number + 1) * WINDOW].tolist()
     drawn = [
-        sampler.objective.draw(sampler.shards[number], sampler.max_length, np.random.default_rng((sampler.seed, epoch, number)))
-        for number in chosen
+        sampler.objective.draw(sampler.shards[shard], sampler.max_length, np.random.default_rng((sampler.seed, epoch, shard)))
+        for shard in chosen
     ]
     shard_of = np.repeat(chosen, [len(segments) for segments in drawn])
     segments = Segments(*map(np.concatenate, zip(*drawn)))
-    shuffled = np.random.default_rng((sampler.seed, epoch, len(sampler.shards) + at)).permutation(len(shard_of))
+    shuffled = np.random.default_rng((sampler.seed, epoch, len(sampler.shards) + number)).permutation(len(shard_of))
     return shard_of[shuffled], Segments(*(values[shuffled] for values in segments))

@@ -1,8 +1,9 @@
 """BERT's pre-training heads: masked tokens and how two segments relate (Devlin et al., 2019, section 3.1), and the next token,
 as in the paper's left-to-right ablation (section 5.1).
 
-Letters as in model.py, and M masked rows, V vocab_size. Only masked rows reach the vocabulary, a chunk of them at a time, and
-the gradient of the cross-entropy is formed in the forward pass: there is never a float32 matrix of tokens times vocabulary.
+Letters as in bert.py, and M rows whose token is predicted, V vocab_size. Only these are scored over the vocabulary, in chunks,
+and the gradient of the cross-entropy is computed in the forward pass: there is never a float32 matrix of tokens times
+vocabulary.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from bertkit.model.bert import ACTIVATIONS, Batch, Outputs, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import Head
 
-CHUNK = 2**20  # scores of the vocabulary computed at once: 4 MB in float32, which stay in the cache
-BLOCK = 2**24  # of their gradients multiplied at once: 32 MB in bfloat16
+CHUNK = 2**20  # vocabulary scores computed at once: 4 MB in float32, which stay in the cache
+BLOCK = 2**24  # gradients of them multiplied at once: 32 MB in bfloat16
 
 
 class BertPredictionHeadTransform(nn.Module):
@@ -36,7 +37,7 @@ class BertPredictionHeadTransform(nn.Module):
 
 
 class BertLMPredictionHead(nn.Module):
-    """Scores of the vocabulary: the transform, then the word embeddings themselves with a bias of their own."""
+    """Vocabulary scores: the transform, then a decoder tied to the word embeddings, with a bias of its own."""
 
     def __init__(self, config: BertConfig, embeddings: nn.Embedding) -> None:
         super().__init__()
@@ -92,10 +93,10 @@ class LanguageModel(Head):
         return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        """Rows to read are [CLS], where sequences are pairs, and those whose tokens are asked for: the labels of `term`.
+        """The rows to read are [CLS], if sequences are pairs, and those whose token is predicted.
 
-        The labels of any other term are those of the pairs. In evaluation the logits of `term` are (M, 2): the log-probability
-        of the right token, and whether it is the likeliest.
+        labels: the right tokens under `term`, and those of pairs under any other name. In evaluation the logits of `term` are
+        (M, 2): the log-probability of the right token, and whether it is the likeliest.
         """
         hidden = self.bert.encode(batch)  # (R, H)
         losses: dict[str, Tensor] = {}
@@ -105,8 +106,8 @@ class LanguageModel(Head):
             firsts = batch.cu_rows[:-1]
             logits[term] = self._pair_logits(hidden[firsts])
             losses[term] = F.cross_entropy(logits[term], batch.labels[term], reduction="sum")
-            asked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
-            hidden = hidden[asked]  # (M, H)
+            is_token = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
+            hidden = hidden[is_token]  # (M, H)
         targets = batch.labels[self.term]
         if self.training:
             losses[self.term] = self.cls.predictions.loss(hidden, targets)
@@ -116,25 +117,25 @@ class LanguageModel(Head):
         return Outputs(losses, logits)
 
     def likeliest(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
-        """The probabilities (R, k) and numbers (R, k) of the k likeliest tokens at each row that the batch names."""
-        found = []
+        """The probabilities (R, k) and ids (R, k) of the k likeliest tokens at each row that the batch reads."""
+        chunks = []
         for rows in self.bert.encode(batch).split(_chunk_rows(self.config.vocab_size)):
-            found.append(self.cls.predictions(rows).float().softmax(dim=-1).topk(min(k, self.config.vocab_size)))
-        return torch.cat([top.values for top in found]), torch.cat([top.indices for top in found])
+            chunks.append(self.cls.predictions(rows).float().softmax(dim=-1).topk(min(k, self.config.vocab_size)))
+        return torch.cat([top.values for top in chunks]), torch.cat([top.indices for top in chunks])
 
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """(M, 2) for each row the log-probability of its token, and 1 where no other is likelier."""
-        found = [hidden.new_zeros(0, 2, dtype=torch.float32)]
+        """(M, 2) the log-probability of each target, and 1 if no other token is likelier."""
+        chunks = [hidden.new_zeros(0, 2, dtype=torch.float32)]
         size = _chunk_rows(self.config.vocab_size)
-        for rows, wanted in zip(hidden.split(size), targets.split(size), strict=True):
+        for rows, right_tokens in zip(hidden.split(size), targets.split(size), strict=True):
             scores = F.log_softmax(self.cls.predictions(rows).float(), dim=-1)  # (m, V)
-            right = scores.gather(1, wanted[:, None])[:, 0]
-            found.append(torch.stack([right, (right >= scores.amax(dim=-1)).float()], dim=1))
-        return torch.cat(found)
+            right = scores.gather(1, right_tokens[:, None])[:, 0]
+            chunks.append(torch.stack([right, (right >= scores.amax(dim=-1)).float()], dim=1))
+        return torch.cat(chunks)
 
 
 class BertForPreTraining(LanguageModel):
-    """Masked tokens, and whether segment B is what the label says: loss term "mlm", and "nsp" or another of pairs."""
+    """Masked tokens and a label of two segments: loss term "mlm", and that of the pairs."""
 
     pairs = True
 
@@ -154,9 +155,9 @@ def _chunk_rows(vocab_size: int) -> int:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """sum of cross_entropy(hidden @ weight.T + bias, targets), whose gradients are there when the sum is.
+    """sum of cross_entropy(hidden @ weight.T + bias, targets), with the gradients computed in the forward pass.
 
-    Rows of `hidden` behind the last target are filler: their gradients are 0.
+    Rows of `hidden` after the last target are padding: their gradients are 0.
     """
 
     @staticmethod
@@ -167,13 +168,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         to_weight: Tensor | None = None
         to_bias = torch.zeros_like(bias, dtype=exact)
         blocks = max(1, -(-len(hidden) * len(weight) // BLOCK))  # of equally many rows
-        at = 0
+        begin = 0
         for rows, to_rows in zip(hidden.tensor_split(blocks), to_hidden.tensor_split(blocks), strict=True):
-            wanted = targets[at : at + len(rows)]
-            gradient = rows.new_empty(len(rows), len(weight))  # at the scores
-            gradient[len(wanted) :] = 0
+            here = targets[begin : begin + len(rows)]
+            gradient = rows.new_empty(len(rows), len(weight))  # of the scores
+            gradient[len(here) :] = 0
             size = _chunk_rows(len(weight))
-            for chunk, right, into in zip(rows.split(size), wanted.split(size), gradient.split(size), strict=False):
+            for chunk, right, into in zip(rows.split(size), here.split(size), gradient.split(size), strict=False):
                 scores = torch.addmm(bias, chunk[: len(right)], weight.T).log_softmax(dim=-1, dtype=exact)  # (m, V)
                 loss -= scores.gather(1, right[:, None]).sum()
                 scores.exp_().scatter_add_(1, right[:, None], scores.new_full((len(right), 1), -1.0))
@@ -182,14 +183,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
             torch.mm(gradient, weight, out=to_rows)
             of_block = gradient.T @ rows
             to_weight = of_block if to_weight is None else to_weight.to(exact).add_(of_block)
-            at += len(rows)
+            begin += len(rows)
         assert to_weight is not None
         ctx.gradients = to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
-        (by,) = grad
-        scale = by.item() if by.device.type == "cpu" else by  # a tensor of another dtype takes three times as long there
-        gradients, ctx.gradients = ctx.gradients, None  # scaled where they are, so there is no second time
+        (factor,) = grad
+        scale = (
+            factor.item() if factor.device.type == "cpu" else factor
+        )  # a tensor of another dtype takes three times as long there
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
         return (*(gradient.mul_(scale) for gradient in gradients), None)

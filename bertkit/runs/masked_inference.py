@@ -1,4 +1,4 @@
-"""Using a language model as it comes from pre-training: fill [MASK] in lines of text, score the held-out part of a corpus."""
+"""Using a pre-trained model as it is: fill [MASK] in lines of text, score the held-out part of a corpus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_TOKENS = 512
 
 
 def is_language_model(name: str) -> bool:
-    """Whether a name leads to a run of pre-training, or to a model with such a head that is no run at all."""
+    """Whether a name leads to a pre-training run, or to a model with such a head that no run of bertkit made."""
     refuse_folder_of_runs(Path(name))
     folder = resolve(name)
     values = read_run_file(folder)
@@ -41,13 +41,10 @@ def is_language_model(name: str) -> bool:
 
 
 def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
-    """The lines of a file, each with a list for every [MASK] in it: the top_k likeliest tokens and their probabilities.
-
-    Also how the model's tokenizer writes [MASK].
-    """
+    """The lines of a file, for every [MASK] with the top_k likeliest tokens and their probabilities; and the mask token."""
     pretrained = open_pretrained(name)
     if pretrained.config.is_decoder:
-        raise UsageError("a causal model fills no masks", where=name, hint="its use: bertkit finetune, bertkit eval")
+        raise UsageError("a causal model fills no masks", where=name, hint="use it in bertkit finetune or bertkit eval")
     longest = min(_MOST_TOKENS, pretrained.config.max_position_embeddings)
     config = _settings({}, {"max_length": longest, **typed})
     check_max_length(config.max_length, pretrained.config)
@@ -65,13 +62,13 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
         raise UsageError(what, where=source_name(file), hint='such as: echo "The [MASK] is closed." | bertkit predict MODEL')
     with_masks = np.flatnonzero(counts)
     ids = encoded.input_ids.take(with_masks)
-    places = np.flatnonzero(ids.values == tokenizer.mask_token_id)
-    rows = Ragged(places - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
+    positions = np.flatnonzero(ids.values == tokenizer.mask_token_id)
+    rows = Ragged(positions - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
     features = Features(ids, encoded.token_type_ids.take(with_masks), np.arange(len(with_masks)), rows=rows)
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)
     names = {number: token for token, number in tokenizer.vocab.items()}
-    found: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
+    fills_of: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
     with torch.inference_mode(), progress.bar("predict", len(features)) as bar:
         for batch in evaluation_batches(features, config.micro_batch_tokens):
             probabilities, likeliest = module.likeliest(batch.to(accelerator.device), top_k)
@@ -80,33 +77,33 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
                 for pair in zip(probabilities.tolist(), likeliest.tolist(), strict=True)
             ]
             begins = batch.cu_rows.tolist()
-            for at, feature in enumerate(batch.features.tolist()):
-                found[int(with_masks[feature])] = fills[begins[at] : begins[at + 1]]
+            for feature, begin, end in zip(batch.features.tolist(), begins[:-1], begins[1:], strict=True):
+                fills_of[with_masks[feature]] = fills[begin:end]
             bar.advance(len(batch.features))
-    filled = [{"text": line, "fills": fills} for line, fills in zip(lines, found, strict=True)]
+    filled = [{"text": line, "fills": fills} for line, fills in zip(lines, fills_of, strict=True)]
     return filled, tokenizer.special_tokens["mask_token"]
 
 
-def show_filled(row: Mapping[str, Any], mask_token: str) -> Text:
-    """A line with the likeliest tokens in its masks, and below it those of each mask."""
+def format_filled(row: Mapping[str, Any], mask_token: str) -> Text:
+    """A line with its masks filled, and below it the likeliest tokens of each mask."""
     parts = row["text"].split(mask_token)
     line = plain(parts[0])
     for fills, part in zip(row["fills"], parts[1:], strict=False):
         line += Text(plain(fills[0]["token"]).plain, style="bold green") + plain(part)
     line += plain("".join(mask_token + part for part in parts[1 + len(row["fills"]) :]))
     for fills in row["fills"]:
-        shown = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
-        line += Text(f"\n  {plain(shown)}", style="dim")
+        likeliest_tokens = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
+        line += Text(f"\n  {plain(likeliest_tokens)}", style="dim")
     return line
 
 
 def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) -> dict[str, float]:
-    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another one of its tokenizer."""
+    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another of the same tokenizer."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
     if corpus is None:
         if values is None:
-            raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it is scored on: --corpus C")
+            raise UsageError(f"{name} is a model, not a run of bertkit", hint="name the corpus to score it on: --corpus C")
         corpus = Path(values["data"]["corpus"]["source"])
     config = _settings((values or {}).get("training", {}), typed)
     check_max_length(config.lengths()[-1][0], pretrained.config)
@@ -124,11 +121,11 @@ def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) ->
 
 
 def refuse_others(typed: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of tasks, which a pre-trained model has no use for."""
+    """Raise UsageError for options of tasks, which a pre-trained model does not have."""
     for name in typed:
         if name not in options_of(PretrainConfig):
-            hint = "fine-tune it first, or say what task it is used for by --recipe"
-            raise UsageError(f"--{name.replace('_', '-')} is of no use to a pre-trained model", hint=hint)
+            hint = "fine-tune it first, or name its task by --recipe"
+            raise UsageError(f"--{name.replace('_', '-')} does not apply to a pre-trained model", hint=hint)
 
 
 def _settings(training: Mapping[str, Any], typed: Mapping[str, Any]) -> PretrainConfig:
@@ -136,7 +133,7 @@ def _settings(training: Mapping[str, Any], typed: Mapping[str, Any]) -> Pretrain
 
 
 def _objective_of(pretrained: Pretrained, name: str) -> Objective:
-    """The objective of this name where the model has its head, or else one whose head it has. Raises ModelError."""
+    """The objective of this name if the model has its head, else the first whose head it has. Raises ModelError."""
     architectures = pretrained.config.extra.get("architectures") or []
     for objective in (OBJECTIVES[name], *OBJECTIVES.values()):
         if objective.head.__name__ in architectures:

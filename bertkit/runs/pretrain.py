@@ -1,4 +1,4 @@
-"""Pre-training: a corpus and an architecture, or a model to go on from, become a run folder."""
+"""Pre-training on a corpus, from fresh weights or from a model, into a run folder."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 HELD_OUT = 2048  # sequences of the validation split that are evaluated, at most
-EVALUATIONS = 10  # of a run, where eval_steps does not say
-REHEARSED = 50  # steps that say how many fit into --hours, if they take no more than
+EVALUATIONS = 10  # in a run without eval_steps
+REHEARSED = 50  # steps that are timed to fill --hours, unless they take more than
 REHEARSAL = 0.02  # of the hours
 
 
@@ -58,12 +58,12 @@ def pretrain(
     resume: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Train on a corpus, from fresh weights of `architecture` or from `model`; returns what run.json says at the end.
+    """Train on a corpus, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
 
-    The weights are those of the best held-out loss of tokens, where the corpus holds documents out, else the last. Raises
+    Keeps the weights of the best held-out loss of tokens, or the last ones if the corpus holds no documents out. Raises
     UsageError for a corpus of another tokenizer than the model's.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
     claimed = claim(output_dir, resume=resume, overwrite=overwrite)
@@ -78,14 +78,14 @@ def pretrain(
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
     if meta["train"]["documents"] < objective.min_documents:
         what = f"the corpus is one document, and every B is {objective.pair_labels[0]}"
-        progress.warn(f"{what}: --layout may part it, or train with --objective mlm")
-    samplers[0].sequences(0, 1)  # raises where there are none
+        progress.warn(f"{what}: change --layout to split it, or train with --objective mlm")
+    samplers[0].sequences(0, 1)  # raises DataError if there are none
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
         if config.early_stopping_patience is not None:
-            what = "--early-stopping-patience waits for a better held-out loss, and the corpus holds nothing out"
+            what = "--early-stopping-patience needs a held-out loss, and the corpus holds nothing out"
             raise UsageError(what, where=str(corpus), hint="build it with --validation 1%")
-        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
+        progress.note("the corpus holds nothing out: no held-out loss, and the last weights are kept")
 
     def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
         features = sampler.features_at(step)
@@ -97,15 +97,14 @@ def pretrain(
     elif claimed.unfinished is not None:
         steps = claimed.unfinished["total_steps"]
     else:
-        progress.note(f"rehearsing, to see how many steps fit into {config.hours:g} hours")
+        progress.note(f"timing some steps, to see how many fit into {config.hours:g} hours")
         seconds = [rehearse(module, partial(batches_of, sampler), config, accelerator) for sampler in samplers]
-        left = _of_main_process(begun + 3600 * config.hours - time.perf_counter(), accelerator)
+        left = _of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
         steps = steps_in(config, left, seconds, len(validation or ()))
     begins = phase_begins([share for _, share in lengths], steps)
     if empty := next((length for (length, _), begin, end in zip(lengths, begins, [*begins[1:], steps]) if begin == end), None):
-        raise UsageError(
-            f"--phases gives sequences of {empty} tokens none of the {steps} steps", hint="give more steps, or a larger share"
-        )
+        what = f"--phases gives sequences of {empty} tokens none of the {steps} steps"
+        raise UsageError(what, hint="give more steps, or a larger share")
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
@@ -133,13 +132,8 @@ def pretrain(
         return {f"validation/{name}": value for name, value in scores.items()}, -loss
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
-        save_model(
-            folder,
-            state_dict=state_dict,
-            config=model_config,
-            tokenizer=tokenizer,
-            architecture=type(module).__name__,
-        )
+        architecture = objective.head.__name__
+        save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
     with run_folder(claimed, values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
         state = train(
@@ -167,10 +161,10 @@ def pretrain(
 def fresh_architecture(
     meta: dict[str, Any], config: PretrainConfig, size: str | None, given: dict[str, int], file: Path | None = None
 ) -> BertConfig:
-    """The architecture of fresh weights: of a config.json, a named size, given numbers, or both of these.
+    """The architecture of fresh weights: from a config.json, a named size, given numbers, or the latter two.
 
-    The vocabulary's size is the corpus's. Heads are 64 wide and the intermediate layer four times the hidden size, as in the
-    paper, where they are not given.
+    The vocabulary's size is the corpus's. By default heads are 64 wide and the intermediate layer four times the hidden size,
+    as in the paper.
     """
     if file is not None:
         read = BertConfig.read(file / "config.json" if file.is_dir() else file)
@@ -191,9 +185,9 @@ def fresh_architecture(
 def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, model: str) -> None:
     """Raise UsageError for a corpus of another tokenizer than the model's."""
     if tokenizer.fingerprint != meta["tokenizer"]["fingerprint"]:
-        what = f"the corpus was made with another tokenizer than that of {model}"
+        what = f"the corpus was built with another tokenizer than that of {model}"
         if tokenizer.vocab_hash == meta["tokenizer"]["vocab_hash"]:
-            what += ", with the same vocabulary: it takes capitals, accents or Chinese characters in another way"
+            what += ", with the same vocabulary: it treats capitals, accents or Chinese characters differently"
         hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
         raise UsageError(what, where=str(corpus), hint=hint)
 
@@ -207,7 +201,7 @@ def _build(
     model: str | None,
     architecture: BertConfig | None,
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
-    """The module with its weights, its configuration, and what run.json says of where it came from."""
+    """The module with its weights, its configuration, and its origin, as in run.json."""
     pretrained = open_pretrained(model) if model is not None else None
     if pretrained is None:
         if config.reinit_layers:
@@ -244,7 +238,7 @@ def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
 def rehearse(
     module: nn.Module, batches: Callable[[int], list[Batch]], config: PretrainConfig, accelerator: Accelerator
 ) -> float:
-    """The seconds of a step, by the main process's clock: steps of a copy, which leave the module as it is."""
+    """Seconds per step, by the main process's clock. Trains a copy: the module keeps its weights."""
     assert config.hours is not None
     begins: list[float] = []
 
@@ -265,26 +259,26 @@ def rehearse(
 
 
 def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
-    """A time by the main process's clock: by their own, the processes would make runs of different length."""
+    """The main process's value of a time: by their own clocks the processes would make runs of different length."""
     from accelerate.utils import broadcast
 
     measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
     return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
 
 
-def steps_in(config: PretrainConfig, seconds: float, of_a_step: Sequence[float], held_out: int) -> int:
-    """How many steps fit into the seconds, at the seconds of a step of each phase, with evaluations of `held_out` sequences.
+def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
+    """How many steps fit into the seconds, given those per step of each phase, with evaluations of `held_out` sequences.
 
-    An evaluation of a batch takes a third of its step, as the forward pass does. Raises UsageError where not one step fits.
+    Evaluating a batch takes a third of a step on it, as the forward pass does. Raises UsageError if not one step fits.
     """
-    evaluation = held_out / config.batch_size * of_a_step[-1] / 3
-    step = sum(share * its for (_, share), its in zip(config.lengths(), of_a_step, strict=True))
+    evaluation = held_out / config.batch_size * seconds_per_step[-1] / 3
+    step = sum(share * each for (_, share), each in zip(config.lengths(), seconds_per_step, strict=True))
     if config.eval_steps is None:
         seconds -= EVALUATIONS * evaluation
     else:
         step += evaluation / config.eval_steps
     if seconds < step:
-        what = f"--hours is {config.hours:g}, in which there is no time for one step of {step:.1f} seconds"
+        what = f"--hours is {config.hours:g}, which is too short for one step of {step:.1f} seconds"
         raise UsageError(what, hint="give more, or a smaller --batch-size")
     return int(seconds / step)
 
@@ -292,7 +286,7 @@ def steps_in(config: PretrainConfig, seconds: float, of_a_step: Sequence[float],
 def sampler_of(
     corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
 ) -> CorpusSampler:
-    """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError where there is no text."""
+    """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError if the split is empty."""
     shards, objective = Shards(corpus, meta[split]["shards"]), OBJECTIVES[config.objective]
     if not shards:
         raise UsageError(f"the corpus holds no text for {split}", where=str(corpus))
@@ -303,22 +297,22 @@ def sampler_of(
 
 
 def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
-    """Sequences of the validation split, at most HELD_OUT, of the last phase's length; None where the corpus has none."""
+    """At most HELD_OUT sequences of the validation split, of the last phase's length; None if the corpus has none."""
     if not meta["validation"]["shards"]:
         return None
     sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
     try:
         return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
     except DataError as error:
-        raise DataError(error.what, where=f"what {corpus} holds out", hint=error.hint) from None
+        raise DataError(error.what, where=f"the validation split of {corpus}", hint=error.hint) from None
 
 
 def score_language_model(
     module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Loss and accuracy of each loss term over all processes, and the perplexity of the first, which is that of tokens."""
+    """Loss and accuracy of each loss term over all processes, and the perplexity of tokens, the first term."""
     terms = list(features.labels)
-    sums = torch.zeros(len(terms), 3, dtype=torch.float64)  # of each term: loss, right ones, targets
+    sums = torch.zeros(len(terms), 3, dtype=torch.float64)  # per term: loss, right predictions, targets
     rank, world_size = accelerator.process_index, accelerator.num_processes
     was_training = module.training
     module.eval()

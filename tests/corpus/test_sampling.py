@@ -168,7 +168,7 @@ def test_epochs_differ_in_their_pairs_and_masks(shards: list[Shard], tokenizer: 
 
 def test_a_corpus_without_pairs_is_refused(tokenizer: Tokenizer) -> None:
     shard = make_part([["the good bank one two"]] * 3, tokenizer, CorpusConfig(sentences="lines"))
-    with pytest.raises(DataError, match="no document of the corpus has two sentences"):
+    with pytest.raises(DataError):
         sampler([shard], tokenizer).features_at(0)
     assert len(sampler([shard], tokenizer, objective="mlm").features_at(0)) == 8
 
