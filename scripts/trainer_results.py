@@ -134,7 +134,7 @@ def train(task: str, seed: int) -> dict[str, Any]:
     return {"scores": scores, "settings": settings, "model": {"name": entry.model, "sha256": weights_hash(folder)}}
 
 
-# --- for the README --------------------------------------------------------------------------------------------------------
+# --- for docs/results.md ---------------------------------------------------------------------------------------------------
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
