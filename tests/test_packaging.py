@@ -106,8 +106,8 @@ def test_wheel_describes_itself(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert b"Apache License" in archive.read(f"{info}/licenses/LICENSE")
     assert "bertkit = bertkit.cli:run" in archive.read(f"{info}/entry_points.txt").decode()
-    if (ROOT / "README.md").exists():
-        assert metadata.get_payload(), 'pyproject.toml lacks readme = "README.md"'
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -119,6 +119,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
     for name in ("Makefile", "constraints.txt", "scripts/install_torch.py", "tests/conftest.py", "LICENSE", "CHANGELOG.md"):
         assert (source / name).is_file(), name
+    assert {path.name for path in (source / "docs").iterdir()} >= {path.name for path in (ROOT / "docs").glob("*.*")}
 
 
 def test_bertkit_is_imported_from_where_it_was_had(run_python: RunPython, site_of: dict[str, Path]) -> None:

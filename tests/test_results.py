@@ -40,7 +40,7 @@ BLOCKS = {page: list(results.BLOCK.finditer(text)) for page, text in PAGES.items
 # Figures as people write them: 83.1 %, 97%, 3.5x, 3 times, 0.91. Code is no claim: it may say --validation 10%.
 FIGURE = re.compile(r"\d\s?%|\b\d+(\.\d+)?\s?(x|times)\b|\d\s?\N{MULTIPLICATION SIGN}|\b0\.\d{2,}\b(?!\.)")
 # What a program does, and no claim of what it reaches.
-SETTINGS = ("holds out 10% of the rows", "95% bootstrap interval", "its 95% interval")
+SETTINGS = ("holds out 10% of the rows", "95% bootstrap interval", "its 95% interval", "the 95% intervals of their differences")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
@@ -231,8 +231,9 @@ def test_the_default_precision_costs_no_more_than_was_allowed() -> None:
         )
         both = trainer_results.sides(values, task)
         assert both is not None
-        _, low, _ = trainer_results.difference(*both)
+        _, low, high = trainer_results.difference(*both)
         assert 100 * low > -allowed, task
+        assert low < 0 < high, f"{task}: the README says that the interval includes 0"
 
 
 # --- how results are made ------------------------------------------------------------------------------------------------
