@@ -27,8 +27,8 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "helpdesk_mentions": ((), "Grace paid $129 for the Quill e-reader on 12 March, order HD-5127."),
     "helpdesk_pages": (
-        ("--question", "Who designed the lamp?"),
-        "The Lumo desk lamp weighs 910 grams and costs $49. Sara Lindqvist, who lives in Turku, gave it its form; it was "
+        ("--question", "Which designer drew the fan?"),
+        "The Halma floor fan weighs 910 grams and costs $49. Sara Lindqvist, who lives in Turku, gave it its form; it was "
         "photographed by Kenji Mori. Its warranty lasts three years, and an express delivery takes two days.",
     ),
 }
@@ -92,13 +92,23 @@ def main() -> None:
     options = parser.parse_args()
     start = time.perf_counter()
     steps = ("--max-steps", options.max_steps) if options.max_steps else ()
+
+    def announce(number: int, what: str) -> None:
+        print(f"\n[{number} of {1 + len(QUESTIONS)}] {what}, after {time.perf_counter() - start:.0f} s", flush=True)
+
+    announce(1, "pre-training")
     losses = pretrain(options.output_dir, steps)
-    scores = {}
-    for recipe in QUESTIONS:
+    scores, seconds = {}, {}
+    for number, recipe in enumerate(QUESTIONS, start=2):
+        announce(number, recipe)
+        begin = time.perf_counter()
         run = f"{options.output_dir}/{recipe}"
         clear(ROOT / run)
         bertkit("finetune", recipe, "--model", "minilm", "--output-dir", run, *steps)
         scores[recipe] = json.loads(bertkit("eval", run, "--split", "test", "--json", capture=True))
+        seconds[recipe] = time.perf_counter() - begin
+    for recipe, (asked, text) in QUESTIONS.items():
+        bertkit("predict", f"{options.output_dir}/{recipe}", *asked, "--format", "text", stdin=text + "\n")
 
     from bertkit import progress
     from bertkit.tasks.recipe import load_recipe
@@ -109,11 +119,10 @@ def main() -> None:
     print(flush=True)
     progress.table("pre-training", ["step", "held-out loss of masked tokens, nats"], losses)
     progress.table("helpdesk, test split", ["", *names], [[who, *(s[n] for n in names)] for who, s in measured.items()])
-    rows = [[recipe, *next(iter(found.items()))] for recipe, found in scores.items()]
-    progress.table("all four, test splits", ["recipe", "score", "value"], rows)
-
-    for recipe, (asked, text) in QUESTIONS.items():
-        bertkit("predict", f"{options.output_dir}/{recipe}", *asked, "--format", "text", stdin=text + "\n")
+    # f1 before best_f1, whose threshold comes from the test split itself
+    shown = {recipe: "test/f1" if "test/f1" in found else next(iter(found)) for recipe, found in scores.items()}
+    rows = [[recipe, name, scores[recipe][name], round(seconds[recipe])] for recipe, name in shown.items()]
+    progress.table("all four, test splits", ["recipe", "score", "value", "seconds to train and evaluate"], rows)
     run = options.output_dir
     print(f"""
 Done in {time.perf_counter() - start:.0f} s. What to try next:
