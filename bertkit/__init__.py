@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # public name -> the module that defines it; none may equal a submodule's name
 _MODULE_OF: dict[str, str] = {
@@ -18,11 +18,11 @@ _MODULE_OF: dict[str, str] = {
     "BertForSequenceClassification": "bertkit.model.heads",
     "BertForTokenClassification": "bertkit.model.heads",
     "BertModel": "bertkit.model.bert",
-    "TextClassification": "bertkit.tasks.text_classification.task",
+    "TextClassification": "bertkit.tasks.text_classification.recipe",
     "Tokenizer": "bertkit.text.tokenizer",
     "TrainConfig": "bertkit.config",
     "UserError": "bertkit.errors",
-    "load_recipe": "bertkit.tasks.recipe",
+    "load_recipe": "bertkit.tasks.catalog",
     "load_weights": "bertkit.model.directory",
     "read_config": "bertkit.model.directory",
     "save_model": "bertkit.model.directory",

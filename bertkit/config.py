@@ -1,7 +1,7 @@
 """How a run trains: TrainConfig, and PretrainConfig for pre-training.
 
 An option is declared once, as a dataclass field made by `option`: its help, unit and choices stand beside it. The command
-line, run.json and `override` all read that one declaration.
+line, run.json and recipes all read that one declaration. A field that nobody has set is None until `filled` gives it a value.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,11 @@ from bertkit.errors import UsageError, did_you_mean
 
 @dataclass(frozen=True)
 class Option:
-    """One declared option: the field's name and type, what it does, its unit and its permitted values."""
+    """One declared option: the field's name and type, what it does, its unit and its permitted values.
+
+    used: the commands that take it. excludes: options that it replaces where a file (--config) has them. needs: the switch
+    without which it has no effect.
+    """
 
     name: str
     type: Any
@@ -33,10 +38,21 @@ class Option:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    used: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    needs: str | None = None
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+
+# The commands that take an option: only what trains; what reads data with labels; what says how a model is used.
+TRAIN = ("finetune",)
+MEASURE = ("finetune", "check")
+DATA = ("finetune", "check", "eval")
+USE = ("finetune", "check", "eval", "predict")
+SEQUENCES = ("pretrain", "corpus")  # which sequences a corpus gives
 
 
 def option(
@@ -47,10 +63,13 @@ def option(
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    used: tuple[str, ...] = TRAIN,
+    excludes: tuple[str, ...] = (),
+    needs: str | None = None,
 ) -> Any:
-    """A dataclass field that is also an option of the command line."""
+    """A dataclass field that is also an option of the command line; None until somebody sets it, or `filled` does."""
     metadata = {"help": help, "unit": unit, "choices": choices, "minimum": minimum, "maximum": maximum}
-    return field(default=default, metadata=metadata)
+    return field(default=None, metadata={**metadata, "default": default, "used": used, "excludes": excludes, "needs": needs})
 
 
 def options_of(owner: Any) -> dict[str, Option]:
@@ -62,10 +81,30 @@ def options_of(owner: Any) -> dict[str, Option]:
 def _options_of(cls: type) -> dict[str, Option]:
     hints = typing.get_type_hints(cls)
     return {
-        f.name: Option(name=f.name, type=hints[f.name], default=f.default, **f.metadata)
-        for f in dataclasses.fields(cls)
-        if "help" in f.metadata
+        f.name: Option(name=f.name, type=hints[f.name], **f.metadata) for f in dataclasses.fields(cls) if "help" in f.metadata
     }
+
+
+def options_for(command: str, owner: Any) -> dict[str, Option]:
+    """The options of a dataclass that a command takes, by name."""
+    return {name: declared for name, declared in options_of(owner).items() if command in declared.used}
+
+
+def filled(owner: Any, *sources: Mapping[str, Any]) -> Any:
+    """A dataclass whose options all have a value: its own, else that of the first source that has one, else the default."""
+    changes = {}
+    for name, declared in options_of(owner).items():
+        if getattr(owner, name) is None:
+            values = (source[name] for source in sources if source.get(name) is not None)
+            changes[name] = next(values, declared.default)
+    return dataclasses.replace(owner, **changes)
+
+
+def check_values(owner: Any) -> None:
+    """Bring every option that is set to its type; a recipe's file is as fallible as a command line. Raises UsageError."""
+    for name, declared in options_of(owner).items():
+        if (value := getattr(owner, name)) is not None:
+            object.__setattr__(owner, name, convert(declared, value))
 
 
 def _is_optional(kind: Any) -> bool:
@@ -132,75 +171,83 @@ def convert(option: Option, value: Any) -> Any:
 class TrainConfig:
     """How to train. The defaults are those of Devlin et al. (2019), appendix A.3, for fine-tuning."""
 
-    learning_rate: float = option(5e-5, "peak learning rate of AdamW", minimum=0)
-    num_epochs: float = option(3.0, "passes over the training data", unit="epochs", minimum=0)
-    max_steps: int | None = option(
-        None, "stop after this many optimizer steps, whatever num_epochs says", unit="steps", minimum=1
+    optimizer: str = option("adamw", "AdamW; or LAMB, for very large batches", choices=("adamw", "lamb"))
+    learning_rate: float = option(5e-5, "peak learning rate", minimum=0)
+    num_epochs: float = option(
+        3.0, "passes over the training data", unit="epochs", minimum=0, used=MEASURE, excludes=("max_steps", "hours", "phases")
     )
-    batch_size: int = option(32, "features in one optimizer step, over all processes", unit="features", minimum=1)
+    max_steps: int | None = option(
+        None,
+        "stop after this many optimizer steps; num_epochs is ignored",
+        unit="steps",
+        minimum=1,
+        used=MEASURE,
+        excludes=("hours",),
+    )
+    batch_size: int = option(32, "features per optimizer step, over all processes", unit="features", minimum=1, used=MEASURE)
     max_length: int = option(
         128,
-        "longest sequence; longer texts are truncated and counted, for tags and answers read in windows",
+        "longest sequence; longer texts are truncated and counted, or read in windows for tags and answers",
         unit="tokens",
         minimum=3,
+        used=USE,
+        excludes=("phases",),
     )
     warmup_ratio: float = option(
-        0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
+        0.1, "share of the steps over which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
-    schedule: str = option("linear", "how the learning rate falls after the warm-up", choices=("linear", "cosine", "constant"))
+    schedule: str = option("linear", "how the learning rate falls after warm-up", choices=("linear", "cosine", "constant"))
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
-    adam_beta1: float = option(0.9, "AdamW's decay of the first moment", minimum=0, maximum=0.9999)
-    adam_beta2: float = option(0.999, "AdamW's decay of the second moment", minimum=0, maximum=0.99999)
-    adam_epsilon: float = option(1e-6, "AdamW's epsilon", minimum=0)
-    adam_bias_correction: bool = option(
-        True, "correct the moments' bias towards 0 in the first steps, which BERT's own code did not"
-    )
+    adam_beta1: float = option(0.9, "decay of the optimizer's first moment", minimum=0, maximum=0.9999)
+    adam_beta2: float = option(0.999, "decay of the optimizer's second moment", minimum=0, maximum=0.99999)
+    adam_epsilon: float = option(1e-6, "added to the root of the second moment", minimum=0)
+    adam_bias_correction: bool = option(True, "correct the moments' bias towards 0 in early steps; BERT's own code did not")
     layerwise_lr_decay: float = option(
         1.0,
-        "learning rate of a layer as a share of that of the layer above it; the head has learning_rate",
+        "learning rate of a layer as a share of that of the layer above; the head has learning_rate",
         minimum=0,
         maximum=1,
     )
     freeze: str | None = option(
-        None, "what keeps its weights: embeddings, encoder, or the embeddings and this many lowest layers"
+        None, "freeze the embeddings, the encoder, or the embeddings and this many lowest layers", used=MEASURE
     )
     reinit_layers: int = option(
-        0, "give this many of the top layers, and the pooler, fresh weights first", unit="layers", minimum=0
+        0, "reinitialize this many top layers, and the pooler, before training", unit="layers", minimum=0
     )
-    max_grad_norm: float = option(1.0, "gradients are scaled down to this norm; 0 turns clipping off", minimum=0)
+    max_grad_norm: float = option(1.0, "clip gradients to this norm; 0 turns clipping off", minimum=0)
     dropout: float | None = option(
-        None, "dropout of hidden states, attention and classifier; default: as the model's config says", minimum=0, maximum=1
+        None, "dropout of hidden states, attention and classifier; default: the model's config", minimum=0, maximum=1
     )
-    seed: int = option(42, "decides fresh weights, order and dropout", minimum=0, maximum=2**32 - 1)
+    seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
-        "fp32, or bf16 weights with fp32 masters; auto takes bf16 where the hardware computes in it",
+        "fp32, or bf16 weights with fp32 masters; auto: bf16 where the hardware supports it",
         choices=("auto", "fp32", "bf16"),
+        used=USE,
     )
-    device: str = option("auto", "auto takes the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"))
+    device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), used=USE)
     micro_batch_tokens: int = option(
         8192,
-        "most tokens one device takes at once: the batch is cut to fit. Changes memory, not what is learned",
+        "most tokens per device and forward pass; the batch is split to fit. Changes memory, not the result",
         unit="tokens",
         minimum=1,
+        used=USE,
     )
-    eval_steps: int | None = option(None, "evaluate and save every so many steps; default: each epoch", unit="steps", minimum=1)
+    eval_steps: int | None = option(
+        None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
+    )
     early_stopping_patience: int | None = option(
         None, "stop after this many evaluations in a row without a better first score", unit="evaluations", minimum=1
     )
     logging_steps: int = option(
-        10, "write loss and learning rate to metrics.jsonl every so many steps", unit="steps", minimum=1
+        10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1
     )
 
-    track: tuple[str, ...] | None = option(None, "dashboards to report to as well: tensorboard, wandb, trackio, mlflow")
+    track: tuple[str, ...] | None = option(None, "also report to these dashboards: tensorboard, wandb, trackio, mlflow")
 
     def __post_init__(self) -> None:
-        for name, declared in options_of(self).items():  # a recipe's file is as fallible as a command line
-            object.__setattr__(self, name, convert(declared, getattr(self, name)))
+        check_values(self)
 
-
-# What says how a model is used, and nothing of how it was trained.
-INFERENCE = ("max_length", "precision", "device", "micro_batch_tokens")
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
 # want of steps, warm-up and bias correction. few-sample: Zhang et al. (2021), section 5, fresh top layers; Howard and Ruder
@@ -210,18 +257,27 @@ PRESETS: dict[str, dict[str, Any]] = {
     "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
 }
 
-OBJECTIVES = ("mlm+nsp", "mlm", "ltr")
+# The names are those of corpus/objectives.py, which says what each one draws, asks for and needs.
+OBJECTIVES = {
+    "mlm+nsp": "masked tokens and next sentences",
+    "mlm+sop": "masked tokens and the order of two segments",
+    "mlm": "masked tokens alone",
+    "clm": "causal: each next token",
+}
+RENAMED_OBJECTIVES = {"ltr": "clm"}  # in older runs and commands
 MASKINGS = ("token", "whole-word")
 
 
 @dataclass(frozen=True)
 class PretrainConfig(TrainConfig):
-    """How to pre-train. The defaults are those of Devlin et al. (2019), appendix A.2, but for the length of the run."""
+    """How to pre-train. The defaults are those of Devlin et al. (2019), appendix A.2, except the length of the run."""
 
     learning_rate: float = option(1e-4, "peak learning rate of AdamW", minimum=0)
     num_epochs: float = option(1.0, "passes over the corpus", unit="epochs", minimum=0)
-    batch_size: int = option(256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1)
-    max_length: int = option(128, "longest sequence, special tokens among them", unit="tokens", minimum=8)
+    batch_size: int = option(
+        256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1, used=SEQUENCES
+    )
+    max_length: int = option(128, "longest sequence, with special tokens", unit="tokens", minimum=8, used=SEQUENCES)
     warmup_ratio: float = option(
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
@@ -229,38 +285,44 @@ class PretrainConfig(TrainConfig):
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
     hours: float | None = option(
-        None, "train about so long, whatever num_epochs says: some steps are rehearsed first", unit="hours", minimum=1e-4
+        None,
+        "train for about this long, whatever num_epochs says: some steps are timed first",
+        unit="hours",
+        minimum=1e-4,
+        excludes=("max_steps",),
     )
     phases: tuple[str, ...] | None = option(
-        None, "lengths and their shares of the steps, as in 128:90%,512:10%; instead of max_length, with max_steps or hours"
+        None, "lengths and their shares of the steps, as in 128:90%,512:10%; replaces max_length, needs max_steps or hours"
     )
     objective: str = option(
-        "mlm+nsp", "masked tokens and next sentences; masked tokens alone; or left to right, the next token", choices=OBJECTIVES
+        "mlm+nsp",
+        "what the model learns: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVES.items()),
+        choices=tuple(OBJECTIVES),
+        used=SEQUENCES,
     )
-    masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS)
+    masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS, used=SEQUENCES)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PretrainConfig:
         """The settings among the values of a command line or of run.json."""
-        return cls(**{name: value for name, value in values.items() if name in options_of(cls)})
+        return filled(cls(**{name: value for name, value in values.items() if name in options_of(cls)}))
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "objective", RENAMED_OBJECTIVES.get(self.objective, self.objective))
         super().__post_init__()
         if self.hours is not None and self.max_steps is not None:
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
-        if self.objective == "ltr" and self.masking != "token":
-            raise UsageError(f"--masking is {self.masking}, and --objective ltr masks nothing", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:
             raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
 
     def lengths(self) -> list[tuple[int, float]]:
-        """Each phase's max_length and its share of the steps. Raises UsageError for what is none, or not the whole."""
+        """Each phase's max_length and share of the steps. Raises UsageError for malformed ones and shares that are not 100%."""
         if self.phases is None:
             return [(self.max_length, 1.0)]
-        found = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]
-        lengths = [(int(match[1]), float(match[2]) / 100) for match in found if match]
+        matches = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]
+        lengths = [(int(match[1]), float(match[2]) / 100) for match in matches if match]
         whole = math.isclose(sum(share for _, share in lengths), 1.0)
-        if None in found or not whole or min(length for length, _ in lengths) < 8:
+        if None in matches or not whole or min(length for length, _ in lengths) < 8:
             what = f"--phases is {','.join(self.phases)!r}; expected lengths of 8 or more with shares that make 100%"
             raise UsageError(what, hint="as in --phases 128:90%,512:10%")
         return lengths

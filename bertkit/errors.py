@@ -1,6 +1,6 @@
-"""Errors that a user can mend: one line that says what was wrong, what was expected, and what to do.
+"""Errors that the user can fix: one line that says what is wrong, what was expected, and what to do.
 
-Every command ends with one of these exit codes: 0 done, 1 a bug of bertkit, 2 usage or configuration, 3 data,
+The exit codes of every command: 0 success, 1 a bug in bertkit, 2 usage or configuration, 3 data,
 4 model, 5 environment (disk, memory, network, packages), 130 interrupted.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
-    """Something outside bertkit is wrong and the user can put it right.
+    """An error outside bertkit that the user can fix.
 
-    what: what was wrong, with the value found and, where it helps, what was expected; no full stop.
+    what: what is wrong, with the offending value and, where it helps, what was expected; no full stop.
     where: the place, as "file:row", a folder or an option.
-    hint: what to do about it.
+    hint: how to fix it.
     """
 
     exit_code = 2
@@ -30,13 +30,13 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """A command, option or configuration value that cannot be honoured."""
+    """An invalid command, option or configuration value."""
 
     exit_code = 2
 
 
 class DataError(UserError):
-    """A file or data set whose content cannot be used as it is."""
+    """A file or data set that cannot be used as it is."""
 
     exit_code = 3
 
@@ -54,14 +54,19 @@ class MachineError(UserError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The known names nearest to `name` as a hint, or all of them where none is near."""
+    """A hint: the known names closest to `name`, or all of them if none is close."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
-    near = [each for each, ratio in zip(near, ratios, strict=True) if ratio > ratios[0] - 0.2]
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in close]
+    close = [each for each, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.2]
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
 
 
 def listed(items: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     """The first items, and how many more there are."""
     return separator.join(items[:most]) + (f"{separator}and {len(items) - most} more" if len(items) > most else "")
+
+
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """A count with its noun: "1 row", "2 rows". nouns: an irregular plural."""
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"

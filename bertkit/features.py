@@ -1,25 +1,21 @@
 """Flat arrays with offsets: features of a task, and shards of a corpus.
 
 A ragged array is one flat array of values and the offsets at which its rows begin; nothing is padded, and rows are picked
-without a loop. Above a size the values live in a memory-mapped file, so that many processes share one copy.
+without a loop.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 IGNORED = -100  # a target that no loss counts, as in torch and transformers
-MEMORY_MAP_ABOVE = 64 * 2**20  # bytes; smaller stores are read into memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Ragged:
 
     @classmethod
     def joined(cls, parts: Sequence[Ragged]) -> Ragged:
-        """The rows of several, one or more, in their order."""
+        """The rows of one or more, in order."""
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(np.concatenate([part.values for part in parts]), offsets_of(lengths))
 
@@ -83,9 +79,9 @@ class Features:
 
     input_ids, token_type_ids: S rows of tokens. sequences: (F + 1,) offsets of the sequences that make up a feature;
     None where each has one. rows: the positions within each sequence that the head reads; None = all.
-    labels: per loss term one row of targets a feature, maybe IGNORED. examples: (F,) the example that a feature came from.
-    extras: what the model does not read and decoding does, one row a feature each. class_weights: per loss term of classes,
-    (C,) what a target of each counts for; 1 where it is not there.
+    labels: per loss term one row of targets per feature, maybe IGNORED. examples: (F,) the example that a feature came from.
+    extras: what only decoding reads, one row per feature. class_weights: per loss term of classes,
+    (C,) the weight of a target of each; 1 where there is none.
     """
 
     input_ids: Ragged
@@ -124,45 +120,9 @@ class Features:
         return arrays
 
     def fingerprint(self) -> str:
-        """sha256 over every array: two equal ones hold the same features in the same order."""
+        """sha256 over every array: equal for the same features in the same order."""
         digest = sha256()
         for name, array in sorted(self._arrays().items()):
             digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
-
-    def save(self, folder: Path) -> None:
-        """One .npy file an array, and index.json."""
-        folder.mkdir(parents=True, exist_ok=True)
-        arrays = self._arrays()
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array)
-        (folder / "index.json").write_text(json.dumps(sorted(arrays)), encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> Features:
-        """The features that `save` wrote, memory-mapped above MEMORY_MAP_ABOVE bytes."""
-
-        def read(name: str) -> NDArray:
-            path = folder / f"{name}.npy"
-            return np.load(path, mmap_mode="r" if os.path.getsize(path) > MEMORY_MAP_ABOVE else None)
-
-        def read_ragged(name: str) -> Ragged:
-            return Ragged(read(f"{name}.values"), read(f"{name}.offsets"))
-
-        names = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        ragged = {
-            name.removesuffix(".values"): read_ragged(name.removesuffix(".values"))
-            for name in names
-            if name.endswith(".values")
-        }
-        return cls(
-            input_ids=ragged.pop("input_ids"),
-            token_type_ids=ragged.pop("token_type_ids"),
-            rows=ragged.pop("rows", None),
-            examples=read("examples"),
-            sequences=read("sequences") if "sequences" in names else None,
-            labels={name[7:]: array for name, array in ragged.items() if name.startswith("labels.")},
-            extras={name[7:]: array for name, array in ragged.items() if name.startswith("extras.")},
-            class_weights={name[14:]: read(name) for name in names if name.startswith("class_weights.")},
-        )

@@ -1,21 +1,27 @@
-"""Files that are whole or absent: written aside, flushed, renamed into place; and what a disk refuses, in one line."""
+"""Atomic writes, and the output folders of commands: locked while written, resumed, or moved aside by --overwrite."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from bertkit.errors import MachineError
+from bertkit import progress
+from bertkit.errors import MachineError, UsageError
 
-UNFINISHED = ".unfinished-"  # begins the name of what is being written
+UNFINISHED = ".unfinished-"  # prefix of files that are being written
+MOVED_ASIDE = re.compile(r"\.old-\d+$")  # suffix of folders that --overwrite moved
+_OTHER_FOLDER = "choose another --output-dir"
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Every file below a folder, in order of name."""
+    """Every file below a folder, sorted by name."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -25,7 +31,7 @@ def sha256_of(path: Path) -> str:
 
 
 def flush(path: Path) -> None:
-    """Have the disk hold a file or folder before going on."""
+    """Sync a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -34,7 +40,7 @@ def flush(path: Path) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace a JSON file, whole or not at all."""
+    """Replace a JSON file atomically."""
     with disk_errors(path):
         aside = path.with_name(UNFINISHED + path.name)
         aside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -44,12 +50,176 @@ def write_json(path: Path, value: object) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what a full or read-only disk raises, OSError or safetensors' error, into one line."""
+    """Raise MachineError in place of what a full or read-only disk raises: OSError, or safetensors' own error."""
     from safetensors import SafetensorError
 
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "free some space or choose another place, then repeat the command: what trains goes on from its last checkpoint"
+        hint = "free some space or choose another folder, then repeat the command: training resumes from its last checkpoint"
         raise MachineError(f"cannot write: {reason}", where=str(path), hint=hint) from error
+
+
+class Kind(NamedTuple):
+    """What a command writes into its output folder.
+
+    name: as in messages. finished: given a folder that is not empty, whether its content is finished; None if it is not of this
+    kind. parts: the file names that belong to it.
+    """
+
+    name: str
+    finished: Callable[[Path], bool | None]
+    parts: re.Pattern[str] = re.compile(r".*", re.DOTALL)
+
+    def foreign(self, names: Iterable[str]) -> list[str]:
+        """The names that do not belong to it, such as a file of the user's own."""
+        return [name for name in names if not name.startswith(UNFINISHED) and not self.parts.fullmatch(name)]
+
+
+Content = tuple[tuple[str, int], ...]  # the names in a folder, each with its modification time in ns
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """The output folder of a command. `prepare` decides what to do with its content and changes nothing, `open` does it.
+
+    resumes: the command resumes what is there. moves_to: where --overwrite moves it. content: as `prepare` saw it.
+    """
+
+    path: Path
+    resumes: bool = False
+    moves_to: Path | None = None
+    content: Content = ()
+
+    @classmethod
+    def prepare(
+        cls,
+        path: Path,
+        kind: Kind,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        reads: Iterable[str | Path | None] = (),
+    ) -> OutputFolder:
+        """Check a folder before any work. overwrite: move content of this kind aside.
+
+        reads: files and folders that the command reads, which are never moved. Raises UsageError for a file, for a folder with
+        other content, or without overwrite with finished content; MachineError for one that cannot be written.
+        """
+        _refuse_unwritable(path)
+        with _as_machine_error(path):
+            content = _content_of(path)
+        names = [name for name, _ in content]
+        if all(name.startswith(UNFINISHED) for name in names):
+            return cls(path, content=content)
+        if overwrite:
+            refuse_overlap(path, reads)
+        finished = kind.finished(path)
+        if finished is None:
+            what = f"the output folder is not empty and is not a bertkit {kind.name}"
+            raise UsageError(what, where=str(path), hint=_OTHER_FOLDER)
+        if overwrite:
+            if foreign := kind.foreign(names):
+                what = f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}"
+                raise UsageError(what, where=str(path), hint=_OTHER_FOLDER)
+            return cls(path, moves_to=_free_name(path), content=content)
+        if finished or not resume:
+            state = f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, and --resume is never"
+            hint = f"{_OTHER_FOLDER}, or --overwrite, which moves it aside"
+            raise UsageError(f"the output folder holds {state}", where=str(path), hint=hint)
+        return cls(path, resumes=True, content=content)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Move the old content aside if need be, create the folder and lock it. Raises UsageError, MachineError."""
+        self.move_aside()
+        with _as_machine_error(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with lock(self.path):
+            self._refuse_changed(() if self.moves_to else self.content)
+            with _as_machine_error(self.path):
+                probe = self.path / f"{UNFINISHED}probe"
+                probe.touch()
+                probe.unlink()
+            yield
+
+    def move_aside(self) -> None:
+        """Rename the folder to `moves_to`, if that is set. Raises UsageError while another process writes into it."""
+        if self.moves_to is None:
+            return
+        with lock(self.path):
+            for folder in self.path.glob("*/"):  # one of several seeds may still be training
+                with lock(folder):
+                    pass
+            self._refuse_changed(self.content)
+            with _as_machine_error(self.path):
+                os.rename(self.path, self.moves_to)
+        progress.note(f"moved the old content of {self.path} to {self.moves_to}")
+
+    def _refuse_changed(self, content: Content) -> None:
+        if _content_of(self.path) != content:
+            what = "another process has changed the output folder since this command started"
+            raise UsageError(what, where=str(self.path), hint=f"repeat the command, or {_OTHER_FOLDER}")
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Lock the folder itself: a killed process would leave a lock file behind. Raises UsageError if another process has it."""
+    with _as_machine_error(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):  # Windows and some network file systems lack such locks
+            import fcntl
+
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                hint = f"wait for it, or {_OTHER_FOLDER}"
+                raise UsageError("another process is writing into the output folder", where=str(folder), hint=hint) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def refuse_overlap(folder: Path, reads: Iterable[str | Path | None]) -> None:
+    """Raise UsageError if the folder that --overwrite would move is, or contains, an input of the command."""
+    here = folder.resolve()
+    for path in (Path(path) for path in reads if path):
+        if path.exists() and path.resolve().is_relative_to(here):
+            what = f"--overwrite would move {path}, which the command reads"
+            raise UsageError(what, where=str(folder), hint=_OTHER_FOLDER)
+
+
+def _content_of(folder: Path) -> Content:
+    return tuple(sorted((path.name, path.lstat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
+
+
+def _free_name(folder: Path) -> Path:
+    """FOLDER.old-N, with the first free N. Raises UsageError for the working directory and its parents."""
+    if Path.cwd().is_relative_to(folder.resolve()):
+        what = "--overwrite would move the working directory"
+        raise UsageError(what, where=str(folder), hint="run the command from another directory")
+    names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
+    return next(name for name in names if not name.exists())
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    try:
+        nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    except OSError as error:  # a parent may belong to someone else
+        what = f"the output folder cannot be reached: {error.strerror}"
+        raise MachineError(what, where=str(folder), hint=_OTHER_FOLDER) from None
+    if not nearest.is_dir():
+        raise UsageError("the output folder is a file", where=str(nearest), hint=_OTHER_FOLDER)
+    if not os.access(nearest, os.W_OK):
+        raise MachineError("the output folder cannot be written", where=str(nearest), hint=_OTHER_FOLDER)
+
+
+@contextmanager
+def _as_machine_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"the output folder cannot be written: {error.strerror}"
+        raise MachineError(what, where=str(folder), hint=_OTHER_FOLDER) from None

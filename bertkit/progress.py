@@ -1,4 +1,4 @@
-"""What a person sees while a command works: notes, bars and tables on stderr, and metrics.jsonl. Silent on other ranks."""
+"""What the user sees of a running command: notes, bars and tables on stderr, and metrics.jsonl. Only rank 0 prints."""
 
 from __future__ import annotations
 
@@ -16,76 +16,76 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-SECONDS_BETWEEN_LINES = 15.0  # where there is no terminal to draw a bar in
+SECONDS_BETWEEN_LINES = 15.0  # of progress, where stderr is not a terminal
 
-_WIDE = 1000  # columns where there is no terminal: nothing is wrapped, a row is a line
+_WIDE = 1000  # columns where stderr is not a terminal: one line per row, nothing is wrapped
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def silence() -> None:
-    """Show nothing from here on: for every process but the main one."""
+    """Print nothing from now on: for every process but the main one."""
     console.quiet = True
 
 
 def plain(text: object) -> Text:
-    """Text of a data set as it stands: no markup is read, control characters are shown and not obeyed."""
+    """Text as it is: markup is not interpreted, control characters are escaped."""
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text)))
 
 
 def note(text: str) -> None:
-    """One line for the user."""
+    """Print one line."""
     console.print(plain(text))
 
 
 def warn(text: str) -> None:
-    """One line about something that is not as the user may think."""
+    """Print one line about something the user may not expect."""
     console.print(Text("warning: ", style="yellow") + plain(text))
 
 
 def show(texts: Iterable[Text]) -> None:
-    """Results for a person, on standard output: in colour where that is a terminal."""
+    """Print results on stdout, in colour if it is a terminal."""
     out = Console(highlight=False, soft_wrap=True)
     for text in texts:
         out.print(text)
 
 
 def error(text: str) -> None:
-    """One line about something that must be mended."""
+    """Print one line about something the user must fix."""
     console.print(Text("error: ", style="red") + plain(text))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table; numbers are set to the right, and a missing value is a dash."""
-    drawn = Table(title=plain(title), title_justify="left", title_style="bold")
+    """Print a table; numbers are aligned right, and a missing value is a dash."""
+    grid = Table(title=plain(title), title_justify="left", title_style="bold")
     rows = [list(row) for row in rows]
-    for at, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[at], (int, float, type(None))) for row in rows)
-        drawn.add_column(plain(column), justify="right" if numeric else "left")
+    for number, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[number], (int, float, type(None))) for row in rows)
+        grid.add_column(plain(column), justify="right" if numeric else "left")
     for row in rows:
-        drawn.add_row(*(plain(_shown(value)) for value in row))
+        grid.add_row(*(plain(_format_cell(value)) for value in row))
     wide = console if console.is_terminal else Console(file=console.file, width=_WIDE, quiet=console.quiet)
-    wide.print(drawn)
+    wide.print(grid)
 
 
-def between(bounds: Sequence[float] | None, form: str = ".4f") -> str | None:
-    """An interval as a cell of a table."""
-    return None if bounds is None else " to ".join(f"{bound:{form}}" for bound in bounds)
+def format_interval(bounds: Sequence[float] | None, spec: str = ".4f") -> str | None:
+    """An interval as a table cell."""
+    return None if bounds is None else " to ".join(f"{bound:{spec}}" for bound in bounds)
 
 
-def _shown(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 class Bar(Protocol):
-    def advance(self, amount: int = 1, **shown: str) -> None: ...
+    def advance(self, amount: int = 1, **values: str) -> None: ...
 
 
 @contextmanager
 def bar(description: str, total: int, *, done: int = 0) -> Iterator[Bar]:
-    """A progress bar in a terminal; elsewhere a line now and then."""
+    """A progress bar in a terminal; elsewhere an occasional line."""
     if not console.is_terminal:
         yield _Lines(description, total, done)
         return
@@ -94,37 +94,37 @@ def bar(description: str, total: int, *, done: int = 0) -> Iterator[Bar]:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[shown]}"),
+        TextColumn("{task.fields[values]}"),
     )
     with Progress(*columns, console=console, transient=False) as progress:
-        task = progress.add_task(description, total=total, completed=done, shown="")
+        task = progress.add_task(description, total=total, completed=done, values="")
 
         class Drawn:
-            def advance(self, amount: int = 1, **shown: str) -> None:
+            def advance(self, amount: int = 1, **values: str) -> None:
                 progress.advance(task, amount)
-                if shown:
-                    progress.update(task, shown="  ".join(f"{k} {v}" for k, v in shown.items()))
+                if values:
+                    progress.update(task, values="  ".join(f"{k} {v}" for k, v in values.items()))
 
         yield Drawn()
 
 
 class _Lines:
     def __init__(self, description: str, total: int, done: int) -> None:
-        self.description, self.total, self.begun, self.done = description, total, done, done
+        self.description, self.total, self.done_before, self.done = description, total, done, done
         self.start = self.last = time.monotonic()
 
-    def advance(self, amount: int = 1, **shown: str) -> None:
+    def advance(self, amount: int = 1, **values: str) -> None:
         self.done += amount
         now = time.monotonic()
         if now - self.last >= SECONDS_BETWEEN_LINES and self.done < self.total:
             self.last = now
-            left = (now - self.start) / max(1, self.done - self.begun) * (self.total - self.done)
-            details = "".join(f"  {k} {v}" for k, v in shown.items())
+            left = (now - self.start) / max(1, self.done - self.done_before) * (self.total - self.done)
+            details = "".join(f"  {k} {v}" for k, v in values.items())
             note(f"{self.description} {self.done}/{self.total}{details}  {left:.0f} s left")
 
 
 class MetricsLog:
-    """metrics.jsonl: one object a log event, appended; what lies after a step can be cut off when a run goes on from there."""
+    """metrics.jsonl: one object per log event, appended; a resumed run first drops the events after its checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -138,8 +138,8 @@ class MetricsLog:
             return []
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
 
-    def cut_after(self, step: int) -> None:
-        """Drop the events of later steps, and a line that a kill left half written."""
+    def drop_after(self, step: int) -> None:
+        """Drop the events of later steps, and a last line that is incomplete because the process was killed."""
         kept = [event for event in self.read() if event["step"] <= step]
         aside = self.path.with_name(f".unfinished-{self.path.name}")
         aside.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")

@@ -29,6 +29,5 @@ recipe = TextClassification(
     labels=("entailment", "neutral", "contradiction"),
     metrics=(accuracy,),
     eval_splits=tuple(f"validation_{language}" for language in LANGUAGES),
-    eval_those_there=True,
     training=TrainConfig(learning_rate=2e-5, num_epochs=2, batch_size=32, max_length=128),
 )

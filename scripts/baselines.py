@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bertkit.tasks.recipe import Recipe
+from bertkit.tasks import Prediction, Recipe, Task
+from bertkit.tasks.splits import read_splits
 
 MAJORITY = "majority class"
 BAG_OF_WORDS = "bag-of-words logistic regression"
@@ -31,9 +30,10 @@ def bag_of_words(train_texts: Sequence[str], train_labels: Sequence[str], texts:
 
 def baseline_scores(recipe: Recipe, split: str) -> dict[str, dict[str, float | None]]:
     """Both baselines of a one-text recipe, fitted on its training split: {name: {"split/metric": value}}, by its metrics."""
-    train, held_out = recipe.load(recipe.train_split), recipe.load(split)
-    recipe = recipe.with_labels(train)
-    texts, labels = train.columns["text"], [str(label) for label in train.columns["label"]]
+    rows = read_splits(recipe.resolved(), [recipe.train_split, split]).rows
+    task = Task.fit(recipe.resolved(), rows[recipe.train_split])
+    train, held_out = (task.examples(rows[name], labelled=True) for name in (recipe.train_split, split))
+    texts, labels = train.columns["text"], train.columns["label"]
     predictions = {
         MAJORITY: [majority(labels)] * len(held_out),
         BAG_OF_WORDS: bag_of_words(texts, labels, held_out.columns["text"]),
@@ -41,7 +41,7 @@ def baseline_scores(recipe: Recipe, split: str) -> dict[str, dict[str, float | N
     return {
         name: {
             f"{split}/{metric}": value
-            for metric, value in recipe.score([{"label": label} for label in predicted], held_out).items()
+            for metric, value in task.score([Prediction(label) for label in predicted], task.truth(held_out)).items()
         }
         for name, predicted in predictions.items()
     }

@@ -121,20 +121,23 @@ def write_rows(task: str, data: str | None, path: Path) -> int:
 
     data: the folder that holds the folders of the data sets; without it they come from the hub.
     """
-    from bertkit.tasks.labels import label_ids
-    from bertkit.tasks.recipe import load_recipe, override
+    from bertkit.tasks import Task
+    from bertkit.tasks.catalog import load_recipe
+    from bertkit.tasks.splits import read_splits
 
     if TASKS[task].family == "pretraining":
         return _write_documents(TASKS[task], data, path)
-    recipe = override(load_recipe(task), {"data": str(Path(data) / TASKS[task].folder)} if data else {})
-    examples = recipe.load(recipe.train_split)
+    options = {"data": str(Path(data) / TASKS[task].folder)} if data else {}
+    recipe = load_recipe(task).overridden(options).resolved()
+    rows = read_splits(recipe, [recipe.train_split]).rows[recipe.train_split]
+    fitted = Task.fit(recipe, rows)
+    examples = fitted.examples(rows, labelled=True)
     examples = examples.select(range(len(examples))[: TASKS[task].rows])
     names = {"token-classification": ("tokens", "tags"), "question-answering": ("id", "question", "context")}
     chosen = names.get(recipe.family, ("text", "text_pair"))
     columns: dict[str, list] = {name: examples.columns[name] for name in chosen if name in examples.columns}
     if recipe.family == "text-classification":
-        recipe = recipe.with_labels(examples)
-        columns["label"] = label_ids(examples, "label", recipe.labels).tolist()  # type: ignore[attr-defined]
+        columns["label"] = [fitted.labels.index(label) for label in examples.columns["label"]]
     if recipe.family == "question-answering":
         columns["answers"] = [
             {"text": [text for text, _ in its], "answer_start": [start for _, start in its]}

@@ -1,4 +1,4 @@
-"""Which runs stand in the README, and in which of its tables: what `results.py` makes."""
+"""Which runs the docs show, and in which of their tables: what `results.py` makes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCHES = {
     for result in dict.fromkeys(workload.result for workload in bench.TASKS.values())
 }
 
-KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: these figures stand beside no published ones."
+KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: do not compare these figures with published ones."
 SENTENCES = "These weights were trained to embed sentences, which is far from this task."
 
 
@@ -50,13 +50,13 @@ class Entry:
 
 DATA = "$BERTKIT_TEST_DATA"
 DEV_AND_TEST = {"": "--split validation --split test"}
-SEEN = "MiniLM was trained on pairs of SQuAD 2.0's questions and paragraphs: these figures stand beside no published ones."
+SEEN = "MiniLM was trained on pairs of SQuAD 2.0's questions and paragraphs: do not compare these figures with published ones."
 SQUAD = f"squad --data {DATA}/SQuAD --learning-rate 1e-4 --num-epochs 2 --eval-steps 10000"
 
 MNLI_1K = "--columns label,premise,hypothesis --validation $BERTKIT_TEST_DATA/MNLI-1k"
 
-# What a fine-tuning begins with: the pre-trained model of this page, that model gone on with on the task's own text, and random
-# weights. task -> the command's arguments, and the origins.
+# What fine-tuning starts from: the pre-trained model of docs/results.md, that model after more pre-training on the task's own
+# text, and random weights. task -> the command's arguments, and the origins.
 ORIGINS = {"pretrained": pretraining.MODEL, "continued": pretraining.CONTINUED, "random": pretraining.RANDOM}
 FROM_OWN = {
     "sst2_5k": (
@@ -141,7 +141,7 @@ ENTRIES = (
     ),
 )
 
-# What each block of the README shows, between <!-- results:NAME --> and <!-- /results:NAME -->.
+# What each block of the pages shows, between <!-- results:NAME --> and <!-- /results:NAME -->.
 TABLES = {
     "glue": ("cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam"),
     "tagging": ("conll2003", "ud_pos", "atis", "snips"),

@@ -1,7 +1,7 @@
-"""The model that is pre-trained for the README: scores beside a unigram baseline, filled masks, and its course as a picture.
+"""The model that is pre-trained for docs/results.md: scores beside a unigram baseline, filled masks, loss curves.
 
-`results.py` runs it: the commands below, one after the other. Each is skipped where what it makes is there, and goes on where
-it was stopped.
+`results.py` runs it: the commands below, one after the other. Each is skipped where its output exists, and resumes where it
+was stopped.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:
     }
 
 
-# --- for the README --------------------------------------------------------------------------------------------------------
+# --- for docs/results.md ---------------------------------------------------------------------------------------------------
 
 
 def render(values: Mapping[str, Any]) -> list[str]:
@@ -137,25 +137,25 @@ def render(values: Mapping[str, Any]) -> list[str]:
     scores, steps = values["scores"], values["steps"]
     loss, corpus = scores["validation/mlm_loss"], values["corpus"]
     rows = [
-        ("loss of masked tokens, nats", f"**{loss:.3f}**"),
-        ("that of a unigram model", f"{values['unigram']:.3f}"),
-        ("below it", f"{values['unigram'] - loss:.3f}"),
+        ("masked-token loss, nats", f"**{loss:.3f}**"),
+        ("the same of a unigram model", f"{values['unigram']:.3f}"),
+        ("difference", f"{values['unigram'] - loss:.3f}"),
         ("perplexity", f"{scores['validation/perplexity']:.1f}"),
-        ("masked tokens right, in percent", f"{100 * scores['validation/mlm_accuracy']:.1f}"),
-        ("next sentences right, in percent (half of them are)", f"{100 * scores['validation/nsp_accuracy']:.1f}"),
+        ("masked-token accuracy, in percent", f"{100 * scores['validation/mlm_accuracy']:.1f}"),
+        ("next-sentence accuracy, in percent (chance: 50)", f"{100 * scores['validation/nsp_accuracy']:.1f}"),
     ]
     return [
-        f"![Loss over the steps](results/{NAME}.svg)",
+        f"![Loss over the steps](../results/{NAME}.svg)",
         "",
         f"{corpus['train']['tokens'] / 1e6:.1f} million tokens of film reviews and novels, a vocabulary of "
-        f"{values['vocab_size']} learnt from them, {steps['last']} steps; held out: {corpus['validation']['documents']} "
+        f"{values['vocab_size']} learned from them, {steps['last']} steps; held out: {corpus['validation']['documents']} "
         "documents. Segments that are not next come from another document of the same source file.",
         "",
         "| held out | |",
         "| --- | ---: |",
         *(f"| {name} | {value} |" for name, value in rows),
         "",
-        "| text | its likeliest words |",
+        "| text | most probable words |",
         "| --- | --- |",
         *(f"| {row['text']} | {_likeliest(row['fills'][0])} |" for row in values["fills"]),
     ]

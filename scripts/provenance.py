@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
-# What figures depend on. Results and README change while figures are made.
+# What figures depend on. Results and the pages that show them change while figures are made.
 SOURCES = ("bertkit", "recipes", "scripts", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn")
 

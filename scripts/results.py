@@ -1,10 +1,10 @@
-"""The runs whose figures stand in the README: each becomes results/NAME.json, from which the README's tables are written.
+"""The runs whose figures the README and docs show: each becomes results/NAME.json, from which their tables are written.
 
     python scripts/results.py                 run what has no file yet, then rewrite the tables
     python scripts/results.py cola rte        run these again
     python scripts/results.py --tables        only rewrite the tables
 
-Stopped, it goes on where it was: a finished entry is skipped, a finished seed too, and a run resumes. Run it by `make results`.
+Repeated after a stop, it skips finished entries and seeds, and resumes an unfinished run. Run it by `make results`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import bench
+import headlines
 import pretraining_results as pretraining
 import trainer_results as trainer
 from baselines import baseline_scores
 from entries import BENCHES, ENTRIES, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
 
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md")
 RUNS = Path("runs/results")  # of the repository
 
 # --- running ---------------------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
         **summarize([run["scores"] for run in runs.values()]),
     }
     if entry.baselines:
-        from bertkit.tasks.recipe import load_recipe
+        from bertkit.tasks.catalog import load_recipe
 
         recipe = load_recipe(entry.finetune.split()[0])
         by_split = [baseline_scores(recipe, split) for split in entry.baselines]
@@ -160,20 +161,27 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
 BLOCK = re.compile(r"<!-- results:(?P<name>\w+) -->\n(?P<table>.*?)<!-- /results:(?P=name) -->", re.DOTALL)
 
 
+def table_of(name: str) -> str:
+    """The Markdown of a block."""
+    if name == headlines.NAME:
+        return "\n".join([*_table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
+    return render(load_results(name))
+
+
 def load_results(table: str) -> list[dict[str, Any]]:
     """What has been run of the entries that a table shows, in its order."""
     found = [_read(RESULTS / f"{name}.json") for name in TABLES[table]]
     return [values for values in found if values is not None]
 
 
-def rewrite(readme: str) -> str:
-    """The README with the table in every block made anew."""
+def rewrite(page: str) -> str:
+    """A page with the table in every block made anew."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]
-        return f"<!-- results:{name} -->\n{render(load_results(name))}<!-- /results:{name} -->"
+        return f"<!-- results:{name} -->\n{table_of(name)}<!-- /results:{name} -->"
 
-    return BLOCK.sub(block, readme)
+    return BLOCK.sub(block, page)
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
@@ -212,7 +220,7 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _render_many(results: Sequence[Mapping[str, Any]]) -> str:
-    """Runs of many seeds: what is in the middle, how far they lie apart, and how many came to nothing."""
+    """Runs of many seeds: median, spread, and how many predict the same for every row."""
     rows = []
     for values in results:
         for key, median in values["median"].items():
@@ -221,12 +229,12 @@ def _render_many(results: Sequence[Mapping[str, Any]]) -> str:
             constant = f"{len(values['constant'])} of {len(each)}"
             metric = key.partition("/")[2]
             rows.append([values["name"], metric, f"**{_percent(median)}**", _percent(values["std"][key]), ends, constant])
-    header = ["runs", "metric", "median, in percent", "std", "lowest to highest", "same for every row"]
+    header = ["runs", "metric", "median, in percent", "std", "lowest to highest", "constant predictions"]
     return "\n".join([*_table(header, rows, numbers_from=2), "", *_commands(results), ""])
 
 
 def _render_trainer(results: Sequence[Mapping[str, Any]]) -> str:
-    """bertkit's last steps beside the Trainer's."""
+    """bertkit's scores at the last step beside the Trainer's."""
     values = next(values for values in results if values["name"] == trainer.NAME)
     header = ["task", "bertkit (each seed)", "Trainer, fp32 (each seed)", "difference, points", "95% interval"]
     return "\n".join([*_table(header, trainer.rows(values), numbers_from=1), "", *_commands(results), ""])
@@ -321,7 +329,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="entries to run, whether or not they have a file")
     parser.add_argument("--force", action="store_true", help="run all again, from the beginning")
     parser.add_argument("--list", action="store_true", help="show the entries and their commands")
-    parser.add_argument("--tables", action="store_true", help="only rewrite the README's tables")
+    parser.add_argument("--tables", action="store_true", help="only rewrite the tables of README and docs")
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
@@ -362,7 +370,8 @@ def main() -> None:
             pretraining.write_picture(values)
         else:
             write_result(name, measure(entries[name], force=options.force))
-    README.write_text(rewrite(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(rewrite(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _quick(entry: Entry) -> None:

@@ -62,14 +62,16 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.model.config import BertConfig
     from bertkit.runs import finetune as finetuning
     from bertkit.runs import pretrain as pretraining
-    from bertkit.tasks.recipe import load_recipe, override
+    from bertkit.tasks.catalog import load_recipe
 
     loop = finetuning.train
     stamps: list[float] = []
     steps: list[Step] = []
     waited: list[float] = []
 
-    def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **_: Any) -> Any:
+    def timed(
+        model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, save_model: Callable, **_: Any
+    ) -> Any:
         def stamped(step: int) -> list:
             stamps.append(time.perf_counter())
             micro_batches = batches(step)
@@ -80,6 +82,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
 
         state = loop(model, stamped, *rest, total_steps=total_steps, run_dir=run_dir)
         stamps.append(time.perf_counter())
+        save_model(run_dir, model.state_dict(), total_steps)  # as a run has one, and out of the time
         return state
 
     typed = {
@@ -95,12 +98,12 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
         pretraining.train = timed
         with tempfile.TemporaryDirectory() as folder:
-            pretraining.pretrain(corpus, PretrainConfig(**typed), output_dir=Path(folder) / "run", architecture=architecture)
+            pretraining.pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
         return since_warmup(stamps, steps, options.warmup, waited)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
-    recipe = override(load_recipe(options.family), typed)
+    recipe = load_recipe(options.family).overridden(typed)
     finetuning.train = timed
     with tempfile.TemporaryDirectory() as folder:
         finetuning.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")

@@ -75,18 +75,21 @@ def train(task: str, seed: int) -> dict[str, Any]:
         set_seed,
     )
 
+    from bertkit.config import filled
     from bertkit.model.directory import resolve, weights_hash
-    from bertkit.tasks.labels import label_ids
-    from bertkit.tasks.recipe import load_recipe, override
+    from bertkit.tasks import Prediction, Task
+    from bertkit.tasks.catalog import load_recipe
+    from bertkit.tasks.splits import read_splits
 
     entry = next(entry for entry in ENTRIES if entry.name == task)
     recipe_name, *typed = filled_in(shlex.split(entry.finetune))
     options = {flag.removeprefix("--"): value for flag, value in zip(typed[::2], typed[1::2], strict=True)}
-    recipe = override(load_recipe(recipe_name), options).settled()
-    config = recipe.training
-    rows = {split: recipe.load(split) for split in (recipe.train_split, "validation")}
-    recipe = recipe.with_labels(rows[recipe.train_split])
-    labels: Sequence[str] = recipe.labels  # type: ignore[attr-defined]
+    recipe = load_recipe(recipe_name).overridden(options).resolved()
+    config = filled(recipe.training)
+    rows = read_splits(recipe, [recipe.train_split, "validation"]).rows
+    fitted = Task.fit(recipe, rows[recipe.train_split])
+    rows = {split: fitted.examples(examples, labelled=True) for split, examples in rows.items()}
+    labels: Sequence[str] = fitted.labels
     folder = resolve(entry.model)
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
@@ -94,7 +97,7 @@ def train(task: str, seed: int) -> dict[str, Any]:
         columns = rows[split].columns
         texts = [columns[name] for name in ("text", "text_pair") if name in columns]
         tokens = tokenizer(*texts, truncation=True, max_length=config.max_length)
-        ids = label_ids(rows[split], "label", labels).tolist()
+        ids = [labels.index(label) for label in columns["label"]]
         return [{**{name: tokens[name][at] for name in tokens}, "label": ids[at]} for at in range(len(ids))]
 
     set_seed(seed)
@@ -129,12 +132,13 @@ def train(task: str, seed: int) -> dict[str, Any]:
         )
         trainer.train()
         logits = trainer.predict(encoded("validation")).predictions
-    predictions = [{"label": labels[number]} for number in np.asarray(logits).argmax(axis=1)]
-    scores = {f"validation/{name}": value for name, value in recipe.score(predictions, rows["validation"]).items()}
+    predictions = [Prediction(labels[number]) for number in np.asarray(logits).argmax(axis=1)]
+    found = fitted.score(predictions, fitted.truth(rows["validation"]))
+    scores = {f"validation/{name}": value for name, value in found.items()}
     return {"scores": scores, "settings": settings, "model": {"name": entry.model, "sha256": weights_hash(folder)}}
 
 
-# --- for the README --------------------------------------------------------------------------------------------------------
+# --- for docs/results.md ---------------------------------------------------------------------------------------------------
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:

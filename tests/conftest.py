@@ -49,10 +49,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not torch.cuda.is_available():
             for item in gpu:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    for item in items:
+        runs_commands = "run_bertkit" in getattr(item, "fixturenames", ()) or _is_command(getattr(item, "module", None))
+        if runs_commands:
+            item.add_marker(pytest.mark.e2e)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+def _is_command(module: Any) -> bool:
+    """Whether a test file runs whole commands: by the command line in this process, or in processes of its own."""
+    main = getattr(module, "main", None)
+    return getattr(main, "__module__", "") == "bertkit.cli" or getattr(module, "WHOLE_COMMANDS", False)
 
 
 def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

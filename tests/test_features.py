@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES
 
-from bertkit import features as store
-from bertkit.features import Features, Ragged, offsets_of, ranges
+from bertkit.features import Ragged, offsets_of, ranges
 
 ROWS = st.lists(st.lists(st.integers(-100, 2**31 - 1), max_size=6), min_size=1, max_size=12)
 
@@ -55,34 +52,6 @@ def test_tokens_of_a_feature_are_those_of_all_its_sequences() -> None:
     assert sentence.offsets.tolist() == list(range(len(sentence) + 1))
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("name", SHAPES)
-def test_saved_features_come_back_as_they_were(
-    name: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "MEMORY_MAP_ABOVE", 0 if mapped else 2**30)
-    extras = {"places": Ragged.of([[*range(at % 4)] for at in range(len(SHAPES[name].features))])}
-    features = dataclasses.replace(SHAPES[name].features, extras=extras)
-    features.save(tmp_path / "store")
-    back = Features.load(tmp_path / "store")
-    assert isinstance(back.input_ids.values, np.memmap) == mapped
-    for part in ("input_ids", "token_type_ids", "rows"):
-        before, after = getattr(features, part), getattr(back, part)
-        assert (before is None) == (after is None)
-        if before is not None:
-            np.testing.assert_array_equal(after.values, before.values, strict=True)
-            np.testing.assert_array_equal(after.offsets, before.offsets, strict=True)
-    for before, after in ((features.labels, back.labels), (features.extras, back.extras)):
-        assert after.keys() == before.keys()
-        for term, targets in before.items():
-            np.testing.assert_array_equal(after[term].values, targets.values, strict=True)
-            np.testing.assert_array_equal(after[term].offsets, targets.offsets, strict=True)
-    assert (back.sequences is None) == (features.sequences is None)
-    np.testing.assert_array_equal(back.offsets, features.offsets)
-    np.testing.assert_array_equal(back.examples, features.examples)
-    assert back.fingerprint() == features.fingerprint()
-
-
 def test_fingerprint_sees_every_part() -> None:
     features = SHAPES["words"].features
 
@@ -104,6 +73,7 @@ def test_fingerprint_sees_every_part() -> None:
         dataclasses.replace(features, labels={"others": features.labels["labels"]}),
         dataclasses.replace(features, labels={}),
         dataclasses.replace(features, extras={"labels": features.labels["labels"]}),
+        dataclasses.replace(features, class_weights={"labels": np.ones(3)}),
         dataclasses.replace(features, examples=features.examples[::-1]),
         dataclasses.replace(features, sequences=np.arange(len(features) + 1)),
     ]

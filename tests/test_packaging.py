@@ -106,8 +106,8 @@ def test_wheel_describes_itself(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert b"Apache License" in archive.read(f"{info}/licenses/LICENSE")
     assert "bertkit = bertkit.cli:run" in archive.read(f"{info}/entry_points.txt").decode()
-    if (ROOT / "README.md").exists():
-        assert metadata.get_payload(), 'pyproject.toml lacks readme = "README.md"'
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -119,6 +119,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
     for name in ("Makefile", "constraints.txt", "scripts/install_torch.py", "tests/conftest.py", "LICENSE", "CHANGELOG.md"):
         assert (source / name).is_file(), name
+    assert {path.name for path in (source / "docs").iterdir()} >= {path.name for path in (ROOT / "docs").glob("*.*")}
 
 
 def test_bertkit_is_imported_from_where_it_was_had(run_python: RunPython, site_of: dict[str, Path]) -> None:
@@ -229,8 +230,9 @@ def test_a_users_own_recipe_file_goes_from_training_to_predictions(run_python: R
 def test_the_recipes_and_their_data_are_found(run_python: RunPython) -> None:
     names = {Path(name).stem for name in files_under("recipes") if name.count("/") == 1} - {"_template"}
     assert len(names) >= 7
-    code = "from bertkit.tasks.recipe import list_recipes, load_recipe; "
-    code += "print(*(r.name for r in list_recipes()), len(load_recipe('helpdesk').load('train')))"
+    code = "from bertkit.tasks.catalog import list_recipes, load_recipe; from bertkit.tasks.splits import read_splits; "
+    code += "rows = read_splits(load_recipe('helpdesk').resolved()).rows; "
+    code += "print(*(r.name for r in list_recipes()), len(rows['train']))"
     done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     *listed, rows = done.stdout.split()

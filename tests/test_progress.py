@@ -78,11 +78,11 @@ def test_cut_drops_later_steps_and_a_half_written_line(tmp_path: Path) -> None:
         log.append({"step": step, "loss": 1 / step})
     with path.open("a", encoding="utf-8") as file:
         file.write('{"step": 40, "lo')
-    log.cut_after(20)
+    log.drop_after(20)
     log.append({"step": 25})
     assert [strict_json(line)["step"] for line in path.read_text(encoding="utf-8").splitlines()] == [10, 20, 20, 25]
     assert [event.get("loss") for event in log.read()] == [0.1, 0.05, 0.05, None]
-    log.cut_after(0)
+    log.drop_after(0)
     assert log.read() == []
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 

@@ -1,4 +1,4 @@
-"""results/*.json and the README: every figure in the README is one that `make results` wrote; and scripts/results.py itself."""
+"""results/*.json, README and docs: every figure in them is one that `make results` wrote; and scripts/results.py itself."""
 
 from __future__ import annotations
 
@@ -18,32 +18,35 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import baselines
 import bench
+import headlines
 import pretraining_results
 import trainer_results
 
 import results
-from bertkit.config import PretrainConfig
+from bertkit.config import PretrainConfig, filled
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.shard import Shard
 from bertkit.runs.pretrain import held_out_sequences
-from bertkit.tasks.recipe import load_recipe
+from bertkit.tasks.catalog import load_recipe
 from bertkit.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRIES = {entry.name: entry for entry in results.ENTRIES}
 FILES = sorted((ROOT / "results").glob("*.json"))
 RUNS = [path for path in FILES if path.stem in ENTRIES]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+BLOCKS = {page: list(results.BLOCK.finditer(text)) for page, text in PAGES.items()}
 
 # Figures as people write them: 83.1 %, 97%, 3.5x, 3 times, 0.91. Code is no claim: it may say --validation 10%.
 FIGURE = re.compile(r"\d\s?%|\b\d+(\.\d+)?\s?(x|times)\b|\d\s?\N{MULTIPLICATION SIGN}|\b0\.\d{2,}\b(?!\.)")
-SETTINGS = ("10% of the training rows are held out",)  # what a program does, and no claim of what it reaches
+# What a program does, and no claim of what it reaches.
+SETTINGS = ("holds out 10% of the rows", "95% bootstrap interval", "its 95% interval", "the 95% intervals of their differences")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
-def figures_outside(readme: str) -> list[str]:
+def figures_outside(page: str) -> list[str]:
     """Lines with a percentage, ratio or score that stand neither in a block of results nor in code."""
-    prose = CODE.sub("", results.BLOCK.sub("", readme))
+    prose = CODE.sub("", results.BLOCK.sub("", page))
     for setting in SETTINGS:
         prose = prose.replace(setting, "")
     return [line for line in prose.splitlines() if FIGURE.search(line)]
@@ -53,22 +56,22 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-# --- the README ----------------------------------------------------------------------------------------------------------
+# --- the pages -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_table_of_the_readme_is_rendered_from_its_files() -> None:
-    blocks = list(results.BLOCK.finditer(README))
-    assert len(blocks) >= 1
-    assert README.count("<!-- results:") == README.count("<!-- /results:") == len(blocks), "an unpaired marker"
-    for block in blocks:
-        assert block["name"] in results.TABLES
-        values = results.load_results(block["name"])
-        assert block["table"] == results.render(values), f"results:{block['name']}: python scripts/results.py --tables"
-    assert any(block["table"].count("\n| ") >= 3 for block in blocks), "no table has a row"
+def test_every_table_is_rendered_from_its_files() -> None:
+    assert {page for page, blocks in BLOCKS.items() if blocks} == {path.name for path in results.PAGES}
+    for page, blocks in BLOCKS.items():
+        text = PAGES[page]
+        assert text.count("<!-- results:") == text.count("<!-- /results:") == len(blocks), f"an unpaired marker in {page}"
+        for block in blocks:
+            assert block["table"].count("\n| ") >= 3, f"{block['name']} has no rows"
+            assert block["table"] == results.table_of(block["name"]), f"{block['name']}: python scripts/results.py --tables"
 
 
-def test_every_result_stands_in_the_readme_once() -> None:
-    shown = [name for block in results.BLOCK.finditer(README) for name in results.TABLES[block["name"]]]
+def test_every_result_is_shown_once() -> None:
+    assert [block["name"] for block in BLOCKS["README.md"]] == [headlines.NAME]
+    shown = [name for page in ("results.md", "speed.md") for block in BLOCKS[page] for name in results.TABLES[block["name"]]]
     assert len(shown) == len(set(shown))
     assert (
         {path.stem for path in FILES}
@@ -77,8 +80,27 @@ def test_every_result_stands_in_the_readme_once() -> None:
     )
 
 
-def test_the_readme_states_no_other_figures() -> None:
-    assert figures_outside(README) == []
+def test_headlines_are_eight_with_machine_and_command() -> None:
+    rows = headlines.rows()
+    assert len(rows) == 8
+    for figure, ours, peer, machine, command in rows:
+        assert re.fullmatch(r"\*\*[\d.]+\*\*", ours), figure
+        assert re.match(r"[\d.]+ \(", peer), figure
+        assert "cores" in machine
+        assert re.fullmatch(r'`make (bench|results) ARGS="[\w -]+"`', command)
+
+
+def test_the_peer_of_a_headline_is_the_fastest_that_was_measured() -> None:
+    for task, row in zip(headlines.SPEED, headlines.rows()):
+        sides = read(ROOT / "results" / f"{bench.TASKS[task].result}.json")["tasks"][task]["sides"]
+        theirs = [statistics.median(side["examples_per_s"]) for name, side in sides.items() if not name.startswith("bertkit")]
+        assert float(row[2].split()[0]) == round(max(theirs), 1)
+        assert float(row[1].strip("*")) == round(statistics.median(sides["bertkit"]["examples_per_s"]), 1)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"options.md"}))  # whose words are the code's
+def test_no_page_states_other_figures(page: str) -> None:
+    assert figures_outside(PAGES[page]) == []
 
 
 @pytest.mark.parametrize("figure", ["97%", "97 %", "3x", "3.5 x", "9 times", "2\N{MULTIPLICATION SIGN}", "0.912", "F1 0.91"])
@@ -209,8 +231,9 @@ def test_the_default_precision_costs_no_more_than_was_allowed() -> None:
         )
         both = trainer_results.sides(values, task)
         assert both is not None
-        _, low, _ = trainer_results.difference(*both)
+        _, low, high = trainer_results.difference(*both)
         assert 100 * low > -allowed, task
+        assert low < 0 < high, f"{task}: the README says that the interval includes 0"
 
 
 # --- how results are made ------------------------------------------------------------------------------------------------
@@ -338,13 +361,13 @@ PRETRAINED: dict[str, Any] = {
 
 def test_pretraining_by_hand() -> None:
     lines = results.render([PRETRAINED]).splitlines()
-    assert lines[0] == "![Loss over the steps](results/pretraining.svg)"
+    assert lines[0] == "![Loss over the steps](../results/pretraining.svg)"
     assert "2.5 million tokens" in lines[2]
     for row in (
-        "loss of masked tokens, nats | **4.500** |",
-        "below it | 2.250 |",
+        "masked-token loss, nats | **4.500** |",
+        "difference | 2.250 |",
         "in percent | 25.0 |",
-        "half of them are) | 75.0 |",
+        "chance: 50) | 75.0 |",
     ):
         assert any(line.endswith(row) for line in lines), row
     assert "| a [MASK]. | cat 50%, <b> 25% |" in lines
@@ -377,7 +400,7 @@ def test_the_unigram_loss_by_counting(tiny_tokenizer_dir: Path, tmp_path: Path) 
     corpus = tmp_path / "corpus"
     build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, corpus, CorpusConfig(held_out=0.3))
     training = {"max_length": 32, "objective": "mlm+nsp", "seed": 1, "schedule": "linear"}
-    config = PretrainConfig(**training)
+    config = filled(PretrainConfig(**training))
     features = held_out_sequences(corpus, read_meta(corpus), Tokenizer.load(corpus), config)
     counts: Counter[int] = Counter(range(Tokenizer.load(corpus).vocab_size))
     for shard in read_meta(corpus)["train"]["shards"]:

@@ -1,4 +1,4 @@
-"""The command line. `main(argv)` returns the exit code; only the rooms of this folder know Typer."""
+"""The command line. `main(argv)` returns the exit code; only this package imports Typer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
 from bertkit.cli.pretrain import pretrain
 from bertkit.cli.recipes import recipes
-from bertkit.cli.run_glue import in_our_spelling
+from bertkit.cli.run_glue import translate
 from bertkit.cli.submission import submission
 from bertkit.cli.tokenizer import tokenizer
 from bertkit.errors import UserError
@@ -30,7 +30,7 @@ BUG, INTERRUPTED = 1, 130
 
 
 class _Stopped(Exception):
-    """A KeyboardInterrupt with its message, of which Typer would keep the exit code alone."""
+    """A KeyboardInterrupt with its message: Typer would keep only the exit code."""
 
 
 class _Commands(TyperGroup):
@@ -61,8 +61,8 @@ app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from bertkit import __version__
 
         typer.echo(f"bertkit {__version__}")
@@ -73,9 +73,9 @@ def _version(asked: bool) -> None:
 def _top(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
-    """Pre-train, fine-tune, evaluate and use BERT, from and to Hugging Face's folders; no network needed.
+    """Pre-train, fine-tune, evaluate and use BERT. Reads and writes Hugging Face model folders; needs no network.
 
-    [bold]bertkit recipes[/]                                             what can be trained
+    [bold]bertkit recipes[/]                                             list the tasks
 
     [bold]bertkit finetune sst2 --model bert-base-uncased --output-dir runs/sst2[/]
 
@@ -86,14 +86,13 @@ def _top(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, or as bertkit.errors lists them. A traceback is shown with BERTKIT_DEBUG=1."""
+    """Run a command and return its exit code (see bertkit.errors). BERTKIT_DEBUG=1 shows tracebacks."""
     quiet_before = console.quiet
     if os.environ.get("RANK", "0") not in ("", "0"):
         silence()
     try:
-        return (
-            app(args=in_our_spelling(sys.argv[1:] if argv is None else argv), prog_name="bertkit", standalone_mode=False) or 0
-        )
+        args = translate(sys.argv[1:] if argv is None else argv)
+        return app(args=args, prog_name="bertkit", standalone_mode=False) or 0
     except typer.Abort:
         return INTERRUPTED
     except (_Stopped, KeyboardInterrupt) as error:
@@ -102,15 +101,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _fail(str(error), error.hint, error.exit_code)
     except typer.TyperException as error:
-        if message := error.format_message().replace("\n", " "):  # there is none where the help was shown
+        if message := error.format_message().replace("\n", " "):  # empty if the help was shown
             return _fail(message, "--help lists the options", UserError.exit_code)
         return UserError.exit_code
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            return _fail("out of memory", "halve --micro-batch-tokens and repeat the command: it goes on", 5)
+            return _fail("out of memory", "halve --micro-batch-tokens and repeat the command: it resumes", 5)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             return _fail(f"cannot write: {error.strerror} ({error.filename})", "free some space or choose another folder", 5)
-        hint = "this is a bug of bertkit; BERTKIT_DEBUG=1 shows where"
+        hint = "this is a bug in bertkit; BERTKIT_DEBUG=1 shows the traceback"
         return _fail(f"{type(error).__name__}: {error}", hint, BUG)
     finally:
         console.quiet = quiet_before
@@ -121,7 +120,7 @@ def _fail(what: str, hint: str | None, code: int) -> int:
         traceback.print_exc()
     line = what.replace("\n", " ")
     rank = os.environ.get("RANK", "0")
-    if code in (BUG, 5) and rank != "0":  # what befell this process alone, the main one cannot tell
+    if code in (BUG, 5) and rank != "0":  # the main process does not know of it
         console.quiet, line = False, f"rank {rank}: {line}"
     console.print(plain(f"error: {line}"), style="red")
     if hint:

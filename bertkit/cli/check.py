@@ -9,17 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from bertkit.cli.options import recipe_options, with_options
-from bertkit.config import PretrainConfig, options_of
+from bertkit.config import PretrainConfig, options_for
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks import FAMILIES
 
-_OF_CORPUS = {name: ("Sequences", options_of(PretrainConfig)[name]) for name in ("objective", "masking")}
-_OF_BOTH = ("batch_size", "max_length", "seed")
-_MEASURED = ("num_epochs", "max_steps", "device", "precision", "micro_batch_tokens", "freeze")
-_OPTIONS = {name for family in FAMILIES.values() for name in options_of(family)} | {*_OF_BOTH, *_MEASURED}
+_OF_CORPUS = {name: ("Sequences", each) for name, each in options_for("corpus", PretrainConfig).items()}
+_OF_DATA = recipe_options("check")
 
 
-@with_options(known={name: of for name, of in recipe_options().items() if name in _OPTIONS} | _OF_CORPUS)
+@with_options(_OF_DATA | {name: each for name, each in _OF_CORPUS.items() if name not in _OF_DATA})
 def check(
     target: Annotated[
         str,
@@ -27,18 +24,19 @@ def check(
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Model whose tokenizer to look with; with it, three steps are measured too."),
+        typer.Option("--model", "-m", help="Model whose tokenizer to use; three training steps are timed too."),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="What the data is for. Default: by its look.")] = None,
-    examples: Annotated[int, typer.Option(help="Examples to show.", min=1)] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Write what was found to stdout as JSON.")] = False,
-    typed: dict[str, Any] | None = None,
+    recipe: Annotated[str | None, typer.Option(help="What the data is for. Default: recognized from the data.")] = None,
+    examples: Annotated[int, typer.Option(help="Number of examples to show.", min=1)] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the findings to stdout as JSON.")] = False,
+    *,
+    overrides: dict[str, Any],
 ) -> None:
-    """Show data as training will see it, and what is wrong with it; exit code 3 where there are errors.
+    """Show data as training will see it, and report problems; exit code 3 if there are errors.
 
-    Of labelled data: labels and their counts, labels that only one side has, duplicates and contradictions within and across
-    splits, empty texts, broken characters, and with a model's tokenizer lengths, \\[UNK] and examples. Of a corpus: its first
-    sequences, and what becomes of their tokens; with the options of the training these are the training's own.
+    Labelled data: labels and their counts, labels missing from training, duplicates and contradictions within and across
+    splits, empty texts, broken characters, and with --model sequence lengths, \\[UNK] and examples. A corpus: its first
+    sequences and prediction targets; with the options of a training these are exactly the ones it sees.
 
     [bold]bertkit check mrpc --data glue/MRPC --model bert-base-uncased[/]
 
@@ -50,64 +48,64 @@ def check(
     from bertkit.runs.glue import NAME
 
     if target == NAME:
-        raise UsageError("glue is all of its tasks, and check takes one", hint="as in bertkit check mrpc --data glue/MRPC")
-    given = typed or {}
+        raise UsageError("check takes one task of glue at a time", hint="for example: bertkit check mrpc --data glue/MRPC")
     if (Path(target) / META).is_file():
-        if others := sorted(set(given) - set(_OF_CORPUS) - set(_OF_BOTH)):
-            raise UsageError(f"--{others[0].replace('_', '-')} is for labelled data; this is a corpus", where=target)
-        _check_corpus(Path(target), given, examples)
+        if others := sorted(set(overrides) - set(_OF_CORPUS)):
+            raise UsageError(f"--{others[0].replace('_', '-')} is for labelled data, not for a corpus", where=target)
+        _check_corpus(Path(target), overrides, examples)
         return
-    if others := sorted(set(given) & set(_OF_CORPUS)):
-        raise UsageError(f"--{others[0]} is for a corpus; {target} is none", hint="bertkit corpus build makes one")
-    _check_data(target, model, recipe, given, examples, as_json=as_json)
+    if others := sorted(set(overrides) - set(_OF_DATA)):
+        raise UsageError(f"--{others[0]} is for a corpus; {target} is not one", hint="build one: bertkit corpus build")
+    _check_data(target, model, recipe, overrides, examples, as_json=as_json)
 
 
 def _check_data(
-    target: str, model: str | None, recipe: str | None, typed: dict[str, Any], count: int, *, as_json: bool
+    target: str, model: str | None, recipe: str | None, overrides: dict[str, Any], count: int, *, as_json: bool
 ) -> None:
     from bertkit import progress
     from bertkit.model.pretrained import open_pretrained
-    from bertkit.report import show_checked
+    from bertkit.report import show
     from bertkit.runs.check import check_data, open_data
     from bertkit.runs.finetune import finetune
+    from bertkit.tasks import Task
     from bertkit.tasks.preview import show_examples
 
-    opened, splits, own_model = open_data(target, recipe, typed)
+    opened, splits, own_model = open_data(target, recipe, overrides)
     model = model or own_model
     pretrained = open_pretrained(model) if model is not None else None
     checked = check_data(opened, splits, pretrained)
-    found = checked.to_json()
+    report = checked.report(target)
     if pretrained is None:
-        progress.note("no --model is named: lengths, unknown tokens and examples are left out")
-    show_checked(target, checked)
+        progress.note("without --model, lengths, unknown tokens and examples are not checked")
+    show(report)
     if pretrained is not None and checked.has_errors:
         for rows in list(checked.splits.values())[:1]:
-            features = opened.encode(rows, pretrained.tokenizer, opened.training.max_length, labelled=False).features
-            show_examples(opened, rows, features, pretrained.tokenizer, count=count)
+            task = Task.unfitted(opened)
+            features = task.encode(rows, pretrained.tokenizer, labelled=False).features
+            show_examples(task, rows, features, pretrained.tokenizer, count=count)
     elif model is not None:
-        measured = finetune(opened, name=target, model=model, output_dir=Path(), fresh_head=True, dry_run=True, shown=count)
-        found["measured"] = measured
+        options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "num_examples": count}
+        report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), **options)
     if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(report.json, ensure_ascii=False))
     if checked.has_errors:
         raise typer.Exit(DataError.exit_code)
 
 
-def _check_corpus(corpus: Path, typed: dict[str, Any], examples: int) -> None:
+def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> None:
     from bertkit import progress
     from bertkit.corpus.build import read_meta
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences
     from bertkit.runs import pretrain as pretraining
     from bertkit.text.tokenizer import Tokenizer
 
-    config = PretrainConfig.of(typed)
+    config = PretrainConfig.of(overrides)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     sampler = pretraining.sampler_of(corpus, meta, "train", tokenizer, config, config.max_length)
     count = sampler.sequences_per_epoch
     progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(0, min(1000, count))
-    found: dict[str, Any] = {"sequences an epoch": count, "tokens a sequence, mean": float(features.num_tokens.mean())}
-    if "mlm" in features.labels:
-        found |= count_targets(features, tokenizer)
-    progress.table(f"{corpus}: of the first {len(features)} sequences", list(found), [list(found.values())])
+    counts: dict[str, Any] = {"sequences per epoch": count, "mean tokens per sequence": float(features.num_tokens.mean())}
+    counts |= count_targets(sampler, features)
+    progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])

@@ -12,26 +12,27 @@ from bertkit.errors import UsageError
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(help="Run folders, or folders of --seeds; the first is what the others are compared to.")
+        list[str], typer.Argument(help="Run folders, or folders of --seeds; the others are compared to the first.")
     ],
     split: Annotated[
-        str | None, typer.Option(help="Split to compare on. Default: the first that the first is scored on.")
+        str | None, typer.Option(help="Split to compare on. Default: the first evaluation split of the first run.")
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Draws of the bootstrap.", min=100)] = 1000,
-    as_json: Annotated[bool, typer.Option("--json", help="Write what was found to stdout as JSON.")] = False,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=100)] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the comparison to stdout as JSON.")] = False,
 ) -> None:
-    """Compare runs on the same rows: scores, settings that differ, and whether the difference is more than chance.
+    """Compare runs on the same rows: scores, settings that differ, and whether the difference is significant.
 
     [bold]bertkit compare runs/mrpc runs/mrpc-3e-5[/]
 
     [bold]bertkit compare runs/rte-5-seeds runs/rte-5-seeds-stable --json[/]
     """
     from bertkit import progress
-    from bertkit.runs.compare import compare, show_comparison
+    from bertkit.report import show
+    from bertkit.runs.compare import compare, report_comparison
 
     if len(runs) < 2:
-        raise UsageError("one run is named; expected two or more", hint="bertkit compare RUN RUN...")
-    found = compare(runs, split=split, resamples=resamples)
-    show_comparison(found)
+        raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
+    comparison = compare(runs, split=split, resamples=resamples)
+    show(report_comparison(comparison))
     if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(comparison))

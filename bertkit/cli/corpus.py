@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, plural
 
-corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn running text into shards of tokens.")
+corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn plain text into shards of tokens.")
 
 Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the corpus that is in the folder.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
 
 
 @corpus.command()
@@ -21,46 +21,48 @@ def build(
     text: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders or globs of .txt, .jsonl, .parquet, packed or not; hub:OWNER/NAME; - is stdin.",
+            help="Files, folders or globs of .txt, .jsonl, .parquet, also compressed; hub:OWNER/NAME; - is stdin.",
             metavar="TEXT...",
         ),
     ],
     tokenizer: Annotated[
         str,
-        typer.Option("--tokenizer", "-t", help="That of the model to be: a folder, hub id, or minilm.", metavar="TOKENIZER"),
+        typer.Option(
+            "--tokenizer", "-t", help="Tokenizer of the model to train: a folder, hub id, or minilm.", metavar="TOKENIZER"
+        ),
     ],
     output_dir: Output,
     validation: Annotated[
         str | None,
-        typer.Option(help="Share of the documents to hold out, such as 1%; their text decides which.", metavar="SHARE"),
+        typer.Option(help="Share of the documents to hold out, such as 1%; chosen by a hash of the text.", metavar="SHARE"),
     ] = None,
     sentences: Annotated[
-        str, typer.Option(help="split cuts lines into sentences, lines takes each line for one.", metavar="split|lines")
+        str, typer.Option(help="split: split lines into sentences; lines: each line is one.", metavar="split|lines")
     ] = "split",
     layout: Annotated[
         str,
         typer.Option(
-            help="What parts the documents of plain text: blank-lines, or lines (each is one).",
+            help="What separates documents of plain text: blank-lines, or lines (each line is one).",
             metavar="auto|blank-lines|lines",
         ),
     ] = "auto",
-    text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
-    min_tokens: Annotated[int, typer.Option(help="Shorter documents are dropped.", min=1)] = 5,
+    text_column: Annotated[str, typer.Option(help="Column with the text, in JSONL, Parquet and hub data sets.")] = "text",
+    min_tokens: Annotated[int, typer.Option(help="Drop shorter documents.", min=1)] = 5,
     words: Annotated[
         str,
         typer.Option(
-            help="What whole-word masking masks together. basic: BERT's words, of which a Chinese character is one; "
-            "jieba: Chinese words as jieba finds them.",
+            help="Words for whole-word masking. basic: BERT's, each Chinese character is a word; "
+            "jieba: Chinese words by jieba.",
             metavar="basic|jieba",
         ),
     ] = "basic",
-    num_processes: Annotated[int | None, typer.Option(help="Processes; default: one a core.", min=1)] = None,
+    num_processes: Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Cut text into sentences and tokens, and keep them in shards; exact duplicates and short documents are dropped.
+    """Split text into sentences and tokens, in shards; exact duplicates and short documents are dropped.
 
-    Stopped, the same command goes on. What comes out depends on the text alone, not on the number of processes: files may be
-    built apart, on many machines, and joined by [bold]bertkit corpus merge[/].
+    The same command resumes an interrupted build. The result does not depend on the number of processes: build parts of the
+    text on several machines, and join the corpora with [bold]bertkit corpus merge[/].
 
     [bold]bertkit corpus build text/ --tokenizer tokenizers/mine --validation 1% --output-dir corpora/mine[/]
 
@@ -72,8 +74,8 @@ def build(
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.splitting import parse_fraction
 
-    given = (("--sentences", sentences, ("split", "lines")), ("--layout", layout, LAYOUTS), ("--words", words, WORDS))
-    for flag, value, known in given:
+    choices = (("--sentences", sentences, ("split", "lines")), ("--layout", layout, LAYOUTS), ("--words", words, WORDS))
+    for flag, value, known in choices:
         if value not in known:
             raise UsageError(f"{flag} is {value!r}; expected {' or '.join(known)}")
     held_out = parse_fraction(validation) if validation is not None else 0.0
@@ -81,25 +83,26 @@ def build(
         raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
-    _show(build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite), output_dir)
+    meta = build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite)
+    _show_counts(meta, output_dir)
 
 
 @corpus.command()
 def merge(
-    corpora: Annotated[list[Path], typer.Argument(help="Corpora of one tokenizer, in their order.", metavar="CORPUS...")],
+    corpora: Annotated[list[Path], typer.Argument(help="Corpora with the same tokenizer, in order.", metavar="CORPUS...")],
     output_dir: Output,
     overwrite: Overwrite = False,
 ) -> None:
-    """Join corpora: byte for byte what one build of all their texts in that order makes.
+    """Join corpora: the result is byte-identical to one build of all texts in that order.
 
     [bold]bertkit corpus merge corpora/a corpora/b --output-dir corpora/both[/]
     """
     from bertkit.corpus.build import merge_corpora
 
-    _show(merge_corpora(corpora, output_dir, overwrite=overwrite), output_dir)
+    _show_counts(merge_corpora(corpora, output_dir, overwrite=overwrite), output_dir)
 
 
-def _show(meta: dict[str, Any], folder: Path) -> None:
+def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit import progress
     from bertkit.corpus.build import SPLITS
 
@@ -107,4 +110,6 @@ def _show(meta: dict[str, Any], folder: Path) -> None:
     rows = [[split, *(meta[split][name] for name in names), len(meta[split]["shards"])] for split in SPLITS]
     progress.table(str(folder), ["split", *names, "shards"], rows)
     counts = meta["documents"]
-    progress.note(f"{counts['read']} documents read; dropped {counts['short']} short ones, {counts['duplicates']} duplicates")
+    progress.note(
+        f"{plural(counts['read'], 'document')} read; dropped {counts['short']} short, {counts['duplicates']} duplicate"
+    )

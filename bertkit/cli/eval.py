@@ -8,33 +8,32 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import TRAINED_BY, with_options
-from bertkit.config import INFERENCE, options_of
+from bertkit.cli.options import recipe_options, with_options
 from bertkit.errors import UsageError
-from bertkit.tasks import FAMILIES
 
 
-@with_options([*({name for family in FAMILIES.values() for name in options_of(family)} - TRAINED_BY), *INFERENCE])
+@with_options(recipe_options("eval"))
 def evaluate(
     target: Annotated[
         str, typer.Argument(help="A run folder, or any Hugging Face model of the recipe's kind.", metavar="RUN|MODEL")
     ],
-    recipe: Annotated[str | None, typer.Option(help="Needed for a model that is no run of bertkit.")] = None,
-    split: Annotated[list[str] | None, typer.Option(help="Split to score; may be repeated. Default: the recipe's.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe of a model that is not a bertkit run.")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Split to score; can be repeated. Default: the recipe's.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder to write predictions to; of a second split below it.", metavar="DIR")
+        Path | None,
+        typer.Option("--output", help="Folder for the predictions; further splits go into subfolders.", metavar="DIR"),
     ] = None,
-    intervals: Annotated[
-        bool, typer.Option("--intervals", help="Show the 95% interval of each score, by a bootstrap over the rows.")
-    ] = False,
-    errors: Annotated[int, typer.Option(help="Show so many of the worst errors of each split.", min=0)] = 0,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
+    errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
     corpus: Annotated[
-        Path | None, typer.Option(help="Corpus to score a pre-trained model on. Default: its own.", metavar="CORPUS")
+        Path | None,
+        typer.Option(help="Corpus to score a pre-trained model on. Default: the one it was trained on.", metavar="CORPUS"),
     ] = None,
-    typed: dict[str, Any] | None = None,
+    *,
+    overrides: dict[str, Any],
 ) -> None:
-    """Score a model on the splits of its recipe, or on other data; a pre-trained one on what a corpus holds out.
+    """Score a model on the splits of its recipe or on other data; a pre-trained model on the held-out part of a corpus.
 
     [bold]bertkit eval runs/mrpc[/]
 
@@ -47,43 +46,43 @@ def evaluate(
     from bertkit import progress
     from bertkit.files import disk_errors
     from bertkit.metrics.bootstrap import RESAMPLES
+    from bertkit.report import show
     from bertkit.runs import masked_inference
     from bertkit.runs import predict as inference
-    from bertkit.runs.scores import show_scores
+    from bertkit.runs.scores import report_scores
     from bertkit.tasks.recipe import published_scores
 
     if output is not None and output.is_file():
         raise UsageError("--output is a file; expected a folder", where=str(output))
     if recipe is None and masked_inference.is_language_model(target):
-        given = {"split": split, "output": output, "intervals": intervals, "errors": errors}
-        masked_inference.refuse_others((typed or {}) | {name: value for name, value in given.items() if value})
-        found = masked_inference.evaluate_corpus(target, corpus, typed or {})
+        flags = {"split": split, "output": output, "intervals": intervals, "errors": errors}
+        masked_inference.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
+        scores = masked_inference.evaluate_corpus(target, corpus, overrides)
         if as_json and not progress.console.quiet:
-            typer.echo(json.dumps(found))
-        progress.table(target, ["score", "value"], list(found.items()))
+            typer.echo(json.dumps(scores))
+        progress.table(target, ["score", "value"], list(scores.items()))
         return
     if corpus is not None:
-        raise UsageError("--corpus is for pre-trained models; a recipe names its data")
-    opened = inference.open_target(target, recipe, typed or {})
+        raise UsageError("--corpus is for pre-trained models; a recipe has data of its own")
+    opened = inference.open_target(target, recipe, overrides)
     scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
     if output is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):
             folder = output / name if number else output
             with disk_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                for file, content in opened.recipe.files(predictions, examples[name]).items():
+                for file, content in opened.task.files(predictions, scored.truth[name], examples[name]).items():
                     (folder / file).write_text(content, encoding="utf-8")
             progress.note(f"wrote the predictions on {name} to {folder}")
-    task = opened.recipe.settled()
-    found = show_scores(
+    report = report_scores(
         target,
-        task,
         scored,
         examples,
-        published=published_scores(task, opened.trained_from),
+        published=published_scores(scored.task.recipe, opened.trained_from),
         published_by=opened.trained_from,
         resamples=RESAMPLES if intervals else 0,
         errors=errors,
     )
+    show(report)
     if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(report.json))

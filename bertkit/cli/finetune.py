@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import read_options, recipe_names, with_options
+from bertkit.cli.options import read_options, recipe_names, recipe_options, with_options
 from bertkit.config import PRESETS
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.tasks import FAMILIES
 
 
-@with_options()
+@with_options(recipe_options("finetune"))
 def finetune(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all of it.",
+            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all its tasks.",
             autocompletion=recipe_names,
             show_default=False,
         ),
@@ -32,38 +32,41 @@ def finetune(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="YAML or JSON file with options, or the run.json of a run, which names recipe and model too; what is typed "
-            "comes first.",
+            help="YAML or JSON file with options, or the run.json of a run, which also sets recipe and model; the command line "
+            "wins.",
             metavar="FILE",
         ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Settings for few rows: stable (more epochs, warm-up, bias correction) or few-sample (a fresh top layer, "
-            "slower lower ones); what --config or you say comes first.",
+            help="Settings for small data: stable (more epochs, warm-up, bias correction) or few-sample (a re-initialized top "
+            "layer, lower rates below); --config and other options win.",
             metavar="|".join(PRESETS),
         ),
     ] = None,
-    resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
-    fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Put a new head on a model that has one.")] = False,
+    resume: Annotated[
+        str, typer.Option(help="auto, never, or the folder of a checkpoint.", metavar="auto|never|PATH")
+    ] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+    fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Replace the model's head by a new one.")] = False,
     ignore_mismatched_sizes: Annotated[bool, typer.Option("--ignore-mismatched-sizes", hidden=True)] = False,
     tasks: Annotated[
-        str | None, typer.Option(help="With the recipe glue: these of its tasks alone, as in mrpc,rte.", metavar="A,B,...")
+        str | None, typer.Option(help="With the recipe glue: only these tasks, such as mrpc,rte.", metavar="A,B,...")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=2, help="Train with each of the seeds 1 to N, and show what they come to.", metavar="N"),
+        typer.Option(min=2, help="Train with each of the seeds 1 to N, and summarize the scores.", metavar="N"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read the data, build all, make and measure 3 steps; write nothing.")
+        bool, typer.Option("--dry-run", help="Read the data, build the model, time 3 steps; write nothing.")
     ] = False,
-    typed: dict[str, Any] | None = None,
+    *,
+    overrides: dict[str, Any],
 ) -> None:
-    """Fine-tune a model: a recipe and a model become a run folder that transformers opens.
+    """Fine-tune a model on a recipe; transformers opens the run folder.
 
-    The same command goes on where it was stopped. Several processes: [bold]accelerate launch -m bertkit finetune ...[/]
+    The same command resumes a stopped run. Several processes: [bold]accelerate launch -m bertkit finetune ...[/]
 
     [bold]bertkit finetune mrpc --model bert-base-uncased --output-dir runs/mrpc[/]
 
@@ -79,61 +82,63 @@ def finetune(
     [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
     from bertkit.runs import glue
-    from bertkit.tasks.recipe import load_recipe, override
+    from bertkit.tasks.catalog import load_builtin, load_recipe
 
-    saved = read_options(config, finetune, typed or {})
+    saved = read_options(config, finetune, overrides)
     if saved.run is not None:
         if saved.run["recipe"].get("family") not in FAMILIES:
-            raise UsageError("this is no run of a task, as finetune makes one", where=str(config))
-        begun_from = saved.run["model"]
-        if model in (None, begun_from["name"]):  # another model's head is its own
-            fresh_head = fresh_head or begun_from.get("fresh_head", False)
-        recipe, model = recipe or saved.run["recipe"]["name"], model or begun_from["name"]
+            raise UsageError("this is not a fine-tuning run", where=str(config))
+        base = saved.run["model"]
+        if model in (None, base["name"]):  # another model keeps its own head
+            fresh_head = fresh_head or base.get("fresh_head", False)
+        model = model or base["name"]
+        if recipe is None and load_builtin(recipe := saved.run["recipe"]["name"]) is None:
+            what = f"the run's recipe {recipe} is code, which a file cannot make bertkit execute"
+            raise UsageError(what, where=str(config), hint=f"give the recipe too: bertkit finetune {recipe} --config {config}")
     if recipe is None:
-        raise UsageError("no recipe is named", hint="as in bertkit finetune mrpc ...; `bertkit recipes` lists them")
+        raise UsageError("no recipe is given", hint="for example: bertkit finetune mrpc ...; `bertkit recipes` lists them")
     if model is None:
-        raise UsageError("--model is missing", hint="name a folder, a hub id, or minilm, as in --model bert-base-uncased")
+        raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
     if output_dir is None and not dry_run:
-        raise UsageError("--output-dir is missing", hint="name the folder to write, as in --output-dir runs/mine")
+        raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
     if preset is not None and preset not in PRESETS:
         what = f"--preset is {preset!r}; expected {' or '.join(PRESETS)}"
         raise UsageError(what, hint=did_you_mean(preset, PRESETS))
     if preset is not None and saved.run is not None:
-        what = f"--preset {preset} changes nothing: a run's file settles every option"
-        raise UsageError(what, where=str(config), hint="leave out one of the two, or type the preset's options")
+        what = f"--preset {preset} has no effect: the run.json sets every option"
+        raise UsageError(what, where=str(config), hint="leave out one of the two, or give the preset's options one by one")
     if tasks is not None and recipe != glue.NAME:
-        raise UsageError(f"--tasks is for the recipe {glue.NAME}; this is {recipe}")
+        raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
     if several := "--seeds" if seeds is not None else glue.NAME if recipe == glue.NAME else None:
-        given = {f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
-        given |= {"--seed": "seed" in (typed or {})} if seeds is not None else {}
-        for flag, is_given in given.items():
-            if is_given:
-                raise UsageError(f"{several} trains several runs, and {flag} is for one", hint="leave out one of the two")
-    how: dict[str, Any] = {
+        single = {f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
+        single |= {"--seed": "seed" in overrides} if seeds is not None else {}
+        if flag := next((flag for flag, is_given in single.items() if is_given), None):
+            raise UsageError(f"{several} trains several runs, and {flag} is for one", hint="leave out one of the two")
+    arguments: dict[str, Any] = {
         "model": model,
         "output_dir": output_dir or Path(),
         "overwrite": overwrite,
         "fresh_head": fresh_head or (None if ignore_mismatched_sizes else False),
     }
-    own = PRESETS[preset] if preset else {}
+    preset_options = PRESETS[preset] if preset else {}
     if recipe == glue.NAME:
-        options = own | saved.options | (typed or {})
+        options = preset_options | saved.options | overrides
         chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
-        glue.finetune_glue(chosen_tasks, options, _run(seeds), several=seeds is not None, **how)
+        glue.finetune_glue(chosen_tasks, options, _run(seeds), several=seeds is not None, **arguments)
         return
-    chosen = override(load_recipe(recipe), own)
+    chosen = load_recipe(recipe).overridden(preset_options)
     try:
-        chosen = override(chosen, saved.options)
+        chosen = chosen.overridden(saved.options)
     except UsageError as error:
         raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
-    chosen = override(chosen, typed or {})
-    how["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
-    once = {} if seeds is not None else {"resume": resume, "dry_run": dry_run}
-    _run(seeds)(chosen, **how, **once)
+    chosen = chosen.overridden(overrides)
+    arguments["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
+    single_run = {} if seeds is not None else {"resume": resume, "dry_run": dry_run}
+    _run(seeds)(chosen, **arguments, **single_run)
 
 
 def _run(seeds: int | None) -> Callable[..., dict[str, Any]]:
-    """What trains a recipe: once, or with several seeds."""
+    """The function that trains a recipe: once, or with several seeds."""
     if seeds is None:
         from bertkit.runs.finetune import finetune
 

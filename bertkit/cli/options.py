@@ -1,59 +1,51 @@
-"""Options of the command line, made from the one declaration that each has in a dataclass."""
+"""Command-line options, generated from their declarations in dataclasses."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bertkit.config import Option, TrainConfig, bare_type, options_of
+from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
 from bertkit.errors import UsageError
 from bertkit.runs.directory import is_run
 from bertkit.tasks import FAMILIES
-from bertkit.tasks.task import Task
-
-# options of recipes that say how to train, and nothing of what is predicted
-TRAINED_BY = {"class_weights", "label_smoothing"}
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.saved import options_of_run
 
 
-def recipe_options() -> dict[str, tuple[str, Option]]:
-    """Every option of every family by name, with the panel that --help shows it in."""
+def recipe_options(command: str) -> dict[str, tuple[str, Option]]:
+    """The family and training options of a command by name, each with its panel in --help."""
     families: dict[str, list[str]] = {}
     declared: dict[str, Option] = {}
     for family, cls in FAMILIES.items():
-        for name, option in options_of(cls).items():
+        for name, option in options_for(command, cls).items():
             families.setdefault(name, []).append(family)
             declared.setdefault(name, option)
-    data = options_of(Task)
-    named = {
-        name: ("Data" if name in data else f"Task ({', '.join(families[name])})", option) for name, option in declared.items()
-    }
-    return named | {name: ("Training", option) for name, option in options_of(TrainConfig).items()}
+    data = options_of(Recipe)
+    panels = {name: "Data" if name in data else f"Task ({', '.join(families[name])})" for name in declared}
+    training = {name: ("Training", option) for name, option in options_for(command, TrainConfig).items()}
+    return {name: (panels[name], option) for name, option in declared.items()} | training
 
 
-def with_options(names: Iterable[str] | None = None, *, known: dict[str, tuple[str, Option]] | None = None) -> Callable:
-    """Give a command the options of recipes and training (`names`: only those), or others; what was typed arrives as `typed`.
-
-    known: options with the panel that --help shows them in.
-    """
-    known = known or recipe_options()
-    chosen = {name: known[name] for name in (names if names is not None else known)}
+def with_options(options: Mapping[str, tuple[str, Option]]) -> Callable:
+    """Add options to a command, each with its panel in --help; those that were given are passed as `overrides`."""
 
     def decorate(command: Callable) -> Callable:
         @wraps(command)
         def wrapped(**arguments: Any) -> Any:
-            typed = {name: arguments.pop(name) for name in chosen}
-            return command(**arguments, typed={name: value for name, value in typed.items() if value is not None})
+            values = {name: arguments.pop(name) for name in options}
+            return command(**arguments, overrides={name: value for name, value in values.items() if value is not None})
 
         signature = inspect.signature(command, eval_str=True)
-        own = [parameter for parameter in signature.parameters.values() if parameter.name != "typed"]
-        added = [_parameter(panel, option) for panel, option in chosen.values()]
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "overrides"]
+        added = [_parameter(panel, option) for panel, option in options.values()]
         wrapped.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
         return wrapped
@@ -80,29 +72,17 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 
-# Where one is typed, what a file says of the others is left out: it would exclude what is typed, or come before it.
-_RIVALS = {
-    "num_epochs": ("max_steps", "hours", "phases"),
-    "max_steps": ("hours",),
-    "hours": ("max_steps",),
-    "max_length": ("phases",),
-    "data": ("train", "validation", "test"),
-    "train": ("data",),
-}
-
-
 class FileOptions(NamedTuple):
-    """options: values by name. run: run.json itself, where that is the file."""
+    """options: values by name. run: the content of the file if it is a run.json."""
 
     options: dict[str, Any]
     run: dict[str, Any] | None
 
 
-def read_options(path: Path | None, command: Callable, typed: Mapping[str, Any]) -> FileOptions:
-    """The options in a YAML or JSON file (--config): names and values, or a run.json, which has all of its run's; but for
-    those that say otherwise what one that was typed says.
+def read_options(path: Path | None, command: Callable, overrides: Mapping[str, Any]) -> FileOptions:
+    """The options in a YAML or JSON file (--config), or in a run.json, without those that `overrides` exclude.
 
-    Raises UsageError, also for a parameter of the command's own, which is no option of recipe or training.
+    Raises UsageError, also for parameters of the command itself, which are not options of recipe or training.
     """
     if path is None:
         return FileOptions({}, None)
@@ -120,31 +100,26 @@ def read_options(path: Path | None, command: Callable, typed: Mapping[str, Any])
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise UsageError(f"the options cannot be parsed: {getattr(error, 'problem', error)}", where=place) from None
     if not isinstance(values, dict):
-        raise UsageError("the file holds no options; expected lines like learning_rate: 3e-5", where=str(path))
+        raise UsageError("the file has no options; expected lines like learning_rate: 3e-5", where=str(path))
     if is_run(values):
-        return FileOptions(_without_rivals(_options_of_run(values), typed), values)
+        return FileOptions(_without_excluded(options_of_run(values, overrides), overrides), values)
     options = {str(name).replace("-", "_"): value for name, value in values.items()}
     if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):
-        what = f"{own} is said on the command line, and not in a file of options"
-        raise UsageError(what, where=str(path), hint="a file holds options of the task and of training")
-    return FileOptions(_without_rivals(options, typed), None)
+        what = f"{own} cannot be set in an options file, only on the command line"
+        raise UsageError(what, where=str(path), hint="an options file has options of the task and of training")
+    return FileOptions(_without_excluded(options, overrides), None)
 
 
-def _without_rivals(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    gone = {other for name in typed for other in _RIVALS.get(name, ())}
-    return {name: value for name, value in options.items() if name not in gone}
+def _without_excluded(options: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a file without those that an override excludes: they would conflict with it, or win over it."""
+    owners = (TrainConfig, PretrainConfig, *FAMILIES.values())
+    declared = [each for owner in owners for name, each in options_of(owner).items() if name in overrides]
+    excluded = {other for each in declared for other in each.excludes}
+    return {name: value for name, value in options.items() if name not in excluded}
 
 
-def _options_of_run(values: dict[str, Any]) -> dict[str, Any]:
-    """What run.json says of every option of its recipe and training; None, which is no value, is left out."""
-    recipe, training = values["recipe"], values["training"]
-    found = FAMILIES[recipe["family"]].asked_for(recipe) if recipe.get("family") in FAMILIES else {}
-    found |= training
-    return {name: value for name, value in found.items() if value is not None}
+def recipe_names(prefix: str) -> list[str]:
+    """Shell completion of a recipe's name."""
+    from bertkit.tasks.catalog import list_recipes
 
-
-def recipe_names(begin: str) -> list[str]:
-    """What a shell completes a recipe's name to."""
-    from bertkit.tasks.recipe import list_recipes
-
-    return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(begin)]
+    return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(prefix)]

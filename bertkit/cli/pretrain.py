@@ -15,38 +15,40 @@ from bertkit.model.config import MODEL_SIZES
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 
 
-@with_options(known={name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
+@with_options({name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
 def pretrain(
-    corpus: Annotated[Path, typer.Argument(help="A corpus: bertkit corpus build makes one.", metavar="CORPUS")],
+    corpus: Annotated[Path, typer.Argument(help="A corpus, built by bertkit corpus build.", metavar="CORPUS")],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")],
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Go on from this model: a folder or hub id.", metavar="MODEL")
+        str | None, typer.Option("--model", "-m", help="Start from this model: a folder or hub id.", metavar="MODEL")
     ] = None,
     model_size: Annotated[
-        str | None, typer.Option(help=f"From fresh weights: {', '.join(MODEL_SIZES)}.", metavar="SIZE")
+        str | None, typer.Option(help=f"Fresh weights of this size: {', '.join(MODEL_SIZES)}.", metavar="SIZE")
     ] = None,
     config_name: Annotated[
         Path | None,
-        typer.Option(help="From fresh weights of this architecture: a config.json, or a folder with one.", metavar="FILE"),
+        typer.Option(help="Fresh weights of this architecture: a config.json, or a folder with one.", metavar="FILE"),
     ] = None,
-    num_hidden_layers: Annotated[int | None, typer.Option(help="Layers of fresh weights.", min=1)] = None,
-    hidden_size: Annotated[int | None, typer.Option(help="Their width.", min=1)] = None,
+    num_hidden_layers: Annotated[int | None, typer.Option(help="Number of layers, for fresh weights.", min=1)] = None,
+    hidden_size: Annotated[int | None, typer.Option(help="Hidden size, for fresh weights.", min=1)] = None,
     num_attention_heads: Annotated[
-        int | None, typer.Option(help="Their heads; default: one for 64 of the width.", min=1)
+        int | None, typer.Option(help="Attention heads, for fresh weights; default: hidden size / 64.", min=1)
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            help="YAML or JSON file with options, or the run.json of a run; what is typed comes first.", metavar="FILE"
-        ),
+        typer.Option(help="YAML or JSON file with options, or the run.json of a run; the command line wins.", metavar="FILE"),
     ] = None,
-    resume: Annotated[str, typer.Option(help="auto, never, or a checkpoint's folder.", metavar="auto|never|PATH")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
-    typed: dict[str, Any] | None = None,
+    resume: Annotated[
+        str, typer.Option(help="auto, never, or the folder of a checkpoint.", metavar="auto|never|PATH")
+    ] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move old content of the output folder aside.")] = False,
+    *,
+    overrides: dict[str, Any],
 ) -> None:
-    """Pre-train BERT on a corpus by masked tokens and next sentences, from fresh weights or from a model.
+    """Pre-train BERT on a corpus, from fresh weights or from a model.
 
-    The same command goes on where it was stopped. Several processes: [bold]accelerate launch -m bertkit pretrain ...[/]
+    The default objective is masked tokens and next sentences. The same command resumes a stopped run.
+    Several processes: [bold]accelerate launch -m bertkit pretrain ...[/]
 
     [bold]bertkit pretrain corpora/mine --model-size small --output-dir runs/mine[/]
 
@@ -59,24 +61,24 @@ def pretrain(
     from bertkit.corpus.build import read_meta
     from bertkit.runs import pretrain as pretraining
 
-    saved = read_options(config, pretrain, typed or {}).options
+    saved = read_options(config, pretrain, overrides).options
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
         raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
-    settings = PretrainConfig.of(saved | (typed or {}))
+    settings = PretrainConfig.of(saved | overrides)
     shape = dict(zip(_SHAPE, (num_hidden_layers, hidden_size, num_attention_heads), strict=True))
-    given = {name: value for name, value in shape.items() if value is not None}
-    if model is not None and (model_size or config_name or given):
-        raise UsageError("--model goes on from a model, which has its size", hint="leave out one of the two")
-    if config_name is not None and (model_size or given):
-        raise UsageError("--config-name says the whole architecture", hint="leave out the other sizes, or change the file")
-    if not (model or model_size or config_name) and not {"num_hidden_layers", "hidden_size"} <= given.keys():
+    sizes = {name: value for name, value in shape.items() if value is not None}
+    if model is not None and (model_size or config_name or sizes):
+        raise UsageError("--model already has a size", hint="leave out one of the two")
+    if config_name is not None and (model_size or sizes):
+        raise UsageError("--config-name already sets the sizes", hint="leave out the other sizes, or change the file")
+    if not (model or model_size or config_name) and not {"num_hidden_layers", "hidden_size"} <= sizes.keys():
         hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size, or --config-name FILE"
-        raise UsageError("nothing says what to train", hint=hint)
+        raise UsageError("no model or size to train", hint=hint)
     if model_size is not None and model_size not in MODEL_SIZES:
         raise UsageError(f"no model size {model_size!r}", hint=did_you_mean(model_size, MODEL_SIZES))
     architecture = None
     if model is None:
-        architecture = pretraining.fresh_architecture(read_meta(corpus), settings, model_size, given, config_name)
+        architecture = pretraining.fresh_architecture(read_meta(corpus), settings, model_size, sizes, config_name)
     pretraining.pretrain(
         corpus, settings, output_dir=output_dir, model=model, architecture=architecture, resume=resume, overwrite=overwrite
     )

@@ -12,32 +12,32 @@ from bertkit.errors import UsageError, did_you_mean
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show this recipe's file.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this recipe's file.")] = None,
     copy: Annotated[
         Path | None, typer.Option(help="Copy the recipe (default: the template) to this folder.", metavar="DIR")
     ] = None,
 ) -> None:
-    """List the recipes, show one, or copy one to begin your own with.
+    """List the recipes, print one, or copy one as a start for your own.
 
     [bold]bertkit recipes[/]      [bold]bertkit recipes mrpc[/]      [bold]bertkit recipes mrpc --copy .[/]
     """
     from bertkit import progress
     from bertkit.files import disk_errors
-    from bertkit.tasks.recipe import list_recipes
+    from bertkit.tasks.catalog import list_recipes
     from bertkit.tasks.sources import recipe_folder
 
     listed = {recipe.name: recipe for recipe in list_recipes()}
     if name is not None and name not in listed:
         raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
     if name is not None and listed[name].path is None:
-        raise UsageError(f"the recipe {name} is {listed[name].description}, and no file of bertkit's")
+        raise UsageError(f"the recipe {name} is {listed[name].description}, not a file of bertkit")
     if copy is not None:
         source = (listed[name].path if name else None) or recipe_folder() / "_template.py"
         target = copy / source.name.lstrip("_")
         if copy.is_file():
             raise UsageError("--copy is a file; expected a folder", where=str(copy))
         if target.exists():
-            raise UsageError("the file is there already", where=str(target))
+            raise UsageError("the file already exists", where=str(target))
         with disk_errors(copy):
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)

@@ -7,22 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import with_options
+from bertkit.cli.options import recipe_options, with_options
 
 
-@with_options(["data"])
+@with_options({"data": recipe_options("eval")["data"]})
 def submission(
     runs: Annotated[
-        list[str], typer.Argument(help="Runs of GLUE's tasks, or a folder of them: bertkit finetune glue makes one.")
+        list[str], typer.Argument(help="Runs of GLUE tasks, or a folder of them, as bertkit finetune glue writes it.")
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move what is in the output folder aside.")] = False,
-    typed: dict[str, Any] | None = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+    *,
+    overrides: dict[str, Any],
 ) -> None:
-    """Predict GLUE's test sets and write the files of its leaderboard, and submission.zip.
+    """Predict GLUE's test sets and write the files for its leaderboard, and submission.zip.
 
-    The data is each run's own, or with --data lies in GLUE's download. A run of mnli answers the diagnostic set (AX) too.
-    Of a folder of seeds the best on the dev set is taken. A task without a run is filled with a constant, which is said.
+    The test sets are found beside each run's own data, or in the GLUE download given by --data. An mnli run also predicts the
+    diagnostic set (AX). Of several seeds, the best on the dev set is used. A task without a run is filled with a constant, with
+    a warning.
 
     [bold]bertkit submission runs/glue --output-dir submission[/]
 
@@ -30,4 +32,4 @@ def submission(
     """
     from bertkit.runs.submission import write_submission
 
-    write_submission(runs, output_dir, data=(typed or {}).get("data"), overwrite=overwrite)
+    write_submission(runs, output_dir, data=overrides.get("data"), overwrite=overwrite)

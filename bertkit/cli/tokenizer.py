@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from bertkit.errors import UsageError
-
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Learn the vocabulary of a tokenizer.")
 
 
@@ -22,19 +20,19 @@ def train(
     text: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders or globs of .txt, .jsonl, .parquet, packed or not; hub:OWNER/NAME.", metavar="TEXT..."
+            help="Files, folders or globs of .txt, .jsonl, .parquet, also compressed; hub:OWNER/NAME.", metavar="TEXT..."
         ),
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
-    vocab_size: Annotated[int, typer.Option(help="Tokens, the five special ones among them.", min=20)] = 30522,
-    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents apart.")] = False,
-    min_frequency: Annotated[int, typer.Option(help="Pieces that stand together less often are not joined.", min=1)] = 2,
-    text_column: Annotated[str, typer.Option(help="Where JSONL, Parquet and the hub keep a document's text.")] = "text",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tokenizer in the folder.")] = False,
+    vocab_size: Annotated[int, typer.Option(help="Number of tokens, including the five special ones.", min=20)] = 30522,
+    cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
+    min_frequency: Annotated[int, typer.Option(help="Merge only pairs of pieces at least this frequent.", min=1)] = 2,
+    text_column: Annotated[str, typer.Option(help="Column with the text, in JSONL, Parquet and hub data sets.")] = "text",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
 ) -> None:
-    """Learn a WordPiece vocabulary from text: BERT's words, Chinese characters each for itself, special tokens in BERT's order.
+    """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.
 
-    The folder opens in transformers' AutoTokenizer and holds vocab.txt. The same text gives the same vocabulary.
+    transformers' AutoTokenizer opens the folder, which also has a vocab.txt. The same text gives the same vocabulary.
 
     [bold]bertkit tokenizer train text/ --vocab-size 16000 --output-dir tokenizers/mine[/]
 
@@ -42,17 +40,15 @@ def train(
     """
     from bertkit import progress
     from bertkit.corpus.texts import Texts
-    from bertkit.files import disk_errors
+    from bertkit.files import OutputFolder, disk_errors
+    from bertkit.model.directory import TOKENIZER
     from bertkit.text.tokenizer import train_tokenizer
 
-    if output_dir.is_file():
-        raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
-    if output_dir.is_dir() and any(output_dir.iterdir()) and not overwrite:
-        raise UsageError("the output folder is not empty", where=str(output_dir), hint="give another, or --overwrite")
     texts = Texts(text, text_column=text_column)
+    output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
-    with disk_errors(output_dir):
+    with output.open(), disk_errors(output_dir):
         trained.save(output_dir)
     if trained.vocab_size < vocab_size:
-        progress.warn(f"the text gives no more than {trained.vocab_size} tokens; {vocab_size} were asked for")
+        progress.warn(f"the text yields only {trained.vocab_size} tokens, not {vocab_size}")
     progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")

@@ -1,8 +1,8 @@
 """From running text to a corpus: sentences, tokens, shards; in several processes, in bounded memory, resumable.
 
-A source is cut into parts of whole documents, a function of the source alone. Each part is tokenized by itself and written
-whole or not at all; in the end duplicates go, and each part becomes a shard of the train split and one of the validation split.
-So neither the number of processes, nor a kill, nor building the sources apart and merging them changes a byte.
+A source is split into parts of whole documents, a function of the source alone. Each part is tokenized by itself and written
+whole or not at all; at the end duplicates are dropped, and each part becomes a shard of the train split and one of the
+validation split. So neither the number of processes, nor a kill, nor merging corpora built apart changes a byte.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from itertools import chain
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ import numpy as np
 from bertkit import progress
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
+from bertkit.corpus.texts import read_sources
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.features import offsets_of, ranges
-from bertkit.files import disk_errors, write_json
-from bertkit.model.directory import TOKENIZER_FILES
-from bertkit.readers.documents import Document, Documents, Source, find_sources
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors, write_json
+from bertkit.model.directory import TOKENIZER
+from bertkit.readers.documents import Document, Source, find_sources
 from bertkit.text.tokenizer import Tokenizer
 
 META = "meta.json"
@@ -43,7 +44,6 @@ PART = 2**24  # characters of text in a part, but for its last document
 _BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
 _PART_NAME = re.compile(r"(\d{5,})-(\d{5,})")  # the number of the source, and that of the part in it
 _FORMAT = 1
-_OWN = re.compile(rf"(\.unfinished-)?{META}|{_BUILDING}(\.done)?|({'|'.join(SPLITS)})-\d{{5,}}")
 _MILLION = 10**6
 
 
@@ -51,9 +51,9 @@ _MILLION = 10**6
 class CorpusConfig:
     """How text becomes a corpus.
 
-    sentences: "split" cuts lines into sentences by rule, "lines" takes each line for one. layout, text_column: as `Documents`
-    has them. min_tokens: shorter documents are dropped. held_out: the share of documents in the validation split, which their
-    text alone decides. words: what whole-word masking will take for one, "basic" or "jieba" (corpus/words.py).
+    sentences: "split" splits lines into sentences by rule, "lines" takes each line as one. layout, text_column: as in
+    `Documents`. min_tokens: shorter documents are dropped. held_out: the share of documents in the validation split, chosen by
+    their text alone. words: the words of whole-word masking, "basic" or "jieba" (corpus/words.py).
     """
 
     sentences: str = "split"
@@ -73,13 +73,13 @@ def build_corpus(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Make a corpus of the text that `names` lead to; returns what meta.json says of it.
+    """Build a corpus from the text that `names` lead to; returns the content of meta.json.
 
-    An unfinished one goes on where it was. Raises UsageError for a folder that holds something else, DataError for bad text.
+    An unfinished corpus is resumed. Raises UsageError for a folder that holds something else, DataError for bad text.
     """
-    here = output_dir.resolve()  # which may lie in a folder of text
-    walked = any(here.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir())
-    sources = [its for its in find_sources(names) if not walked or here not in Path(its.name).resolve().parents]
+    here = output_dir.resolve()  # may lie in a folder of text, as may what --overwrite moved aside
+    within = any(here.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir())
+    sources = [source for source in find_sources(names) if not within or not _lies_in(here, Path(source.name).resolve())]
     if config.words == "jieba":
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
@@ -89,37 +89,35 @@ def build_corpus(
         **asdict(config),
         "sources": [{"name": source.name, "bytes": source.size, **_modified(source)} for source in sources],
     }
-    _check_apart(output_dir, [tokenizer, *(Path(source.name) for source in sources if source.size)])
-    building = _claim(output_dir, plan, overwrite)
-    start = time.perf_counter()
+    reads = [str(tokenizer), *(source.name for source in sources if source.size)]
+    with _open(_prepare(output_dir, plan, overwrite, reads), plan) as building:
+        _make_parts(sources, building, _Pool(tokenizer, config, num_processes), config)
+        parts = _parts_in(building)
+        if not parts:
+            raise DataError("there is no text", where=", ".join(names))
+        part_counts = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
+        counts = {name: sum(part[name] for part in part_counts) for name in ("read", "short")} | {"duplicates": 0}
+        shards = [(int(path.name.partition("-")[0]), path) for path in parts]
+        return _finish(shards, _without_times(plan), counts, loaded, output_dir)
+
+
+def _make_parts(sources: Sequence[Source], building: Path, pool: _Pool, config: CorpusConfig) -> None:
+    """Write each part of the sources that is not there yet, and note what separates their documents."""
     layouts: Counter[str | None] = Counter()
-    with _Pool(tokenizer, config, num_processes) as pool, progress.bar("text, MB on disk", _megabytes(sources)) as bar:
-        shown = before = 0
-        for number, source in enumerate(sources):
-            reader = Documents(source, text_column=config.text_column, layout=config.layout)
-            for at, part in enumerate(_parts(reader)):
-                pool.make(part, building / f"{number:05d}-{at:05d}")
-                done = (before + reader.position) // _MILLION
-                speed = (before + reader.position) / _MILLION / (time.perf_counter() - start)
-                bar.advance(done - shown, speed=f"{speed:.1f} MB/s")
-                shown = done
-            before += source.size
+    with pool:
+        reading = read_sources(sources, text_column=config.text_column, layout=config.layout)
+        for source_number, (reader, documents) in enumerate(reading):
+            for number, part in enumerate(_parts(documents)):
+                pool.make(part, building / f"{source_number:05d}-{number:05d}")
             layouts[reader.found_layout] += 1
     if config.layout == "auto":
-        for layout, what in (("blank-lines", "blank lines part the documents"), ("lines", "each line is a document")):
+        for layout, what in (("blank-lines", "blank lines separate the documents"), ("lines", "each line is a document")):
             if count := layouts[layout]:
-                progress.note(f"{what} of {count} plain text source{'s' * (count > 1)} (--layout says otherwise)")
-    parts = _parts_in(building)
-    if not parts:
-        raise DataError("there is no text", where=", ".join(names))
-    counted = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
-    documents = {name: sum(counts[name] for counts in counted) for name in ("read", "short")} | {"duplicates": 0}
-    shards = [(int(path.name.partition("-")[0]), path) for path in parts]
-    return _finish(shards, _without_times(plan), documents, loaded, output_dir)
+                progress.note(f"{what} in {count} plain text source{'s' * (count > 1)} (--layout changes that)")
 
 
 def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """One corpus of several, the same that their sources would have given together; returns what meta.json says of it.
+    """Merge corpora into the one that their sources would have given together; returns the content of meta.json.
 
     Raises UsageError where they differ in their tokenizer or in how they were built.
     """
@@ -132,9 +130,9 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
                 raise UsageError(what, hint="build them with the same tokenizer and options")
     plan = {key: value for key, value in first.items() if key not in (*SPLITS, "documents", "hashes", "sources")}
     plan["sources"] = [source for meta in metas for source in meta["sources"]]
-    _check_apart(output_dir, folders)
-    _claim(output_dir, {**plan, "merged": [str(folder.resolve()) for folder in folders]}, overwrite)
-    documents = {name: sum(meta["documents"][name] for meta in metas) for name in first["documents"]}
+    merging = {**plan, "merged": [str(folder.resolve()) for folder in folders]}
+    output = _prepare(output_dir, merging, overwrite, folders)
+    counts = {name: sum(meta["documents"][name] for meta in metas) for name in first["documents"]}
     sources = offsets_of(np.array([len(meta["sources"]) for meta in metas])).tolist()
     shards = [
         (begin + shard["source"], folder / shard["name"])
@@ -142,11 +140,12 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
         for split in SPLITS
         for shard in meta[split]["shards"]
     ]
-    return _finish(shards, plan, documents, Tokenizer.load(folders[0]), output_dir)
+    with _open(output, merging):
+        return _finish(shards, plan, counts, Tokenizer.load(folders[0]), output_dir)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """What meta.json says of a corpus. Raises UsageError for a folder that holds none, or an unfinished one."""
+    """The content of a corpus's meta.json. Raises UsageError for a folder without a corpus, or with an unfinished one."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -165,41 +164,46 @@ def read_meta(folder: Path) -> dict[str, Any]:
 # --- the folder ------------------------------------------------------------------------------------------------------------
 
 
-def _claim(folder: Path, plan: dict[str, Any], overwrite: bool) -> Path:
-    """The folder of the parts in the output folder, with the plan in it."""
-    building = folder / _BUILDING
-    anew = "give another --output-dir, or --overwrite, which deletes what is there"
-    with suppress(OSError):
-        building.rmdir()  # empty, as a kill can leave it
-    if folder.is_file():
-        raise UsageError("the output folder is a file", where=str(folder), hint="give another --output-dir")
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    begun = _plan_of(building)
-    if found and begun is None:
-        if META not in found:
-            what = "the output folder is not empty and holds no corpus"
-            raise UsageError(what, where=str(folder), hint="give another --output-dir")
-        read_meta(folder)  # raises for one that is no corpus's
-    others = sorted(name for name in found - {*TOKENIZER_FILES} if not _OWN.fullmatch(name))
-    if overwrite and others:
-        what = f"the output folder holds {others[0]}, which is no part of a corpus, and --overwrite would delete it"
-        raise UsageError(what, where=str(folder), hint="give another --output-dir, or move it")
-    with disk_errors(folder):
-        if overwrite and found:
-            shutil.rmtree(folder)
-        elif META in found and begun is None:
-            raise UsageError("the output folder holds a corpus already", where=str(folder), hint=anew)
-        elif begun is not None:
-            if begun != json.loads(json.dumps(plan)):
-                what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
-                raise UsageError(what, where=str(folder), hint=anew)
-            if any(source["name"] == "-" for source in plan["sources"]):
-                raise UsageError("what came from the standard input cannot go on", where=str(folder), hint=anew)
+def _is_finished(folder: Path) -> bool | None:
+    if _plan_of(folder / _BUILDING) is not None:
+        return False
+    if (folder / META).exists():
+        return bool(read_meta(folder))  # raises for one that is no corpus's
+    if [path.name for path in folder.rglob("*")] == [_BUILDING] and (folder / _BUILDING).is_dir():
+        return False  # a kill right at the start leaves it empty
+    return None
+
+
+_PARTS = re.compile(rf"{META}|{_BUILDING}(\.done)?|({'|'.join(SPLITS)})-\d{{5,}}|{TOKENIZER.parts.pattern}")
+CORPUS = Kind("corpus", _is_finished, _PARTS)
+
+
+def _prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence[str | Path]) -> OutputFolder:
+    """The output folder of a corpus. Raises UsageError where it holds an unfinished one that cannot be resumed."""
+    output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
+    begun = _plan_of(folder / _BUILDING) if output.resumes else None
+    if begun is not None:
+        hint = "give another --output-dir, or --overwrite, which moves it aside"
+        if begun != json.loads(json.dumps(plan)):
+            what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
+            raise UsageError(what, where=str(folder), hint=hint)
+        if any(source["name"] == "-" for source in plan["sources"]):
+            raise UsageError("what came from the standard input cannot be resumed", where=str(folder), hint=hint)
+    return output
+
+
+@contextmanager
+def _open(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
+    """Hold the output folder; gives the folder of the parts in it, with the plan in that."""
+    building = output.path / _BUILDING
+    with output.open():
+        if _plan_of(building) is not None:
             progress.note(f"going on: {len(_parts_in(building))} parts are done")
-            return building
-        building.mkdir(parents=True)
-        write_json(building / _PLAN, plan)
-    return building
+        else:
+            with disk_errors(building):
+                building.mkdir(exist_ok=True)
+                write_json(building / _PLAN, plan)
+        yield building
 
 
 def _plan_of(building: Path) -> dict[str, Any] | None:
@@ -214,7 +218,7 @@ def _plan_of(building: Path) -> dict[str, Any] | None:
 def _finish(
     shards: Sequence[tuple[int, Path]],
     plan: dict[str, Any],
-    documents: dict[str, int],
+    counts: dict[str, int],
     tokenizer: Tokenizer,
     output_dir: Path,
 ) -> dict[str, Any]:
@@ -225,24 +229,24 @@ def _finish(
     by_shard = [np.asarray(Shard.load(folder).hashes) for _, folder in shards]
     hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *by_shard])
     if not len(hashes):
-        what = f"all {documents['read']} documents have fewer than {plan['min_tokens']} tokens"
+        what = f"all {counts['read']} documents have fewer than {plan['min_tokens']} tokens"
         raise DataError(what, where=str(output_dir), hint="lower --min-tokens, or see what --layout makes a document")
-    bounds = offsets_of(np.array([len(its) for its in by_shard])).tolist()
-    first = np.zeros(len(hashes), dtype=bool)
-    first[np.unique(hashes, return_index=True)[1]] = True
-    held_out = hashes % np.uint64(_MILLION) < np.uint64(round(plan["held_out"] * _MILLION))
+    bounds = offsets_of(np.array(list(map(len, by_shard)))).tolist()
+    is_first = np.zeros(len(hashes), dtype=bool)
+    is_first[np.unique(hashes, return_index=True)[1]] = True
+    held_out = hashes % np.uint64(10**6) < np.uint64(round(plan["held_out"] * 10**6))
     written: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     with disk_errors(output_dir):
         for (source, folder), begin, end in zip(shards, bounds[:-1], bounds[1:], strict=True):
             shard = Shard.load(folder)
-            for split, chosen in zip(SPLITS, (first & ~held_out, first & held_out), strict=True):
+            for split, chosen in zip(SPLITS, (is_first & ~held_out, is_first & held_out), strict=True):
                 if len(rows := np.flatnonzero(chosen[begin:end])):
                     taken = shard.take(rows)
                     name = f"{split}-{len(written[split]):05d}"
                     taken.save(output_dir / name)
                     written[split].append({"name": name, "source": source, **taken.counts()})
-        meta = {**plan, "documents": {**documents, "duplicates": documents["duplicates"] + int((~first).sum())}}
-        meta["hashes"] = f"{np.bitwise_xor.reduce(hashes[first]):016x}"  # by which another text is known
+        meta = {**plan, "documents": {**counts, "duplicates": counts["duplicates"] + int((~is_first).sum())}}
+        meta["hashes"] = f"{np.bitwise_xor.reduce(hashes[is_first]):016x}"  # of all text: resuming a run compares it
         for split in SPLITS:
             totals = {name: sum(shard[name] for shard in written[split]) for name in ("documents", "sentences", "tokens")}
             meta[split] = {**totals, "shards": written[split]}
@@ -253,12 +257,10 @@ def _finish(
     return meta
 
 
-def _check_apart(output_dir: Path, inputs: Iterable[Path]) -> None:
-    """Raise UsageError where the output folder holds what is read, or lies in it."""
-    here = output_dir.resolve()
-    for path in (path.resolve() for path in inputs):
-        if path == here or here in path.parents:
-            raise UsageError("the output folder holds what is to be read", where=str(path), hint="give another --output-dir")
+def _lies_in(folder: Path, path: Path) -> bool:
+    """Whether a path lies in a folder, or in what --overwrite made of one."""
+    around = map(str, path.parents)
+    return any(str(folder) in (parent, MOVED_ASIDE.sub("", parent)) for parent in around)
 
 
 def _parts_in(building: Path) -> list[Path]:
@@ -274,10 +276,6 @@ def _modified(source: Source) -> dict[str, int]:
 def _without_times(plan: dict[str, Any]) -> dict[str, Any]:
     sources = [{key: value for key, value in source.items() if key != "modified"} for source in plan["sources"]]
     return {**plan, "sources": sources}
-
-
-def _megabytes(sources: Sequence[Source]) -> int:
-    return max(1, sum(source.size for source in sources) // _MILLION)
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------------
@@ -299,10 +297,10 @@ def _parts(documents: Iterable[Document]) -> Iterator[list[list[str]]]:
 
 def make_part(documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: CorpusConfig) -> Shard:
     """Documents, given as their lines, as a shard: without sentences of no token and documents of too few."""
-    cut = split_sentences if config.sentences == "split" else lambda line: [line]
-    sentences = [[sentence for line in lines for sentence in cut(line)] for lines in documents]
+    split = split_sentences if config.sentences == "split" else lambda line: [line]
+    sentences = [[sentence for line in lines for sentence in split(line)] for lines in documents]
     numbers = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
-    pieces, begins_word = tokens_and_words([sentence for its in sentences for sentence in its], tokenizer, config.words)
+    pieces, begins_word = tokens_and_words([*chain.from_iterable(sentences)], tokenizer, config.words)
     of_document = np.repeat(np.arange(len(documents)), numbers)
     tokens = np.bincount(of_document, pieces.lengths, minlength=len(documents))
     kept = tokens >= config.min_tokens
@@ -325,15 +323,14 @@ class _Pool:
     """Makes parts, in processes of their own where there are several; a part that is there already is left as it is."""
 
     def __init__(self, tokenizer: Path, config: CorpusConfig, num_processes: int) -> None:
-        self.arguments = (tokenizer, config)
-        self.running: deque[Future[None]] = deque()
-        self.most = num_processes + 2  # parts in memory
+        self.pending: deque[Future[None]] = deque()
+        self.max_pending = num_processes + 1  # parts in memory, beside the one that is read
         self.executor: ProcessPoolExecutor | None = None
         if num_processes > 1:
             context = get_context("spawn")
-            self.executor = ProcessPoolExecutor(num_processes, context, initializer=_set_up_process, initargs=self.arguments)
+            self.executor = ProcessPoolExecutor(num_processes, context, initializer=_start_worker, initargs=(tokenizer, config))
         else:
-            _set_up(*self.arguments)
+            _set_up(tokenizer, config)
 
     def make(self, documents: list[list[str]], folder: Path) -> None:
         if folder.is_dir():
@@ -341,40 +338,39 @@ class _Pool:
         if self.executor is None:
             _write_part(documents, folder)
             return
-        self.running.append(self.executor.submit(_write_part, documents, folder))
-        while len(self.running) >= self.most:
-            self._take()
+        self.pending.append(self.executor.submit(_write_part, documents, folder))
+        while len(self.pending) > self.max_pending:
+            self._wait_for_oldest()
 
     def __enter__(self) -> _Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            while kind is None and self.running:
-                self._take()
+            while kind is None and self.pending:
+                self._wait_for_oldest()
         finally:
             if self.executor is not None:
                 self.executor.shutdown(cancel_futures=True)
 
-    def _take(self) -> None:
-        """Wait for the oldest part."""
+    def _wait_for_oldest(self) -> None:
         try:
-            self.running.popleft().result()
+            self.pending.popleft().result()
         except BrokenProcessPool:
-            hint = "repeat the command, which goes on, with fewer --num-processes"
-            raise MachineError("a process was killed, perhaps for want of memory", hint=hint) from None
+            hint = "repeat the command, which resumes, with fewer --num-processes"
+            raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
 
 
-_set: dict[str, Any] = {}  # of a worker process
+_worker: dict[str, Any] = {}  # the tokenizer and config of this process
 
 
-def _set_up_process(tokenizer: Path, config: CorpusConfig) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process a core already
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _start_worker(tokenizer: Path, config: CorpusConfig) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is one process per core already
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _set_up(tokenizer, config)
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """A killed parent leaves its workers waiting, and what they still write would meet the next build's."""
     parent = parent_process()
     assert parent is not None
@@ -385,17 +381,17 @@ def _end_with_parent() -> None:
 def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
     if config.words == "jieba":
         load_jieba()
-    _set.update(tokenizer=Tokenizer.load(tokenizer), config=config)
+    _worker.update(tokenizer=Tokenizer.load(tokenizer), config=config)
 
 
 def _write_part(documents: list[list[str]], folder: Path) -> None:
-    shard = make_part(documents, _set["tokenizer"], _set["config"])
+    shard = make_part(documents, _worker["tokenizer"], _worker["config"])
     aside = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
     with disk_errors(folder):
         shard.save(aside)
         counts = {"read": len(documents), "short": len(documents) - shard.num_documents}
         (aside / _COUNTS).write_text(json.dumps(counts), encoding="utf-8")
-        if folder.is_dir():  # a worker of a build that was killed has made the same
+        if folder.is_dir():  # a worker of a killed build has made the same
             shutil.rmtree(aside)
         else:
             os.replace(aside, folder)

@@ -1,4 +1,4 @@
-"""Which tokens a masked language model is asked for, and what stands in their place (Devlin et al., 2019, section 3.1)."""
+"""Which tokens a masked language model predicts, and what replaces them in its input (Devlin et al., 2019, section 3.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from bertkit.features import Ragged
 
 MASKED = 0.15  # of a sequence's tokens are targets
-MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], and some token; the others stay
+MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], or a random token; the others stay
 
 
 def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -17,7 +17,7 @@ def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """(R,) the targets of each sequence, in order: exactly `num_targets` of it, or as many as it has tokens that may be.
+    """(R,) the targets of each sequence, in order: exactly `num_targets`, or all its ordinary tokens if they are fewer.
 
     special: (N,) tokens that are never targets; lengths: (B,) of the sequences, special tokens among them.
     """
@@ -32,11 +32,10 @@ def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], rng: n
 def choose_words(
     special: NDArray[np.bool_], begins_word: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """(R,) as `choose_tokens`, but whole words: with a token every token of its word.
+    """(R,) the targets of each sequence as whole words: with a token every token of its word.
 
-    begins_word: (N,) whether a token begins a word; one also begins at the start of a segment. Words are taken in a random
-    order, passing over those that would exceed `num_targets`, which so is reached or not; a sequence has one word at least, the
-    shortest, whatever its length.
+    begins_word: (N,) whether a token begins a word; one also begins at the start of a segment. Words are taken in random order,
+    skipping those that would exceed `num_targets`; a sequence gets at least one word, its shortest, however long that is.
     """
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     starts = begins_word | special
@@ -50,7 +49,7 @@ def choose_words(
     left = num_targets(lengths)
     chosen = np.zeros(len(firsts), dtype=bool)
     while len(order):
-        # Of each sequence the words up to the first that does not fit, all at once; then on behind that one.
+        # In each sequence all words up to the first that does not fit; the next round starts after that one.
         size, owner = sizes[order], owners[order]
         ahead = np.cumsum(size)
         before = np.r_[0, ahead[:-1]]
@@ -80,10 +79,7 @@ def _give_each_a_word(
 def mask(
     input_ids: Ragged, targets: NDArray[np.int64], *, mask_token_id: int, candidates: NDArray, rng: np.random.Generator
 ) -> tuple[Ragged, NDArray[np.int64]]:
-    """The sequences with 80% of the targets masked, 10% replaced by one of `candidates` and 10% as they are.
-
-    Also (R,) what stood there.
-    """
+    """The sequences with 80% of the targets masked, 10% replaced by one of `candidates`, 10% kept; and (R,) the originals."""
     labels = input_ids.values[targets].astype(np.int64)
     draw = rng.random(len(targets))
     replaced = rng.choice(candidates, len(targets))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
+from bertkit.corpus.objectives import Objective
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.corpus.segments import IS_NEXT
 from bertkit.features import Features
 from bertkit.progress import plain
-from bertkit.text.tokenizer import Tokenizer
 
 _SEGMENTS = ("", "cyan")
 _MASKED, _REPLACED, _KEPT = "bold red", "bold magenta", "bold green"
@@ -21,62 +19,73 @@ LEGEND = Text.assemble(
     "segment A, ",
     ("segment B", _SEGMENTS[1]),
     "; targets: ",
-    ("[MASK](what stood there)", _MASKED),
+    ("[MASK](original)", _MASKED),
     ", ",
-    ("replaced(what stood there)", _REPLACED),
+    ("replaced(original)", _REPLACED),
     ", ",
     ("kept(kept)", _KEPT),
 )
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
-    """The first sequences of a run, of its first step at most: the tokens of a word stand together, and each says what
-    becomes of it."""
+    """The first sequences of a run, of its first step at most: without spaces within a word, each target with its original."""
     features, words = sampler.features_at(0), sampler.words(0, sampler.batch_size)
     names = {number: token for token, number in sampler.tokenizer.vocab.items()}
-    for at in range(min(count, sampler.batch_size)):
-        yield _draw(features, at, words[at], names, sampler.tokenizer)
+    for number in range(min(count, sampler.batch_size)):
+        yield _draw(features, number, words[number], names, sampler)
 
 
-def count_targets(features: Features, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Of all targets the shares that are masked, replaced and kept; and of all pairs that of true next segments."""
-    targets = np.concatenate([_targets(features, at)[0] + features.input_ids.offsets[at] for at in range(len(features))])
-    stands, stood = features.input_ids.values[targets], features.labels["mlm"].values
-    masked, kept = stands == tokenizer.mask_token_id, stands == stood
-    found = {
+def count_targets(sampler: CorpusSampler, features: Features) -> dict[str, float]:
+    """The shares of tokens that are targets, of targets masked, replaced and kept, and of pairs with the first label.
+
+    There are none for a causal objective, which masks nothing.
+    """
+    objective = sampler.objective
+    if objective.causal:
+        return {}
+    rows = [_targets(features, number, objective)[0] + features.input_ids.offsets[number] for number in range(len(features))]
+    targets = np.concatenate(rows)
+    seen, labels = features.input_ids.values[targets], features.labels[objective.token_term].values
+    masked, kept = seen == sampler.tokenizer.mask_token_id, seen == labels
+    shares = {
         "targets": len(targets) / len(features.input_ids.values),
         "masked": float(masked.mean()),
         "replaced": float((~masked & ~kept).mean()),
         "kept": float(kept.mean()),
     }
-    if "nsp" in features.labels:
-        found["next"] = float((features.labels["nsp"].values == IS_NEXT).mean())
-    return found
+    if objective.pair_term is not None:
+        shares[objective.pair_labels[0]] = float((features.labels[objective.pair_term].values == 0).mean())
+    return shares
 
 
-def _targets(features: Features, at: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The places of a sequence that are asked for, and what stood there."""
+def _targets(features: Features, number: int, objective: Objective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions of a sequence's targets, and the right tokens there."""
     assert features.rows is not None
-    rows = features.rows[at]
-    return rows[1:] if "nsp" in features.labels else rows, features.labels["mlm"][at]
+    rows = features.rows[number]
+    return rows if objective.pair_term is None else rows[1:], features.labels[objective.token_term][number]
 
 
-def _draw(features: Features, at: int, begins_word: NDArray[np.bool_], names: dict[int, str], tokenizer: Tokenizer) -> Text:
-    ids, segments = features.input_ids[at].tolist(), features.token_type_ids[at].tolist()
-    stood = dict(zip(*map(np.ndarray.tolist, _targets(features, at)), strict=True)) if "mlm" in features.labels else {}
+def _draw(
+    features: Features, number: int, begins_word: NDArray[np.bool_], names: dict[int, str], sampler: CorpusSampler
+) -> Text:
+    objective = sampler.objective
+    ids, segments = features.input_ids[number].tolist(), features.token_type_ids[number].tolist()
+    # A causal model predicts at every token and sees each as it is.
+    targets = {} if objective.causal else dict(zip(*_targets(features, number, objective), strict=True))
     line = Text()
-    if "nsp" in features.labels:
-        follows = features.labels["nsp"][at][0] == IS_NEXT
-        line += Text("B is next     " if follows else "B is not next ", style="bold")
-    for place, (number, segment, begins) in enumerate(zip(ids, segments, begins_word.tolist(), strict=True)):
-        if begins and place:
+    if objective.pair_term is not None:
+        width = max(map(len, objective.pair_labels))
+        label = objective.pair_labels[features.labels[objective.pair_term][number][0]]
+        line += Text(f"B is {label:{width}} ", style="bold")
+    for position, (token_id, segment, begins) in enumerate(zip(ids, segments, begins_word.tolist(), strict=True)):
+        if begins and position:
             line += Text(" ")
-        token = plain(names[number]).plain
-        if place not in stood:
+        token = plain(names[token_id]).plain
+        if position not in targets:
             line += Text(token, style=_SEGMENTS[segment])
-        elif number == stood[place]:
+        elif token_id == targets[position]:
             line += Text(f"{token}(kept)", style=_KEPT)
         else:
-            style = _MASKED if number == tokenizer.mask_token_id else _REPLACED
-            line += Text(f"{token}({plain(names[stood[place]]).plain})", style=style)
-    return line + Text(f"  ({len(ids)} tokens, {len(stood)} targets)", style="dim")
+            style = _MASKED if token_id == sampler.tokenizer.mask_token_id else _REPLACED
+            line += Text(f"{token}({plain(names[targets[position]]).plain})", style=style)
+    return line + Text(f"  ({len(ids)} tokens, {len(targets)} targets)", style="dim")

@@ -1,4 +1,4 @@
-"""Sentences by rule, for English and Chinese: where a text is cut, and after which words with a full stop it is not."""
+"""Splitting text into sentences by rule, for English and Chinese."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _END = re.compile(
     | (?P<latin>[.!?]++["')\]{_CLOSING}]*+) (?= \s+ ["'(\[{_OPENING}]* [^\W_a-z] )""",
     re.VERBOSE,
 )
-_MARK = re.compile("[.!?\u3002\uff01\uff1f\u2026]")  # what an end begins with: to look for it alone is five times as fast
+_MARK = re.compile("[.!?\u3002\uff01\uff1f\u2026]")  # how an end begins: searching for it alone is five times as fast
 _LATIN = frozenset(".!?")
 _BETWEEN_WORDS = re.compile(rf"""[\s(\["'{_OPENING}]""")
 # After these a full stop ends the word, seldom the sentence.
@@ -25,32 +25,32 @@ _MAY_END = frozenset("etc al inc ltd co corp bros a.m p.m u.s u.k jr sr".split()
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a paragraph, without the white space around them; what holds none is one sentence.
+    """The sentences of a paragraph, stripped of white space; text without an end of sentence is one sentence.
 
-    A full stop ends none after an initial (J.), an abbreviation (Dr., e.g.) or a number in a list (1.), and none without white
-    space and a capital, digit or other script behind it (3.14, example.com).
+    A full stop ends no sentence after an initial (J.), an abbreviation (Dr., e.g.) or a list number (1.), nor unless white
+    space and a capital, digit or other script follow (3.14, example.com).
     """
     sentences = []
-    begin = at = 0
-    while (mark := _MARK.search(text, at)) is not None:
+    begin = position = 0
+    while (mark := _MARK.search(text, position)) is not None:
         end = _END.match(text, mark.start())
-        at = (end or mark).end()
-        while end is None and mark[0] in _LATIN and text[at : at + 1] in _LATIN:
-            at += 1  # a run of them that ends no sentence does not at a later one either
-        if end is None or ((end["latin"] or "").startswith(".") and _goes_on(text[begin : mark.start()])):
+        position = (end or mark).end()
+        while end is None and mark[0] in _LATIN and text[position : position + 1] in _LATIN:
+            position += 1  # where the first of a run ends no sentence, no later one does
+        if end is None or ((end["latin"] or "").startswith(".") and _is_part_of_word(text[begin : mark.start()])):
             continue
-        sentences.append(text[begin:at].strip())
-        begin = at
+        sentences.append(text[begin:position].strip())
+        begin = position
     sentences.append(text[begin:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
-def _goes_on(sentence: str) -> bool:
-    """Whether a full stop behind these words belongs to the last of them."""
+def _is_part_of_word(sentence: str) -> bool:
+    """Whether a full stop after these words belongs to the last of them."""
     word = _BETWEEN_WORDS.split(sentence[-24:])[-1]
-    found = word.lower()
-    if found in _ABBREVIATIONS:
-        return found not in _MAY_END
-    if found.isdigit():
+    lower = word.lower()
+    if lower in _ABBREVIATIONS:
+        return lower not in _MAY_END
+    if lower.isdigit():
         return word == sentence.strip()  # "1." at the beginning counts a list
-    return len(found) == 1 and word.isupper() and found != "i"
+    return len(lower) == 1 and word.isupper() and lower != "i"

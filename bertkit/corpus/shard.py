@@ -1,4 +1,4 @@
-"""A shard of a corpus: tokens, and the words, sentences and documents that they make up, in flat memory-mapped arrays."""
+"""A shard of a corpus: tokens, and where words, sentences and documents begin, in flat memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertkit.errors import DataError
 from bertkit.features import offsets_of, ranges
 
-TOGETHER = 2**20  # tokens of joined shards, about
+JOINED = 2**20  # tokens of joined shards, about
 OPEN = 32  # shards open at once: two windows of the sampler; each has five files
 
 
@@ -23,8 +23,8 @@ class Shard:
     """N tokens of S sentences of D documents.
 
     input_ids: (N,) uint16, or int32 for a vocabulary of more than 65,536. word_starts: (N / 8,) bits, 1 where a token begins a
-    word. sentences: (S + 1,) where each begins among the tokens. documents: (D + 1,) where each begins among the sentences.
-    hashes: (D,) uint64 of each document's text, by which duplicates are found.
+    word. sentences: (S + 1,) the token at which each begins. documents: (D + 1,) the sentence at which each begins.
+    hashes: (D,) uint64 of each document's text, to find duplicates by.
     """
 
     input_ids: NDArray
@@ -91,10 +91,10 @@ class Shard:
 
 
 class Shards(Sequence[Shard]):
-    """The shards of a split as a training reads them: opened when they are asked for, a few at a time.
+    """The shards of a split as training reads them: opened on demand, a few at a time.
 
-    A shard of one document, which has no other to draw a segment from that is not next, is joined with the shard behind it;
-    of several, up to TOGETHER tokens. listed: their names and counts, as meta.json has them.
+    A shard of one document, which has no other to draw a segment from, is joined with the next shard; a row of such shards up
+    to JOINED tokens. listed: names and counts, as in meta.json.
     """
 
     def __init__(self, corpus: Path, listed: Sequence[Mapping[str, Any]]) -> None:
@@ -104,7 +104,7 @@ class Shards(Sequence[Shard]):
         singles = False  # whether it has shards of one document alone
         for shard in listed:
             single = shard["documents"] == 1
-            if documents != 1 and not (singles and single and tokens < TOGETHER):
+            if documents != 1 and not (singles and single and tokens < JOINED):
                 self.groups.append([])
                 documents, tokens, singles = 0, 0, True
             self.groups[-1].append(shard["name"])

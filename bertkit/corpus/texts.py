@@ -1,14 +1,15 @@
-"""The lines of many documents, to learn a vocabulary from: read as often as asked, with a bar that shows how far."""
+"""Text read from sources, with a bar that shows how far: for a vocabulary, as often as asked, or once for a corpus."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from bertkit import progress
 from bertkit.errors import UsageError
-from bertkit.readers.documents import Documents, find_sources
+from bertkit.readers.documents import Document, Documents, Source, find_sources
 
-_MEGABYTE = 2**20
+_MILLION = 10**6
 
 
 class Texts:
@@ -24,14 +25,28 @@ class Texts:
         self.text_column = text_column
 
     def __iter__(self) -> Iterator[list[str]]:
-        total = sum(source.size for source in self.sources) // _MEGABYTE
-        before = shown = 0
-        with progress.bar("read, MB", max(1, total)) as bar:
-            for source in self.sources:
-                documents = Documents(source, text_column=self.text_column)
-                for document in documents:
-                    yield document.lines
-                    if (done := (before + documents.position) // _MEGABYTE) > shown:
-                        bar.advance(done - shown)
-                        shown = done
-                before += source.size
+        for _, documents in read_sources(self.sources, text_column=self.text_column):
+            yield from (document.lines for document in documents)
+
+
+def read_sources(
+    sources: Sequence[Source], *, text_column: str, layout: str = "auto"
+) -> Iterator[tuple[Documents, Iterator[Document]]]:
+    """The reader of each source, and its documents, whose reading moves a bar of megabytes on disk."""
+    start = time.perf_counter()
+    with progress.bar("text, MB on disk", max(1, sum(source.size for source in sources) // _MILLION)) as bar:
+
+        def documents_of(reader: Documents, before: int) -> Iterator[Document]:
+            shown = before // _MILLION
+            for document in reader:
+                yield document
+                read = before + reader.position
+                if read // _MILLION > shown:
+                    bar.advance(read // _MILLION - shown, speed=f"{read / _MILLION / (time.perf_counter() - start):.1f} MB/s")
+                    shown = read // _MILLION
+
+        before = 0  # bytes of the sources that are read
+        for source in sources:
+            reader = Documents(source, text_column=text_column, layout=layout)
+            yield reader, documents_of(reader, before)
+            before += source.size

@@ -1,4 +1,4 @@
-"""Where words begin among tokens: what whole-word masking masks together."""
+"""Where words begin among tokens, for whole-word masking."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CHINESE = re.compile(f"[{CJK}]")
 
 
 def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> tuple[Ragged, NDArray[np.bool_]]:
-    """The tokens of each text, and of each token whether it begins a word.
+    """The tokens of each text, and whether each begins a word.
 
-    Words are those of BERT's basic tokenizer, with their ##pieces; of these a Chinese character is one. With words = "jieba"
-    Chinese characters that jieba takes for one word are one. Raises MachineError where jieba is not installed.
+    Words are those of BERT's basic tokenizer, with their ##pieces; a Chinese character is a word. With words = "jieba" Chinese
+    words are jieba's. Raises MachineError if jieba is not installed.
     """
     basic = _in_vocabulary(tokenizer, lambda token: not token.startswith("##"))
     if words == "basic":
@@ -33,7 +33,7 @@ def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> 
     begins = np.concatenate([_jieba_begins(text) for text in texts]) if texts else np.zeros(0, dtype=bool)
     first = offsets_of(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))[:-1]  # character of each text
     chinese = _in_vocabulary(tokenizer, lambda token: len(token) == 1 and _CHINESE.match(token) is not None)
-    # An unknown character is [UNK], which tells nothing of what it was: it stands where it stands.
+    # [UNK] may stand for a Chinese character: jieba decides there too.
     chinese[tokenizer.vocab[tokenizer.special_tokens["unk_token"]]] = True
     at_boundary = begins[np.repeat(first, pieces.lengths) + starts]
     return pieces, basic[pieces.values] & (at_boundary | ~chinese[pieces.values])
@@ -52,7 +52,7 @@ def load_jieba() -> None:
 
 
 def _jieba_begins(text: str) -> NDArray[np.bool_]:
-    """Of each character whether a word begins there."""
+    """Whether a word begins at each character."""
     if not _CHINESE.search(text):
         return np.ones(len(text), dtype=bool)
     import jieba
@@ -63,7 +63,7 @@ def _jieba_begins(text: str) -> NDArray[np.bool_]:
 
 
 def _in_vocabulary(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """(V,) of which tokens something holds."""
-    found = np.zeros(tokenizer.vocab_size, dtype=bool)
-    found[[number for token, number in tokenizer.vocab.items() if holds(token)]] = True
-    return found
+    """(V,) for which tokens of the vocabulary something holds."""
+    held = np.zeros(tokenizer.vocab_size, dtype=bool)
+    held[[number for token, number in tokenizer.vocab.items() if holds(token)]] = True
+    return held

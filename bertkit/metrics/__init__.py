@@ -1,1 +1,1 @@
-"""Scores of a whole split at once, offline: classification, answers; and the bootstrap that says how sure they are."""
+"""Scores of a whole split at once, offline: classification, answers; and the bootstrap for their confidence intervals."""

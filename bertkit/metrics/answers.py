@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, by the rules of three sets: SQuAD 1.1 and 2.0 (Rajpurkar et al., 2016, 2018), CMRC 2018.
+"""Exact match and F1 of answers, by the rules of three data sets: SQuAD 1.1 and 2.0 (Rajpurkar et al., 2016, 2018), CMRC 2018.
 
 English answers are compared as bags of words without case, punctuation and articles. Chinese ones as sequences of characters
 (Cui et al., 2019): F1 is that of their longest common substring, and what stands between Chinese characters is cut into words
@@ -18,52 +18,52 @@ from numpy.typing import NDArray
 
 
 class Score(NamedTuple):
-    """How well a prediction fits the best of its references."""
+    """Scores of a prediction against the best matching reference."""
 
     exact: float
     f1: float
 
 
 class Threshold(NamedTuple):
-    """The best mean score that a threshold on the odds of no answer can give, and that threshold."""
+    """The best mean score over all thresholds of null_odds, and its threshold."""
 
     score: float
     value: float
 
 
 def score_words(prediction: str, references: Sequence[str], *, unanswerable: bool) -> Score:
-    """As SQuAD 1.1 scores it, or with `unanswerable` as 2.0 does. No references: only an empty answer is right.
+    """As SQuAD 1.1 scores it, or with `unanswerable` as 2.0 does. Without references only an empty answer is right.
 
-    The two differ in what is nothing but articles and punctuation: to 2.0 it is no answer, to 1.1 an answer without F1.
+    They differ in answers of articles and punctuation alone: for 2.0 they are no answer, for 1.1 an answer with an F1 of 0.
     """
-    found = _words(prediction)
-    known = [_words(reference) for reference in references]
-    if unanswerable or not known:
-        known = [words for words in known if words] or [[]]
-        return Score(max(float(words == found) for words in known), max(_f1_of_words(found, words, 1.0) for words in known))
-    return Score(max(float(words == found) for words in known), max(_f1_of_words(found, words, 0.0) for words in known))
+    words, accepted = _words(prediction), [_words(reference) for reference in references]
+    both_empty = 0.0
+    if unanswerable or not accepted:
+        accepted, both_empty = [each for each in accepted if each] or [[]], 1.0
+    exact = max(float(each == words) for each in accepted)
+    return Score(exact, max(_f1_of_words(words, each, both_empty) for each in accepted))
 
 
 def score_characters(prediction: str, references: Sequence[str]) -> Score:
-    """As CMRC 2018 scores it. No references: only an empty answer is right."""
+    """As CMRC 2018 scores it. Without references only an empty answer is right."""
     if not references:
         return Score(float(not prediction), float(not prediction))
     plain = _without_punctuation(prediction)
-    found = _segments(prediction)
+    segments = _segments(prediction)
     exact = any(_without_punctuation(reference) == plain for reference in references)
-    return Score(float(exact), max(_f1_of_substring(found, _segments(reference)) for reference in references))
+    return Score(float(exact), max(_f1_of_substring(segments, _segments(reference)) for reference in references))
 
 
 def best_threshold(
     scores: NDArray[np.float64], answerable: NDArray[np.bool_], answered: NDArray[np.bool_], null_odds: NDArray[np.float64]
 ) -> Threshold:
-    """The threshold above which the odds of no answer should mean no answer, as SQuAD 2.0 tunes it.
+    """The threshold of null_odds above which no answer is predicted, tuned as SQuAD 2.0 does.
 
-    scores: (E,) of the answers given if nothing is held back. answered: where those are not empty; to a question without an
-    answer, one of articles alone counts as wrong here. The threshold is the odds of the last answer that it lets through.
+    scores: (E,) of the best answers. answered: (E,) whether these are not empty; one of articles alone is wrong here for a
+    question without an answer. The threshold is the null_odds of the last answer that is given.
 
-    It gives that very score. The official script's may not, which parts answers of equal odds, as no threshold can, and says 0
-    where holding all back is best, whatever the odds: here it is then 0 or what is less than all of them.
+    It gives exactly the score returned. That of the official script may not: it separates answers of equal odds, which no
+    threshold can, and returns 0 if it is best to give no answer at all; here that is 0 or less than all odds.
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]
@@ -115,25 +115,25 @@ def _without_punctuation(text: str) -> str:
 
 def _segments(text: str) -> list[str]:
     """Chinese characters one by one, and the words between them."""
-    found = []
-    for at, part in enumerate(_CHINESE.split(_without_punctuation(text))):
-        if at % 2:
-            found.append(part)
+    segments = []
+    for number, part in enumerate(_CHINESE.split(_without_punctuation(text))):
+        if number % 2:  # what the pattern matches
+            segments.append(part)
         elif part:
-            found += _treebank_words(part)
-    return found
+            segments += _treebank_words(part)
+    return segments
 
 
 def _f1_of_substring(found: list[str], known: list[str]) -> float:
-    """F1 of the longest run of segments that both have."""
+    """F1 of the longest run of segments in common."""
     longest = 0
     previous = [0] * (len(known) + 1)
     for segment in found:
         row = [0] * (len(known) + 1)
-        for at, other in enumerate(known):
+        for column, other in enumerate(known):
             if segment == other:
-                row[at + 1] = previous[at] + 1
-                longest = max(longest, row[at + 1])
+                row[column + 1] = previous[column] + 1
+                longest = max(longest, row[column + 1])
         previous = row
     return _f1(longest, len(found), len(known))
 
@@ -147,7 +147,7 @@ _CONTRACTED = re.compile(r"(can)(not)|(d)('ye)|(gim)(me)|(gon)(na)|(got)(ta)|(le
 
 
 def _treebank_words(text: str) -> list[str]:
-    """Lower-cased text in words as the Penn Treebank has them, a sentence: full stops within it stay with their words."""
+    """The words of a lower-cased sentence as in the Penn Treebank; full stops within it stay with their words."""
     text = _OPENING.sub(" `` ", re.sub('^"', "`` ", text))
     text = _APOSTROPHE.sub("' ", _LAST_STOP.sub(" . ", text))
     words: list[str] = []

@@ -1,11 +1,12 @@
 """Metrics over a whole split at once: one function each, with scikit-learn and scipy, and no network.
 
-Each takes predictions and references of equal shape (N,) and gives a number, or None where it is not defined.
+Each takes predictions and references of equal shape (N,) and returns a number, or None if it is undefined.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,21 +24,21 @@ Metric = Callable[["NDArray[Any]", "NDArray[Any]"], "float | None"]
 
 
 def accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """The share of predictions that are right; of (N, C) as in `micro_f1`, the share of rows with all C right."""
+    """The share of correct predictions; for (N, C) as in `micro_f1`, of rows with all C correct."""
     from sklearn.metrics import accuracy_score
 
     return _score(lambda: accuracy_score(references, predictions), predictions, references)
 
 
 def f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """F1 of class 1 against all others, as GLUE scores MRPC and QQP; 0 where that class occurs on neither side."""
+    """F1 of class 1 against all others, as GLUE scores MRPC and QQP; 0 if that class occurs on neither side."""
     from sklearn.metrics import f1_score
 
     return _score(lambda: f1_score(references == 1, predictions == 1, zero_division=0), predictions, references)
 
 
 def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """The mean of each class's F1, over the classes in predictions or references; of (N, C) as in `micro_f1`, over all C."""
+    """The mean F1 over the classes in predictions or references; for (N, C) as in `micro_f1`, over all C."""
     from sklearn.metrics import f1_score
 
     if references.ndim == 2:
@@ -46,7 +47,7 @@ def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | Non
 
 
 def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """F1 of all rows' labels together, which of one class a row is the accuracy. Also (N, C), 1 where a row has a label."""
+    """F1 of the labels of all rows together; with one class per row, the accuracy. Also for (N, C), 1 if a row has a label."""
     from sklearn.metrics import f1_score
 
     if references.ndim == 2:
@@ -56,7 +57,7 @@ def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | Non
 
 
 def _f1_of_columns(predictions: NDArray[Any], references: NDArray[Any]) -> NDArray[Any]:
-    """(C,) F1 of the ones in each column of (N, C), 0 where there are none; of one column scikit-learn counts the zeros too."""
+    """(C,) F1 of the ones in each column of (N, C), 0 if there are none; for one column scikit-learn counts zeros too."""
     import numpy as np
 
     right, marked = (predictions & references).sum(axis=0), predictions.sum(axis=0) + references.sum(axis=0)
@@ -64,14 +65,14 @@ def _f1_of_columns(predictions: NDArray[Any], references: NDArray[Any]) -> NDArr
 
 
 def matthews_correlation(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """Matthews' correlation coefficient, for any number of classes; 0 where one side is constant."""
+    """Matthews' correlation coefficient, for any number of classes; 0 if one side is constant."""
     from sklearn.metrics import matthews_corrcoef
 
     return _score(lambda: matthews_corrcoef(references, predictions), predictions, references)
 
 
 def pearson(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """Pearson's correlation; None where one side is constant."""
+    """Pearson's correlation; None if one side is constant."""
     from scipy.stats import pearsonr
 
     if len(references) < 2:
@@ -80,7 +81,7 @@ def pearson(predictions: NDArray[Any], references: NDArray[Any]) -> float | None
 
 
 def spearmanr(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """Spearman's rank correlation, ties by their mean rank; None where one side is constant."""
+    """Spearman's rank correlation, ties by their mean rank; None if one side is constant."""
     from scipy import stats
 
     if len(references) < 2:
@@ -101,7 +102,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-# By names that the evaluate library and scikit-learn know too; a function of one's own can say greater_is_better = False.
+# Names in the evaluate library and scikit-learn too; a user's function can set greater_is_better = False.
 LOWER_IS_BETTER = {
     *("mean_squared_error", "mse", "rmse", "mean_absolute_error", "mae", "mean_absolute_percentage_error", "mape", "smape"),
     *("mase", "max_error", "brier_score", "log_loss", "hamming_loss", "zero_one_loss", "perplexity", "wer", "cer", "ter"),
@@ -110,11 +111,11 @@ OF_NUMBERS = (pearson, spearmanr, mean_squared_error)
 OF_SEVERAL_LABELS = (micro_f1, macro_f1, accuracy)
 
 
-EVALUATE = "evaluate:"  # what begins the name of a metric of the evaluate library
+EVALUATE = "evaluate:"  # prefix of metrics of the evaluate library
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name, or evaluate:NAME, one of the evaluate library's or a script of that form. Raises UsageError."""
+    """A metric by its name; evaluate:NAME is one of the evaluate library or a script of that form. Raises UsageError."""
     if name.startswith(EVALUATE):
         return OfEvaluate(name)
     if name not in METRICS:
@@ -124,20 +125,20 @@ def find_metric(name: str) -> Metric:
 
 
 def greater_is_better(metric: Metric) -> bool:
-    """Whether the better model has the higher score."""
+    """Whether a higher score is better."""
     name = metric.__name__.removeprefix(EVALUATE).rpartition("/")[2]
     return getattr(metric, "greater_is_better", name not in LOWER_IS_BETTER)
 
 
 def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: str) -> None:
-    """Raise UsageError for a metric of ours that is none of the fitting ones; what: they score."""
+    """Raise UsageError for a metric of METRICS that does not fit; what: the kind of prediction."""
     if other := next((metric for metric in metrics if metric in METRICS.values() and metric not in fitting), None):
         hint = f"expected {' or '.join(metric.__name__ for metric in fitting)}, as in --metric {fitting[0].__name__}"
         raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 
 def check_metrics(metrics: Sequence[Metric]) -> None:
-    """Raise MachineError for one of the evaluate library that cannot be loaded; say what it decides where it comes first."""
+    """Raise MachineError for a metric of the evaluate library that cannot be loaded; note what the first one decides."""
     for metric in metrics:
         if isinstance(metric, OfEvaluate):
             _load(metric.name)
@@ -147,14 +148,14 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
         )
 
 
-def settled_name(name: str) -> str:
-    """The name of a metric as it means the same from another folder: of a script its whole path."""
+def metric_path(name: str) -> str:
+    """The name of a metric that holds from any folder: for a script its absolute path."""
     script = Path(name.removeprefix(EVALUATE))
     return f"{EVALUATE}{script.resolve()}" if name.startswith(EVALUATE) and script.suffix == ".py" else name
 
 
 def measured(metrics: Sequence[Metric], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float | None]:
-    """What each metric gives, by its name; None for what is not finite. Raises UsageError where one of a user's own fails."""
+    """The score of each metric by its name; None if it is not finite. Raises UsageError if a user's metric fails."""
     return {metric.__name__: _measured(metric, predictions, references) for metric in metrics}
 
 
@@ -165,7 +166,7 @@ def _measured(metric: Metric, predictions: NDArray[Any], references: NDArray[Any
     except UserError:
         raise
     except Exception as error:
-        hint = "it is given two arrays of equal shape, and gives a number, or None where it is not defined"
+        hint = "it gets two arrays of equal shape and returns a number, or None if it is undefined"
         raise UsageError(f"the metric {metric.__name__} fails: {_one_line(error)}", hint=hint) from None
     return number if number is not None and math.isfinite(number) else None
 
@@ -189,9 +190,13 @@ class OfEvaluate:
 def _load(name: str) -> Any:
     import evaluate
 
+    module = name.removeprefix(EVALUATE)
+    if not module.startswith((".", os.sep)) and not module.endswith(".py") and Path(module).exists():
+        what = f"the metric {name} is one of the evaluate library, but the folder {module} would be executed in its place"
+        raise UsageError(what, hint=f"to execute it, name it {EVALUATE}./{module}; or run the command in another folder")
     try:
-        return evaluate.load(name.removeprefix(EVALUATE))
-    except Exception as error:  # of the library's own kinds, and of whatever its script raises
+        return evaluate.load(module)
+    except Exception as error:  # the library and its scripts raise all kinds
         what = f"the metric {name} cannot be loaded: {_one_line(error)}"
         raise MachineError(what, hint="without a network give the path of its script: evaluate:./my_metric.py") from None
 
@@ -201,14 +206,14 @@ def _one_line(error: Exception) -> str:
 
 
 def _score(compute: Callable[[], float], predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """What `compute` gives, or None where there are no rows, a value is not finite, or the result is not defined."""
+    """The result of `compute`, or None if there are no rows, a value is not finite, or the result is undefined."""
     import numpy as np
 
     assert predictions.shape == references.shape, f"{predictions.shape} predictions, {references.shape} references"
     if not len(references) or not all(np.isfinite(a).all() for a in (predictions, references) if a.dtype.kind == "f"):
         return None
     with warnings.catch_warnings():
-        # scipy and scikit-learn warn of constant input and of a single class; the result says as much.
+        # scipy and scikit-learn warn of constant input and of a single class; the result shows it.
         warnings.simplefilter("ignore")
         value = float(compute())
     return value if np.isfinite(value) else None

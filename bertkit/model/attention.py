@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.model.batch import Batch
 from bertkit.model.dropout import Dropout
 
 # Scores that a group may have. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626; 3191 with four times
 # as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
-MULTIPLE = 8  # of a padded length: shapes that come again, as in `rounded`
+MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 
 
 @dataclass(frozen=True)
@@ -66,48 +67,109 @@ class Layout:
 class Grouped:
     """Packed rows in groups of whole sequences: how many rows each group has, and how these lie.
 
-    masks: per group (B, 1, Tq, Tk) float, -inf where a query may not read; None: it reads its whole sequence.
-    filler: rows behind those of the groups that belong to no sequence; they read nothing, and are not read.
+    padding_rows: rows behind the groups that belong to no sequence: they read nothing, and nothing reads them.
     """
 
     sizes: list[int]
     layouts: list[Layout]
-    masks: list[Tensor] | None = None
-    filler: int = 0
+    padding_rows: int = 0
 
     @classmethod
     def of(
-        cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int], *, filler: int = 0
+        cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int], *, padding_rows: int = 0
     ) -> Grouped:
         """groups: the sequences at which groups begin, and B."""
         if len(groups) == 2:
-            return cls([num_rows], [Layout.of(cu_seqlens, _padded_length(max_seqlen), num_rows, dtype)], filler=filler)
+            return cls([num_rows], [Layout.of(cu_seqlens, _padded_length(max_seqlen), num_rows, dtype)], padding_rows)
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(part[-1]))
             layouts.append(Layout.of(part, _padded_length(int(part.diff().max())), sizes[-1], dtype))
-        return cls(sizes, layouts, filler=filler)
+        return cls(sizes, layouts, padding_rows)
 
-    def leftward(self, keys: Grouped, places: Tensor, dtype: torch.dtype) -> Grouped:
-        """The same as queries that read nothing to their right; places: (R,) of each row in its sequence."""
-        masks = []
-        for part, queries, its_keys in zip(places.split(self.sizes), self.layouts, keys.layouts, strict=True):
-            place = queries.pad(part[:, None, None])  # (B, 1, Tq, 1)
-            right = torch.arange(its_keys.max_seqlen, device=places.device) > place  # (B, 1, Tq, Tk)
-            masks.append(torch.zeros(right.shape, dtype=dtype, device=places.device).masked_fill_(right, -torch.inf))
-        return replace(self, masks=masks)
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which packed rows attend to which: queries and keys in the same groups.
+
+    masks: per group (B, 1, 1 or Tq, Tk) float, -inf where a query may not read; None: it reads all keys.
+    """
+
+    queries: Grouped
+    keys: Grouped
+    masks: list[Tensor | None]
+
+    @classmethod
+    def of(cls, queries: Grouped, keys: Grouped, positions: Tensor | None, dtype: torch.dtype) -> Pattern:
+        """positions: (R,) of the queries in their sequences, which they read up to themselves; None: they read all of them."""
+        if positions is None:
+            return cls(queries, keys, [layout.mask for layout in keys.layouts])
+        masks: list[Tensor | None] = []
+        for part, rows, columns in zip(positions.split(queries.sizes), queries.layouts, keys.layouts, strict=True):
+            position = rows.pad(part[:, None, None])  # (B, 1, Tq, 1)
+            future = torch.arange(columns.max_seqlen, device=positions.device) > position  # (B, 1, Tq, Tk)
+            masks.append(torch.zeros(future.shape, dtype=dtype, device=positions.device).masked_fill_(future, -torch.inf))
+        return cls(queries, keys, masks)
+
+
+class Packing:
+    """How the encoder lays out a batch: groups, padding rows that make the number of rows round, and masks.
+
+    tokens, rows: the patterns of all N tokens, and of the R rows that the head reads, which are the last layer's queries.
+    """
+
+    def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool) -> None:
+        groups = group(batch.cu_seqlens, num_heads)
+        positions = _positions(batch) if causal else None
+
+        def grouped(cu_seqlens: Tensor, max_seqlen: int, count: int) -> Grouped:
+            padding_rows = round_up_shape(count) - count
+            return Grouped.of(cu_seqlens, max_seqlen, count, dtype, groups, padding_rows=padding_rows)
+
+        keys = grouped(batch.cu_seqlens, batch.max_seqlen, len(batch.input_ids))
+        self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype)
+        self.selected = batch.rows
+        if batch.rows is not None:
+            queries = grouped(batch.cu_rows, batch.max_rows, len(batch.rows))
+            self.rows = Pattern.of(queries, keys, positions if positions is None else positions[batch.rows], dtype)
+
+    def pad(self, tokens: Tensor) -> Tensor:
+        """(N, H) -> (N + padding, H)"""
+        return _pad_rows(tokens, self.tokens.queries.padding_rows)
+
+    def select(self, tokens: Tensor) -> Tensor:
+        """(N + padding, H) -> (R + padding, H), the rows that the head reads."""
+        if self.selected is None:
+            return tokens
+        return _pad_rows(tokens.index_select(0, self.selected), self.rows.queries.padding_rows)
+
+    def unpad(self, rows: Tensor) -> Tensor:
+        """(R + padding, H) -> (R, H)"""
+        return rows[: len(rows) - self.rows.queries.padding_rows]
+
+
+def _positions(batch: Batch) -> Tensor:
+    """(N,) where each token stands in its sequence; position_ids of padded input skip what is not attended."""
+    count = len(batch.input_ids)
+    begins = torch.repeat_interleave(batch.cu_seqlens[:-1], batch.cu_seqlens.diff(), output_size=count)
+    return torch.arange(count, device=begins.device) - begins
+
+
+def _pad_rows(rows: Tensor, count: int) -> Tensor:
+    """Rows with `count` of 0 behind them."""
+    return F.pad(rows, (0, 0, 0, count)) if count else rows
 
 
 def _padded_length(max_seqlen: int) -> int:
     return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
 
-def rounded(count: int, digits: int = 6) -> int:
-    """The next number of at most so many binary digits that count: with six 1 to 64, 66, 68 ... 128, 132 ...
+def round_up_shape(count: int, digits: int = 6) -> int:
+    """The next number with at most so many significant binary digits: for six 1 to 64, 66, 68 ... 128, 132 ...
 
-    bfloat16's matrix products on a CPU compile a kernel for each shape that they meet, which takes longer than a small product
-    and keeps memory: with filler rows, three in a hundred at most, there are few shapes.
+    On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
+    memory. Padding rows, at most three in a hundred, keep the shapes few.
     """
     unit = 1 << max(0, count.bit_length() - digits)
     return -(-count // unit) * unit
@@ -117,10 +179,10 @@ def group(cu_seqlens: Tensor, num_heads: int) -> list[int]:
     """Where to begin groups of neighbouring sequences, at best sorted by length, and B. On an accelerator one group is best."""
     lengths = cu_seqlens.diff().tolist() if cu_seqlens.device.type == "cpu" else []
     groups, longest = [0], 0
-    for at, length in enumerate(lengths):
+    for index, length in enumerate(lengths):
         longest = max(longest, length)
-        if at > groups[-1] and (at - groups[-1] + 1) * num_heads * longest**2 > SCORES_OF_A_GROUP:
-            groups.append(at)
+        if index > groups[-1] and (index - groups[-1] + 1) * num_heads * longest**2 > SCORES_OF_A_GROUP:
+            groups.append(index)
             longest = length
     return [*groups, len(cu_seqlens) - 1]
 
@@ -153,24 +215,24 @@ class _Unpad(torch.autograd.Function):
         return gradient.new_zeros(ctx.num_slots, *gradient.shape[1:]).index_copy_(0, slots, gradient), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, dropout: Dropout) -> Tensor:
     """What each query reads from its own sequence.
 
-    query (R, A, D), key and value (N, A, D), packed as `queries` and `keys` say. Returns (R, A * D).
+    query (R, A, D), key and value (N, A, D), packed as the pattern's queries and keys are. Returns (R, A * D).
     """
     # torch's fused kernel has a slow backward pass in bfloat16 on a CPU, and with dropout a slow forward pass, which would not
     # draw from our stream either.
     slow = query.requires_grad and query.dtype == torch.bfloat16 and query.device.type == "cpu"
     kernel = _attend_by_products if dropout.active or slow else _attend_fused
-    masks = [layout.mask for layout in keys.layouts] if queries.masks is None else queries.masks
-    if len(keys.sizes) == 1 and not queries.filler and not keys.filler:
-        return _attend_group(kernel, query, key, value, queries.layouts[0], keys.layouts[0], masks[0], dropout)
-    of_queries, of_keys = [*queries.sizes, queries.filler], [*keys.sizes, keys.filler]
-    packed = zip(query.split(of_queries), key.split(of_keys), value.split(of_keys), strict=True)
-    layouts = zip(queries.layouts, keys.layouts, masks, strict=True)
-    # of the packed rows the filler is left over
+    queries, keys = pattern.queries, pattern.keys
+    layouts = list(zip(queries.layouts, keys.layouts, pattern.masks, strict=True))
+    if len(layouts) == 1 and not queries.padding_rows and not keys.padding_rows:
+        return _attend_group(kernel, query, key, value, *layouts[0], dropout)
+    query_sizes, key_sizes = [*queries.sizes, queries.padding_rows], [*keys.sizes, keys.padding_rows]
+    packed = zip(query.split(query_sizes), key.split(key_sizes), value.split(key_sizes), strict=True)
+    # the padding rows, behind the groups, are left out
     parts = [_attend_group(kernel, *part, *layout, dropout) for part, layout in zip(packed, layouts, strict=False)]
-    return torch.cat([*parts, query.new_zeros(queries.filler, query.shape[1] * query.shape[2])])
+    return torch.cat([*parts, query.new_zeros(queries.padding_rows, query.shape[1] * query.shape[2])])
 
 
 def _attend_group(

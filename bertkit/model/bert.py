@@ -6,63 +6,21 @@ tokens, R rows that the head reads, T the longest sequence, H hidden_size, A hea
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.model.attention import Grouped, attend, group, rounded
+from bertkit.model.attention import Packing, Pattern, attend
+from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
 
 
-@dataclass(frozen=True)
-class Batch:
-    """B sequences packed into one row of N tokens, and what the head needs of them.
-
-    cu_seqlens, cu_rows: (B + 1,) where each sequence begins and ends among the tokens, and among the rows that the head reads.
-    rows: (R,) those rows, in order; None = all N, and then cu_rows is cu_seqlens.
-    labels: targets by loss term. weights: by loss term, the number of targets that count here (0: nothing to learn from).
-    features: (F,) the features that are here. cu_features: (F + 1,) where each one's sequences begin and end.
-    """
-
-    input_ids: Tensor
-    token_type_ids: Tensor
-    position_ids: Tensor
-    cu_seqlens: Tensor
-    max_seqlen: int
-    rows: Tensor | None
-    cu_rows: Tensor
-    max_rows: int
-    features: Tensor
-    cu_features: Tensor
-    labels: dict[str, Tensor] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
-
-    def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
-
-        def move(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: move(item) for name, item in value.items()}
-            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-
-        return Batch(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
-
-
-class Outputs(NamedTuple):
-    """Per loss term the sum (not the mean) over its targets, and the logits by name: (R, C) or as the head says."""
-
-    loss_sums: dict[str, Tensor]
-    logits: dict[str, Tensor]
-
-
 class BertOutput(NamedTuple):
-    """What BertModel gives for padded input: (B, T, H), zero where nothing is attended, and (B, H)."""
+    """What BertModel returns for padded input: (B, T, H), zero at padding, and (B, H)."""
 
     last_hidden_state: Tensor
     pooler_output: Tensor | None
@@ -86,8 +44,8 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        # Whether a head has a gradient of the whole table: then that of the rows looked up is added to it, and else it would
-        # be a table of zeros for the most. Not as nn.Embedding.sparse, by which DDP expects no other.
+        # Whether a head's decoder is tied to the word embeddings and so has a dense gradient of them: the lookup's gradient can
+        # then be sparse and added to it. Not nn.Embedding.sparse, which makes DDP expect sparse gradients alone.
         self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
@@ -111,12 +69,12 @@ class BertSelfAttention(nn.Module):
         self.num_heads = config.num_attention_heads
         self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
 
-    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
+    def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         query, key, value = (
             projection(x).view(len(x), self.num_heads, -1)  # (R or N, A, D)
             for projection, x in ((self.query, rows), (self.key, hidden), (self.value, hidden))
         )
-        return attend(query, key, value, queries=queries, keys=keys, dropout=self.dropout)  # (R, H)
+        return attend(query, key, value, pattern, self.dropout)  # (R, H)
 
 
 class BertResidual(nn.Module):
@@ -138,8 +96,8 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config, stream)
         self.output = BertResidual(config, stream, config.hidden_size)
 
-    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
-        return self.output(self.self(hidden, rows, queries, keys), residual=rows)
+    def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
+        return self.output(self.self(hidden, rows, pattern), residual=rows)
 
 
 class BertIntermediate(nn.Module):
@@ -161,8 +119,8 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidual(config, stream, config.intermediate_size)
 
-    def forward(self, hidden: Tensor, rows: Tensor, queries: Grouped, keys: Grouped) -> Tensor:
-        attended = self.attention(hidden, rows, queries, keys)
+    def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
+        attended = self.attention(hidden, rows, pattern)
         return self.output(self.intermediate(attended), residual=attended)
 
 
@@ -178,40 +136,20 @@ class BertEncoder(nn.Module):
     def forward(self, hidden: Tensor, batch: Batch, states: list[Tensor] | None = None) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads.
 
-        states: takes up (R, H) of what went into each layer.
+        states: a list that gets (R, H) of what goes into each layer.
         """
-        groups = group(batch.cu_seqlens, self.num_heads)
-        count = len(hidden)
-        filler = rounded(count) - count
-        keys = queries = Grouped.of(batch.cu_seqlens, batch.max_seqlen, count, hidden.dtype, groups, filler=filler)
-        if self.is_decoder:
-            queries = keys.leftward(keys, _places(torch.arange(count, device=hidden.device), batch), hidden.dtype)
-        hidden = _filled(hidden, filler)
+        packing = Packing(batch, self.num_heads, hidden.dtype, causal=self.is_decoder)
+        hidden = packing.pad(hidden)
         for layer in self.layer[:-1]:
             if states is not None:
-                states.append(hidden[:count] if batch.rows is None else hidden.index_select(0, batch.rows))
-            hidden = layer(hidden, hidden, queries, keys)
-        rows = hidden
-        if batch.rows is not None:
-            count = len(batch.rows)
-            filler = rounded(count) - count
-            queries = Grouped.of(batch.cu_rows, batch.max_rows, count, hidden.dtype, groups, filler=filler)
-            if self.is_decoder:
-                queries = queries.leftward(keys, _places(batch.rows, batch), hidden.dtype)
-            rows = _filled(hidden.index_select(0, batch.rows), filler)
+                states.append(packing.unpad(packing.select(hidden)))
+            hidden = layer(hidden, hidden, packing.tokens)
+        rows = packing.select(hidden)
         if states is not None:
-            states.append(rows[:count])
-        return (self.layer[-1](hidden, rows, queries, keys) if len(self.layer) else rows)[:count]
-
-
-def _filled(rows: Tensor, filler: int) -> Tensor:
-    """Rows with some of 0 behind them."""
-    return F.pad(rows, (0, 0, 0, filler)) if filler else rows
-
-
-def _places(rows: Tensor, batch: Batch) -> Tensor:
-    """(R,) where rows of the packed tokens stand in their sequences."""
-    return rows - batch.cu_seqlens[torch.searchsorted(batch.cu_seqlens, rows, right=True) - 1]
+            states.append(packing.unpad(rows))
+        for layer in self.layer[-1:]:
+            rows = layer(hidden, rows, packing.rows)
+        return packing.unpad(rows)
 
 
 class BertPooler(nn.Module):
@@ -258,40 +196,8 @@ class BertModel(nn.Module):
         return BertOutput(padded, self.pooler(padded[:, 0]) if self.pooler is not None else None)
 
 
-def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> tuple[Batch, Tensor]:
-    """Padded input (B, T) as a Batch that reads all rows, and the attended positions (B, T) as bool.
-
-    Position ids are column numbers, as transformers counts them. Raises ValueError for a mask that is not (B, T) of 0 and 1 or
-    that leaves out the first token of a sequence.
-    """
-    if attention_mask is None:
-        attention_mask = torch.ones_like(input_ids)
-    if attention_mask.shape != input_ids.shape:
-        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}; expected {tuple(input_ids.shape)}")
-    attended = attention_mask.bool()
-    if not torch.equal(attended.to(attention_mask.dtype), attention_mask) or not attended[:, 0].all():
-        raise ValueError("attention_mask must be 0 or 1, and 1 at the first token of each sequence (no padding on the left)")
-    lengths = attended.sum(1)
-    cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
-    columns = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-    segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-    batch = Batch(
-        input_ids=input_ids[attended],
-        token_type_ids=segments[attended],
-        position_ids=columns[attended],
-        cu_seqlens=cu_seqlens,
-        max_seqlen=int(lengths.max()),
-        rows=None,
-        cu_rows=cu_seqlens,
-        max_rows=int(lengths.max()),
-        features=torch.arange(len(input_ids), device=input_ids.device),
-        cu_features=torch.arange(len(input_ids) + 1, device=input_ids.device),
-    )
-    return batch, attended
-
-
 def refuse(arguments: dict[str, Any]) -> None:
-    """Raise TypeError for arguments of transformers' forward that ours does not take; None is let through."""
+    """Raise TypeError for arguments of transformers' forward that ours does not take, unless they are None."""
     named = sorted(name for name, value in arguments.items() if value is not None)
     if named:
         raise TypeError(f"forward() does not take {', '.join(named)}; it takes input_ids, attention_mask, token_type_ids")

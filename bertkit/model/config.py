@@ -22,7 +22,7 @@ MODEL_SIZES = {
     "large": (24, 1024, 16),
 }
 
-# A key of config.json that changes what the model computes, and the only values of it that we compute.
+# Keys of config.json that change what the model computes, and the values that we support.
 _HONOURED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute", None),
@@ -33,16 +33,17 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
     "problem_type": ("single_label_classification", "multi_label_classification", "regression", None),
 }
 
-# Keys of config.json by which a head of ours is known again; a head of another task drops them.
+# Keys of config.json that describe a head of ours; a head of another task drops them.
 POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY = "classifier_pooling", "task_family", "label_thresholds"
-OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY)
+BLOCK_KEY = "bertkit"  # all of it, since 0.2
+OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY, BLOCK_KEY)
 
 # What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, [CLS] of the
 # last four layers, or a learned mix of it over all layers.
 POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4", "cls-mix")
 CLS_LAYERS = 4  # that cls-last4 reads
 
-# The least whole number, and the most of what is 0 or more, that makes sense.
+# The least value of whole numbers, and the greatest of numbers from 0.
 _LEAST = {
     "vocab_size": 1,
     "hidden_size": 1,

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from bertkit.features import IGNORED
 from bertkit.model.attention import Layout
 
-_FORBIDDEN = -1e4  # a log-score that no sum of real ones makes up for, and that float32 adds without loss
+_FORBIDDEN = -1e4  # a log-score that no sum of real ones outweighs, and that float32 adds without loss
 
 
 class LinearChain(nn.Module):
-    """Scores of what begins, follows and ends; legal: those that may at all, as booleans (C,), (C, C), (C,)."""
+    """Scores of starts, transitions and ends; legal: which are allowed, as booleans (C,), (C, C), (C,)."""
 
     def __init__(self, num_classes: int, legal: tuple[Tensor, Tensor, Tensor] | None = None) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class LinearChain(nn.Module):
 
 @dataclass
 class Chain:
-    """A field over some sequences: logits (R, C), scores of start (C,), follow (C, C) and end (C,), where rows lie."""
+    """A field over some sequences: logits (R, C), scores of start (C,), follow (C, C), end (C,), layout of the rows."""
 
     logits: Tensor
     start: Tensor
@@ -57,7 +57,7 @@ class Chain:
         return self.layout.pad(rows[:, None, :])[:, 0]  # (B, T, C)
 
     def loss(self, labels: Tensor) -> Tensor:
-        """The sum over sequences of -log P(labels), labels (R,). One that is IGNORED may be any class: it is summed over."""
+        """The sum over sequences of -log P(labels), labels (R,). One that is IGNORED may be any class: all are summed over."""
         fits = torch.zeros_like(self.logits).masked_fill_(
             (labels[:, None] != IGNORED) & (labels[:, None] != torch.arange(self.logits.shape[1], device=labels.device)),
             _FORBIDDEN * 100,
@@ -72,21 +72,21 @@ class Chain:
 
     def _forward(self, grid: Tensor) -> Tensor:
         """(B, T, C): the log-sum over all paths that are in a class at a row, from the left."""
-        alpha = self.start + grid[:, 0] + 0 * self.follow.sum()  # of one row follows nothing, and yet it wants a gradient
+        alpha = self.start + grid[:, 0] + 0 * self.follow.sum()  # a single row follows nothing, but `follow` needs a gradient
         alphas = [alpha]
-        for at in range(1, grid.shape[1]):
-            alpha = (alpha[:, :, None] + self.follow).logsumexp(1) + grid[:, at]
+        for step in range(1, grid.shape[1]):
+            alpha = (alpha[:, :, None] + self.follow).logsumexp(1) + grid[:, step]
             alphas.append(alpha)
         return torch.stack(alphas, 1)
 
     def _backward(self, grid: Tensor) -> Tensor:
-        """(B, T, C): the log-sum over all paths from a class at a row to the end, that row left out."""
-        steps = grid.shape[1]
+        """(B, T, C): the log-sum over all paths from a class at a row to the end, without that row."""
+        length = grid.shape[1]
         beta = self.end.expand(len(grid), -1)
         betas = [beta]
-        for at in range(steps - 2, -1, -1):
-            going_on = (self.follow + (grid[:, at + 1] + beta)[:, None, :]).logsumexp(-1)
-            beta = torch.where((at + 1 < self.lengths)[:, None], going_on, self.end)
+        for step in range(length - 2, -1, -1):
+            continued = (self.follow + (grid[:, step + 1] + beta)[:, None, :]).logsumexp(-1)
+            beta = torch.where((step + 1 < self.lengths)[:, None], continued, self.end)
             betas.append(beta)
         return torch.stack(betas[::-1], 1)
 
@@ -100,10 +100,10 @@ class Chain:
         grid = self.grid
         score, pointers = self.start + grid[:, 0], []
         going = torch.arange(score.shape[1], device=score.device).expand_as(score)
-        for at in range(1, grid.shape[1]):
+        for step in range(1, grid.shape[1]):
             best, pointer = (score[:, :, None] + self.follow).max(1)
-            alive = (at < self.lengths)[:, None]
-            score = torch.where(alive, best + grid[:, at], score)
+            alive = (step < self.lengths)[:, None]
+            score = torch.where(alive, best + grid[:, step], score)
             pointers.append(torch.where(alive, pointer, going))
         state = (score + self.end).argmax(-1)  # (B,)
         path = [state]

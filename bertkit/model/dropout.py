@@ -1,7 +1,7 @@
 """Dropout from one seeded stream of random bits, and fast on a CPU.
 
 A model's dropout modules share one stream. The training loop seeds it by (seed, step, micro-step, rank) before each forward
-pass, so that a step draws the same bits whether or not the run was interrupted before it. On a CPU, 16 random bits decide an
+pass, so that a step draws the same bits whether or not the run was resumed. On a CPU, 16 random bits decide an
 element (8 would make p = 0.1016 of 0.1) and are compared straight into the working dtype; torch's own dropout takes about
 twenty times as long there.
 """
@@ -20,7 +20,7 @@ class DropoutStream:
         self.seed(0)
 
     def seed(self, *key: int) -> None:
-        """Restart the stream at a place that the numbers of `key` decide."""
+        """Restart the stream; the numbers of `key` decide the bits."""
         self._sequence = np.random.SeedSequence(key)
         self._bits = np.random.SFC64(self._sequence)
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -62,13 +62,13 @@ class Dropout(nn.Module):
 
 
 def seed_dropout(model: nn.Module, *key: int) -> None:
-    """Restart the stream of every dropout module of a model."""
+    """Restart the stream of all dropout modules of a model."""
     for stream in {module.stream for module in model.modules() if isinstance(module, Dropout)}:
         stream.seed(*key)
 
 
 def set_dropout(model: nn.Module, p: float) -> None:
-    """Give every dropout module of a model the probability p."""
+    """Set the probability of all dropout modules of a model."""
     for module in model.modules():
         if isinstance(module, Dropout):
             module.p = p

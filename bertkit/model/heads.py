@@ -1,6 +1,6 @@
-"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what every head shares.
+"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what they share.
 
-Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in model.py, and F
+Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in bert.py, and F
 features, C classes.
 """
 
@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from bertkit.features import IGNORED
 from bertkit.model.attention import Layout
-from bertkit.model.bert import Batch, BertModel, Outputs, pack, refuse
-from bertkit.model.config import CLS_LAYERS, POOLING_KEY, POOLINGS, BertConfig
+from bertkit.model.batch import Batch, Outputs, pack
+from bertkit.model.bert import BertModel, refuse
+from bertkit.model.config import CLS_LAYERS, POOLINGS, BertConfig
 from bertkit.model.crf import Chain, LinearChain
 from bertkit.model.dropout import Dropout
 
@@ -62,7 +63,7 @@ class Head(nn.Module, ABC):
 
 
 class LayerMix(nn.Module):
-    """One vector of those of all layers: their mean by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
+    """The mean of all layers by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
 
     def __init__(self, num_states: int) -> None:
         super().__init__()
@@ -76,15 +77,15 @@ class LayerMix(nn.Module):
 
 
 class _PooledHead(Head):
-    """A linear classifier of one vector a sequence, pooled as `classifier_pooling` of the config says, one of POOLINGS.
+    """A linear classifier of one vector a sequence, pooled in one of POOLINGS.
 
-    With is_decoder [CLS] reads nothing but itself: the last token takes its place. But for the pooled [CLS] the classifier is
-    under `head`, as transformers has no such class.
+    With is_decoder [CLS] reads nothing but itself, so the last token takes its place. transformers has a class for the pooled
+    [CLS] alone; the classifier of the others is under `head`.
     """
 
-    def __init__(self, config: BertConfig, num_classes: int) -> None:
-        self.pooling: str = config.extra.get(POOLING_KEY, "pooled")
-        assert self.pooling in POOLINGS
+    def __init__(self, config: BertConfig, num_classes: int, pooling: str) -> None:
+        assert pooling in POOLINGS
+        self.pooling = pooling
         super().__init__(config, add_pooling_layer=self.pooling == "pooled")
         classifier = nn.Linear(config.hidden_size * (CLS_LAYERS if self.pooling == "cls-last4" else 1), num_classes)
         if self.pooling == "pooled" and not config.is_decoder:
@@ -134,9 +135,14 @@ class BertForSequenceClassification(_PooledHead):
     """
 
     def __init__(
-        self, config: BertConfig, *, class_weights: tuple[float, ...] | None = None, label_smoothing: float = 0.0
+        self,
+        config: BertConfig,
+        *,
+        pooling: str = "pooled",
+        class_weights: tuple[float, ...] | None = None,
+        label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(config, config.num_labels)
+        super().__init__(config, config.num_labels, pooling)
         self.class_weights, self.label_smoothing = class_weights, label_smoothing
 
     def _of_batch(self, batch: Batch) -> Outputs:
@@ -162,8 +168,8 @@ class BertForMultipleChoice(_PooledHead):
     Rows to read are the first tokens. Logits are (B, 1), a row each choice; of padded input (F, choices, T) (F, choices).
     """
 
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, 1)
+    def __init__(self, config: BertConfig, *, pooling: str = "pooled") -> None:
+        super().__init__(config, 1, pooling)
 
     def _of_batch(self, batch: Batch) -> Outputs:
         logits = self._classify_pooled(batch)  # (B, 1)
@@ -239,10 +245,10 @@ class BertForTokenClassification(Head):
     def _of_batch(self, batch: Batch) -> Outputs:
         hidden = self.dropout(self.bert.encode(batch))  # (R, H)
         losses: dict[str, Tensor] = {}
-        found: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         if "intent" in self.parts:
             intent = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
-            found["intent"] = intent
+            outputs["intent"] = intent
             if "intent" in batch.labels:
                 losses["intent"] = F.cross_entropy(intent, batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
         if "lstm" in self.parts:
@@ -256,12 +262,12 @@ class BertForTokenClassification(Head):
                 losses["labels"] = chain.loss(labels[steps])
             if not self.training:
                 path = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-                found["path"] = path.masked_scatter(steps, chain.best_path())
+                outputs["path"] = path.masked_scatter(steps, chain.best_path())
                 logits = logits.masked_scatter(steps[:, None], chain.log_marginals())
-            return Outputs(losses, {"logits": logits, **found})
+            return Outputs(losses, {"logits": logits, **outputs})
         if labels is not None:
             losses["labels"] = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-        return Outputs(losses, {"logits": logits, **found})
+        return Outputs(losses, {"logits": logits, **outputs})
 
     def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
         """(R,) which rows are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
@@ -281,20 +287,20 @@ class BertForTokenClassification(Head):
         grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H)
         order = lengths.argsort(descending=True, stable=True)
         order = order[lengths[order] > 0]
-        ran, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
-        found, _ = nn.utils.rnn.pad_packed_sequence(ran, batch_first=True, total_length=batch.max_rows)
-        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, found)[:, None])  # (R, H)
+        packed, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
+        states, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=batch.max_rows)
+        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, states)[:, None])  # (R, H)
 
 
 def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
-    """(..., C) computed in float32 at least: in bf16 many would be equal, and their order decided by chance."""
+    """(..., C) in float32 at least: in bf16 many logits would be equal, and chance would decide their order."""
     assert isinstance(classifier, nn.Linear)
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     return F.linear(hidden.to(dtype), classifier.weight.to(dtype), classifier.bias.to(dtype))
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
-    """Ragged rows (N,) side by side (rows, longest), -inf where a row is shorter: what a softmax leaves out."""
+    """Ragged rows (N,) as a grid (rows, longest), -inf where a row is shorter, which a softmax leaves out."""
     layout = Layout.of(offsets, longest, len(values), values.dtype)
     if layout.slots is not None:
         values = values.new_full((layout.num_sequences * longest,), -torch.inf).index_copy(0, layout.slots, values)

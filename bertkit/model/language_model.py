@@ -1,8 +1,9 @@
-"""BERT's pre-training heads (Devlin et al., 2019, section 3.1): masked tokens, and whether one segment follows another; and the
-head of its left-to-right ablation (section 5.1): the next token.
+"""BERT's pre-training heads: masked tokens and how two segments relate (Devlin et al., 2019, section 3.1), and the next token,
+as in the paper's left-to-right ablation (section 5.1).
 
-Letters as in model.py, and M masked rows, V vocab_size. Only masked rows reach the vocabulary, a chunk of them at a time, and
-the gradient of the cross-entropy is formed in the forward pass: there is never a float32 matrix of tokens times vocabulary.
+Letters as in bert.py, and M rows whose token is predicted, V vocab_size. Only these are scored over the vocabulary, in chunks,
+and the gradient of the cross-entropy is computed in the forward pass: there is never a float32 matrix of tokens times
+vocabulary.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.model.attention import rounded
-from bertkit.model.bert import ACTIVATIONS, Batch, Outputs, pack
+from bertkit.model.attention import round_up_shape
+from bertkit.model.batch import Batch, Outputs, pack
+from bertkit.model.bert import ACTIVATIONS
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import Head
 
-CHUNK = 2**20  # scores of the vocabulary computed at once: 4 MB in float32, which stay in the cache
-BLOCK = 2**24  # of their gradients multiplied at once: 32 MB in bfloat16
+CHUNK = 2**20  # vocabulary scores computed at once: 4 MB in float32, which stay in the cache
+BLOCK = 2**24  # gradients of them multiplied at once: 32 MB in bfloat16
 
 
 class BertPredictionHeadTransform(nn.Module):
@@ -36,7 +38,7 @@ class BertPredictionHeadTransform(nn.Module):
 
 
 class BertLMPredictionHead(nn.Module):
-    """Scores of the vocabulary: the transform, then the word embeddings themselves with a bias of their own."""
+    """Vocabulary scores: the transform, then a decoder tied to the word embeddings, with a bias of its own."""
 
     def __init__(self, config: BertConfig, embeddings: nn.Embedding) -> None:
         super().__init__()
@@ -51,99 +53,99 @@ class BertLMPredictionHead(nn.Module):
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of the cross-entropies of (M, H) at targets (M,)."""
-        hidden = F.pad(hidden, (0, 0, 0, rounded(len(hidden), digits=4) - len(hidden)))
+        hidden = F.pad(hidden, (0, 0, 0, round_up_shape(len(hidden), digits=4) - len(hidden)))
         return _LinearCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.decoder.bias, targets)
 
 
 class BertPreTrainingHeads(nn.Module):
-    def __init__(self, config: BertConfig, embeddings: nn.Embedding, *, next_sentence: bool) -> None:
+    def __init__(self, config: BertConfig, embeddings: nn.Embedding, *, pairs: bool) -> None:
         super().__init__()
         self.predictions = BertLMPredictionHead(config, embeddings)
-        if next_sentence:
+        if pairs:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
 
-class _LanguageModel(Head):
-    """Tokens of the vocabulary, by the loss term `term`, and the next sentence where `next_sentence` says so.
+class LanguageModel(Head):
+    """Tokens of the vocabulary, by the loss term `term`, and with `pairs` one of two labels for a pair of segments.
 
-    Logits of padded input are `term` (B, T, V), 0 where none is attended, and "nsp" (B, 2).
+    Logits of padded input are `term` (B, T, V), 0 where none is attended, and "nsp" (B, 2), as transformers takes the pairs.
     """
 
     term: str = "mlm"
-    next_sentence: bool = False
+    pairs: bool = False
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, add_pooling_layer=self.next_sentence)
+        super().__init__(config, add_pooling_layer=self.pairs)
         self.bert.embeddings.tied = True
-        self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, next_sentence=self.next_sentence)
+        self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, pairs=self.pairs)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         batch, attended = pack(input_ids, attention_mask, segments)
         hidden = self.bert.encode(batch)  # (N, H)
         scores = self.cls.predictions(hidden)
         logits = {self.term: scores.new_zeros(*attended.shape, scores.shape[-1]).masked_scatter(attended[..., None], scores)}
-        if self.next_sentence:
-            logits["nsp"] = self._next_sentence(hidden[batch.cu_seqlens[:-1]])
+        if self.pairs:
+            logits["nsp"] = self._pair_logits(hidden[batch.cu_seqlens[:-1]])
         return logits
 
-    def _next_sentence(self, first: Tensor) -> Tensor:
+    def _pair_logits(self, first: Tensor) -> Tensor:
         assert self.bert.pooler is not None
         scores = self.cls.seq_relationship(self.bert.pooler(first))
         return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        """Rows to read are [CLS], where there is a label "nsp", and those whose tokens are asked for: the labels of `term`.
+        """The rows to read are [CLS], if sequences are pairs, and those whose token is predicted.
 
-        In evaluation the logits of `term` are (M, 2): the log-probability of the right token, and whether it is the likeliest.
+        labels: the right tokens under `term`, and those of pairs under any other name. In evaluation the logits of `term` are
+        (M, 2): the log-probability of the right token, and whether it is the likeliest.
         """
         hidden = self.bert.encode(batch)  # (R, H)
         losses: dict[str, Tensor] = {}
         logits: dict[str, Tensor] = {}
-        if self.next_sentence:
+        if self.pairs:
+            (term,) = batch.labels.keys() - {self.term}
             firsts = batch.cu_rows[:-1]
-            logits["nsp"] = self._next_sentence(hidden[firsts])
-            if "nsp" in batch.labels:
-                losses["nsp"] = F.cross_entropy(logits["nsp"], batch.labels["nsp"], reduction="sum")
-            masked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
-            hidden = hidden[masked]  # (M, H)
-        if self.term in batch.labels:
-            targets = batch.labels[self.term]
-            if self.training:
-                losses[self.term] = self.cls.predictions.loss(hidden, targets)
-            else:
-                logits[self.term] = self._scored(hidden, targets)
-                losses[self.term] = -logits[self.term][:, 0].sum()
+            logits[term] = self._pair_logits(hidden[firsts])
+            losses[term] = F.cross_entropy(logits[term], batch.labels[term], reduction="sum")
+            is_token = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
+            hidden = hidden[is_token]  # (M, H)
+        targets = batch.labels[self.term]
+        if self.training:
+            losses[self.term] = self.cls.predictions.loss(hidden, targets)
+        else:
+            logits[self.term] = self._scored(hidden, targets)
+            losses[self.term] = -logits[self.term][:, 0].sum()
         return Outputs(losses, logits)
 
     def likeliest(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
-        """The probabilities (R, k) and numbers (R, k) of the k likeliest tokens at each row that the batch names."""
-        found = []
+        """The probabilities (R, k) and ids (R, k) of the k likeliest tokens at each row that the batch reads."""
+        chunks = []
         for rows in self.bert.encode(batch).split(_chunk_rows(self.config.vocab_size)):
-            found.append(self.cls.predictions(rows).float().softmax(dim=-1).topk(min(k, self.config.vocab_size)))
-        return torch.cat([top.values for top in found]), torch.cat([top.indices for top in found])
+            chunks.append(self.cls.predictions(rows).float().softmax(dim=-1).topk(min(k, self.config.vocab_size)))
+        return torch.cat([top.values for top in chunks]), torch.cat([top.indices for top in chunks])
 
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """(M, 2) for each row the log-probability of its token, and 1 where no other is likelier."""
-        found = [hidden.new_zeros(0, 2, dtype=torch.float32)]
+        """(M, 2) the log-probability of each target, and 1 if no other token is likelier."""
+        chunks = [hidden.new_zeros(0, 2, dtype=torch.float32)]
         size = _chunk_rows(self.config.vocab_size)
-        for rows, wanted in zip(hidden.split(size), targets.split(size), strict=True):
+        for rows, right_tokens in zip(hidden.split(size), targets.split(size), strict=True):
             scores = F.log_softmax(self.cls.predictions(rows).float(), dim=-1)  # (m, V)
-            right = scores.gather(1, wanted[:, None])[:, 0]
-            found.append(torch.stack([right, (right >= scores.amax(dim=-1)).float()], dim=1))
-        return torch.cat(found)
+            right = scores.gather(1, right_tokens[:, None])[:, 0]
+            chunks.append(torch.stack([right, (right >= scores.amax(dim=-1)).float()], dim=1))
+        return torch.cat(chunks)
 
 
-class BertForPreTraining(_LanguageModel):
-    """Masked tokens and the next sentence: loss terms "mlm" and "nsp"."""
+class BertForPreTraining(LanguageModel):
+    """Masked tokens and a label of two segments: loss term "mlm", and that of the pairs."""
 
-    next_sentence = True
+    pairs = True
 
 
-class BertForMaskedLM(_LanguageModel):
+class BertForMaskedLM(LanguageModel):
     """Masked tokens alone: loss term "mlm". There is no pooler."""
 
 
-class BertLMHeadModel(_LanguageModel):
+class BertLMHeadModel(LanguageModel):
     """At each token the next one, with is_decoder in the config: loss term "lm". There is no pooler."""
 
     term = "lm"
@@ -154,9 +156,9 @@ def _chunk_rows(vocab_size: int) -> int:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """sum of cross_entropy(hidden @ weight.T + bias, targets), whose gradients are there when the sum is.
+    """sum of cross_entropy(hidden @ weight.T + bias, targets), with the gradients computed in the forward pass.
 
-    Rows of `hidden` behind the last target are filler: their gradients are 0.
+    Rows of `hidden` after the last target are padding: their gradients are 0.
     """
 
     @staticmethod
@@ -167,13 +169,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         to_weight: Tensor | None = None
         to_bias = torch.zeros_like(bias, dtype=exact)
         blocks = max(1, -(-len(hidden) * len(weight) // BLOCK))  # of equally many rows
-        at = 0
+        begin = 0
         for rows, to_rows in zip(hidden.tensor_split(blocks), to_hidden.tensor_split(blocks), strict=True):
-            wanted = targets[at : at + len(rows)]
-            gradient = rows.new_empty(len(rows), len(weight))  # at the scores
-            gradient[len(wanted) :] = 0
+            here = targets[begin : begin + len(rows)]
+            gradient = rows.new_empty(len(rows), len(weight))  # of the scores
+            gradient[len(here) :] = 0
             size = _chunk_rows(len(weight))
-            for chunk, right, into in zip(rows.split(size), wanted.split(size), gradient.split(size), strict=False):
+            for chunk, right, into in zip(rows.split(size), here.split(size), gradient.split(size), strict=False):
                 scores = torch.addmm(bias, chunk[: len(right)], weight.T).log_softmax(dim=-1, dtype=exact)  # (m, V)
                 loss -= scores.gather(1, right[:, None]).sum()
                 scores.exp_().scatter_add_(1, right[:, None], scores.new_full((len(right), 1), -1.0))
@@ -182,14 +184,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
             torch.mm(gradient, weight, out=to_rows)
             of_block = gradient.T @ rows
             to_weight = of_block if to_weight is None else to_weight.to(exact).add_(of_block)
-            at += len(rows)
+            begin += len(rows)
         assert to_weight is not None
         ctx.gradients = to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
-        (by,) = grad
-        scale = by.item() if by.device.type == "cpu" else by  # a tensor of another dtype takes three times as long there
-        gradients, ctx.gradients = ctx.gradients, None  # scaled where they are, so there is no second time
+        (factor,) = grad
+        scale = (
+            factor.item() if factor.device.type == "cpu" else factor
+        )  # a tensor of another dtype takes three times as long there
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
         return (*(gradient.mul_(scale) for gradient in gradients), None)

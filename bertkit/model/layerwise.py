@@ -1,4 +1,4 @@
-"""Layer by layer: which parts of a model stay as they are, begin anew, or learn more slowly than those above them.
+"""Layer by layer: which parts of a model are frozen, reinitialized, or learn more slowly than those above them.
 
 Depth 0 is the embeddings, 1 to num_hidden_layers the encoder's layers from below, and one more the pooler and the head.
 """
@@ -19,7 +19,7 @@ _LAYER = re.compile(r"(?:bert\.)?encoder\.layer\.(\d+)\.")
 
 
 def num_layers(names: Iterable[str]) -> int:
-    """How many layers of an encoder the names of parameters belong to."""
+    """The number of encoder layers among parameter names."""
     return max((int(match[1]) + 1 for name in names if (match := _LAYER.match(name))), default=0)
 
 
@@ -31,7 +31,7 @@ def depth_of(name: str, num_hidden_layers: int) -> int:
 
 
 def learning_rate_scales(names: Iterable[str], config: TrainConfig) -> dict[str, float]:
-    """What each parameter's learning rate is multiplied by: layerwise_lr_decay for each step down from the head.
+    """The factor of each parameter's learning rate: layerwise_lr_decay once for each layer down from the head.
 
     (Howard and Ruder, 2018, section 3.2; Clark et al., 2020, appendix A.)
     """
@@ -41,9 +41,9 @@ def learning_rate_scales(names: Iterable[str], config: TrainConfig) -> dict[str,
 
 
 def freeze(module: nn.Module, config: TrainConfig) -> None:
-    """Take from training what config.freeze says: embeddings, encoder (all layers too), or them and so many lowest layers.
+    """Freeze what config.freeze names: embeddings, encoder (with them), or embeddings and that many lowest layers.
 
-    Raises UsageError for what is none of these, or more layers than there are.
+    Raises UsageError for another name, or for more layers than the model has.
     """
     if config.freeze is None:
         return
@@ -65,7 +65,7 @@ def freeze(module: nn.Module, config: TrainConfig) -> None:
 def reinitialize(module: nn.Module, architecture: BertConfig, config: TrainConfig) -> None:
     """Fresh weights for the pooler and the config.reinit_layers topmost layers (Zhang et al., 2021, section 4).
 
-    Raises UsageError for more layers than there are.
+    Raises UsageError for more layers than the model has.
     """
     if not config.reinit_layers:
         return
@@ -74,5 +74,5 @@ def reinitialize(module: nn.Module, architecture: BertConfig, config: TrainConfi
     if config.reinit_layers > len(layers):
         raise UsageError(f"--reinit-layers is {config.reinit_layers}; the model has {len(layers)} layers")
     pooler = getattr(encoder, "pooler", None)
-    anew = nn.ModuleList([*layers[-config.reinit_layers :], *([pooler] if pooler is not None else [])])
-    initialize(anew, architecture, seed=config.seed)
+    fresh = nn.ModuleList([*layers[-config.reinit_layers :], *([pooler] if pooler is not None else [])])
+    initialize(fresh, architecture, seed=config.seed)

@@ -1,4 +1,4 @@
-"""A model folder or hub id, opened: configuration and tokenizer, checked against each other; and its weights on a device."""
+"""A model folder or hub id, opened: configuration and tokenizer, checked against each other and against the data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pretrained:
 
 
 def open_pretrained(name: str) -> Pretrained:
-    """A model by folder, hub id or the name minilm. Raises ModelError where its parts do not fit together."""
+    """A model by folder, hub id or the name minilm. Raises ModelError where vocabulary and configuration differ."""
     folder = resolve(name)
     config = read_config(folder)
     tokenizer = Tokenizer.load(folder)
@@ -35,12 +35,12 @@ def check_segments(features: Features, config: BertConfig) -> None:
     """Raise ModelError for texts in pairs where the model cannot tell two apart."""
     segments = 1 + int(features.token_type_ids.values.max(initial=0))
     if segments > config.type_vocab_size:
-        what = f"the model's type_vocab_size is {config.type_vocab_size}, and here are pairs, of {segments} segments"
+        what = f"the model's type_vocab_size is {config.type_vocab_size}, and the data has pairs, of {segments} segments"
         raise ModelError(what, hint="choose a model that was trained with pairs, or join the texts in one column")
 
 
 def check_max_length(max_length: int, config: BertConfig, *, option: str = "--max-length") -> None:
-    """Raise UsageError for sequences longer than the model has positions; option: what asks for them."""
+    """Raise UsageError where `option` asks for sequences longer than the model has positions."""
     if max_length > config.max_position_embeddings:
         what = f"{option} is {max_length}; the model has {config.max_position_embeddings} positions"
         raise UsageError(what, hint=f"give {option} {config.max_position_embeddings} or less")

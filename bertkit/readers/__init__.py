@@ -1,10 +1,25 @@
-"""Readers: one file a format, each row known by its file and line."""
+"""Readers: one file a format, listed in formats.py; each row is known by its file and line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import reduce
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeVar
+
+ROWS = 4096  # of a block
+T = TypeVar("T")
+
+
+class Remarks(NamedTuple):
+    """What somebody should know of rows, or of what was made of them: a line each."""
+
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, other: Any) -> Remarks:
+        return Remarks(*(tuple(dict.fromkeys(mine + theirs)) for mine, theirs in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -14,7 +29,7 @@ class Examples:
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
     `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
-    own_names: what the source calls a column that stands here under another name.
+    own_names: the source's name of a column that is renamed here. remarks: what to tell the user about how the rows were read.
     """
 
     columns: dict[str, list[Any]]
@@ -22,6 +37,7 @@ class Examples:
     lines: Sequence[int | str]
     label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
+    remarks: Remarks = field(default=Remarks(), compare=False)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -38,3 +54,27 @@ class Examples:
         """The given rows in the given order."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
+
+
+def batched(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Lists of ROWS rows, the last one shorter."""
+    remaining = iter(rows)
+    while block := list(islice(remaining, ROWS)):
+        yield block
+
+
+def join_blocks(blocks: Sequence[Examples]) -> Examples:
+    """The rows of one source's blocks, one or more. A row whose block lacks a column holds None there."""
+    first, *others = blocks
+    if not others:
+        return first
+    names = dict.fromkeys(name for block in blocks for name in block.columns)
+    columns = {
+        name: [*chain.from_iterable(block.columns.get(name) or [None] * len(block) for block in blocks)] for name in names
+    }
+    return replace(
+        first,
+        columns=columns,
+        lines=[*chain.from_iterable(block.lines for block in blocks)],
+        remarks=reduce(Remarks.__add__, (block.remarks for block in blocks)),
+    )

@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import Examples
-from bertkit.readers.lines import nearest_files
+from bertkit.readers import Examples, batched, join_blocks
+from bertkit.readers.content import Content
 
-ENDINGS = (".parquet", ".arrow", ".feather")
-
-
-def is_arrow(path: str | Path) -> bool:
-    """Whether a file is of these formats, by its name."""
-    return str(path).lower().endswith(ENDINGS)
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"  # what files begin with; a stream of Arrow begins with a length
 
 
-def read_arrow(path: str | Path) -> Examples:
-    """The rows of a file; their places are row numbers from 0. Raises DataError for one that is missing, damaged or empty."""
+def looks_like_arrow(content: Content) -> bool:
+    return content.first_block.startswith((_PARQUET, _ARROW))
+
+
+def parse_arrow(content: Content) -> Iterator[Examples]:
+    """The rows of a file; their places are row numbers from 0. Raises DataError for one that is damaged or empty."""
     import pyarrow
     from datasets import Dataset
     from datasets.table import InMemoryTable
 
-    if Path(path).is_dir():
-        raise DataError("this is a folder; expected a file", where=str(path))
     try:
-        table = _read(str(path))
-    except FileNotFoundError:
-        raise DataError("no such file", where=str(path), hint=nearest_files(Path(path))) from None
+        table = _read(content.data(), parquet=content.extension == ".parquet" or content.first_block.startswith(_PARQUET))
     except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"the file cannot be read: {' '.join(str(error).split())}", where=str(path)) from None
-    return as_examples(Dataset(InMemoryTable(table)), str(path))
+        raise DataError(f"the file cannot be read: {' '.join(str(error).split())}", where=content.source) from None
+    return dataset_blocks(Dataset(InMemoryTable(table)), content.source)
 
 
-def _read(path: str) -> Any:
+def _read(data: bytes, *, parquet: bool) -> Any:
     import pyarrow
     import pyarrow.parquet
 
-    if path.lower().endswith(".parquet"):
-        return pyarrow.parquet.read_table(path)
-    with pyarrow.memory_map(path) as source:
-        try:
-            return pyarrow.ipc.open_file(source).read_all()
-        except pyarrow.ArrowInvalid:  # Arrow's stream, as datasets writes it
-            source.seek(0)
-            return pyarrow.ipc.open_stream(source).read_all()
+    buffer = pyarrow.BufferReader(data)
+    if parquet:
+        return pyarrow.parquet.read_table(buffer)
+    try:
+        return pyarrow.ipc.open_file(buffer).read_all()
+    except pyarrow.ArrowInvalid:  # Arrow's stream, as datasets writes it
+        buffer.seek(0)
+        return pyarrow.ipc.open_stream(buffer).read_all()
 
 
-def as_examples(dataset: Any, source: str) -> Examples:
+def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
     """A split of datasets as rows, with the names of its classes. Raises DataError where it is empty."""
     from datasets import ClassLabel
 
@@ -59,5 +54,11 @@ def as_examples(dataset: Any, source: str) -> Examples:
             label_names[column] = tuple(feature.names)
     if not len(dataset):
         raise DataError("the split holds no rows", where=source)
-    columns = dataset.with_format(None)[:]
-    return Examples(columns=columns, source=source, lines=range(len(dataset)), label_names=label_names)
+    plain = dataset.with_format(None)
+    for lines in batched(range(len(dataset))):
+        yield Examples(columns=plain[lines[0] : lines[-1] + 1], source=source, lines=lines, label_names=label_names)
+
+
+def as_examples(dataset: Any, source: str) -> Examples:
+    """As `dataset_blocks`, all rows at once."""
+    return join_blocks([*dataset_blocks(dataset, source)])

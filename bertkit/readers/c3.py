@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
+from bertkit.readers.content import Content
 from bertkit.readers.json_text import check_characters, load_json
 
 _HINT = "expected a list of [document lines, [{question, choice, answer}, ...], id]"
 
 
-def parse_c3(text: str, source: str) -> Examples:
-    """A row each question: id (of its document), context (its lines), question, choice (a list) and answer (None without one).
+def parse_c3(content: Content) -> Iterator[Examples]:
+    """A row each question: id (of its document), context (its lines), question, choice (a list), answer (None without one).
 
     The names are those of CLUE's copy on the hub. A row's place is its document's id and the question's number in it, from 1.
     Raises DataError with the place for what is not of this form.
     """
+    source, text = content.source, content.text()
     documents = load_json(text, source, _HINT)
-    check_characters(text, ((document, "a document", f"{source}:[{number}]") for number, document in enumerate(documents)))
+    check_characters(text, ((document, "a document", f"{source}:[{index}]") for index, document in enumerate(documents)))
     columns: dict[str, list[Any]] = {name: [] for name in ("id", "context", "question", "choice", "answer")}
     places = []
-    for number, document in enumerate(documents):
-        lines, questions, name = _parts(document, f"{source}:[{number}]")
-        for at, question in enumerate(questions, start=1):
-            place = f"{name}#{at}"
+    for index, document in enumerate(documents):
+        lines, questions, name = _parts(document, f"{source}:[{index}]")
+        for number, question in enumerate(questions, start=1):
+            place = f"{name}#{number}"
             if not isinstance(question, dict) or not {"question", "choice"} <= question.keys():
                 raise DataError(f"a question is {_excerpt(question)}", where=f"{source}:{place}", hint=_HINT)
             row = (name, lines, question["question"], question["choice"], question.get("answer"))
@@ -35,12 +38,12 @@ def parse_c3(text: str, source: str) -> Examples:
             places.append(place)
     if not places:
         raise DataError("the file holds no questions", where=source, hint=_HINT)
-    return Examples(columns=columns, source=source, lines=places)
+    yield Examples(columns=columns, source=source, lines=places)
 
 
-def is_c3(text: str) -> bool:
+def looks_like_c3(content: Content) -> bool:
     """Whether JSON is of this form: a list that begins with a list."""
-    return re.match(r"\s*\[\s*\[", text) is not None
+    return re.match(r"\s*\[\s*\[", content.beginning) is not None
 
 
 def _parts(document: Any, where: str) -> tuple[list[str], list[Any], str]:

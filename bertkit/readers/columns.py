@@ -10,6 +10,8 @@ from typing import Any
 from bertkit.errors import DataError
 from bertkit.readers import Examples
 
+FIX_ROW = "correct or remove the row"  # a hint
+
 # As `_plain` spells them: "Sentence 1", "sentence_1" and "sentence1" are one name.
 _USUAL_NAMES = {
     "text": """text texta text1 sentence sentence1 sentencea question question1 premise review message content tweet body
@@ -62,7 +64,7 @@ def text_of(value: Any, examples: Examples, row: int, column: str, *, may_be_emp
         what = f"the text in column {column!r} is empty"
     else:
         return value
-    raise DataError(what, where=examples.where(row), hint="mend or remove the row")
+    raise DataError(what, where=examples.where(row), hint=FIX_ROW)
 
 
 def _plain(name: str) -> str:

@@ -1,13 +1,13 @@
-"""Tagged sentences in columns, a token a line: CoNLL-2003 and its kin, and CoNLL-U (universaldependencies.org/format)."""
+"""Tagged sentences in columns, a token a line: CoNLL-2003 and the like, and CoNLL-U (universaldependencies.org/format)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bertkit.errors import DataError, UsageError, did_you_mean
-from bertkit.readers import Examples
-from bertkit.readers.lines import extension, split_lines
+from bertkit.readers import Examples, batched
+from bertkit.readers.content import Content, split_lines
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _FORM, _UPOS = 1, 3
@@ -19,33 +19,47 @@ _LOOKED_AT = 200  # lines
 _ENOUGH = 10  # tokens, to tell tags by their repeating
 
 
-def parse_conll(text: str, source: str, *, separator: str | None = None, column: str | int | None = None) -> Examples:
+def parse_conll(content: Content, *, separator: str | None = None, column: str | int | None = None) -> Iterator[Examples]:
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
-    CoNLL columns: the token stands in the first column, the tag in the last, blank lines lie between sentences and
-    -DOCSTART- lines are left out. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are left
-    out; the tag is the UPOS.
+    CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped.
+    CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are skipped; the tag is the UPOS.
 
-    separator: between columns; by default a tab if the first line of a token holds one, else spaces. column: where the tag
-    stands, as a number from 1, or in CoNLL-U by name. A file of one column is text to predict: it has no `tags`. Raises
+    separator: between columns; by default a tab if the first token's line has one, else spaces. column: that of the tag, a
+    number from 1, or in CoNLL-U a name. A file of one column is text to predict: it has no `tags`. Raises
     DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
-    lines = split_lines(text)
-    conllu = separator in (None, "\t", "\\t") and (extension(source) == ".conllu" or _looks_like_conllu(lines))
-    between = "\t" if conllu else _separator(lines, separator)
-    tokens: list[list[str]] = []
-    tags: list[list[str]] = []
-    begins: list[int] = []
-    width, at, first = 0, 0, 0  # of columns; of the tag's; the line that set them
-    sentence_ended = True
-    for number, fields in _rows(lines, between, conllu):
+    empty = True
+    for block in batched(_sentences(content, separator, column)):
+        empty = False
+        begins, tokens, tags = map(list, zip(*block, strict=True))
+        columns = {"tokens": tokens} if None in tags else {"tokens": tokens, "tags": tags}
+        yield Examples(columns=columns, source=content.source, lines=begins)
+    if empty:
+        what = "the file holds no tokens" if content.beginning.strip() else "the file is empty"
+        raise DataError(what, where=content.source)
+
+
+def _sentences(
+    content: Content, separator: str | None, column: str | int | None
+) -> Iterator[tuple[int, list[str], list[str] | None]]:
+    """Each sentence's first line, tokens and tags; None for tags where the file has one column."""
+    first_lines = _first_lines(content)
+    conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
+    between = "\t" if conllu else _separator(first_lines, separator)
+    tokens: list[str] = []
+    tags: list[str] = []
+    begin = width = tag_column = first = 0  # first: the line that set the width
+    for number, fields in _rows(content.lines(), between, conllu):
         if not fields:
-            sentence_ended = True
+            if tokens:
+                yield begin, tokens, tags if width > 1 else None
+                tokens, tags = [], []
             continue
-        where = f"{source}:{number}"
+        where = f"{content.source}:{number}"
         if not width:
             width, first = (len(_CONLLU) if conllu else len(fields)), number
-            at = _tag_column(column, width, conllu, where)
+            tag_column = _tag_column(column, width, conllu, where)
             if width == 1 and separator is not None:
                 _check_separator(fields[0], separator, where)
         if len(fields) != width:
@@ -54,24 +68,18 @@ def parse_conll(text: str, source: str, *, separator: str | None = None, column:
             if re.fullmatch(r"[0-9]+[-.][0-9]+", fields[0]):
                 continue
             raise DataError(f"the id {fields[0]!r}; expected a number, a range (1-2) or an empty node (8.1)", where=where)
-        token, tag = fields[_FORM if conllu else 0], fields[at].strip(_BLANK)
+        token, tag = fields[_FORM if conllu else 0], fields[tag_column].strip(_BLANK)
         if not token:
             raise DataError("the token is empty; expected it in the first column" if not conllu else "no form", where=where)
-        if not tag or (conllu and tag == "_" and _CONLLU[at] not in _MAY_BE_EMPTY):
-            name = _CONLLU[at] if conllu else f"column {at + 1}"
+        if not tag or (conllu and tag == "_" and _CONLLU[tag_column] not in _MAY_BE_EMPTY):
+            name = _CONLLU[tag_column] if conllu else f"column {tag_column + 1}"
             hint = "annotate the word, or choose another column" if conllu else "give each token a tag: O for those outside"
             raise DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
-        if sentence_ended:
-            tokens.append([])
-            tags.append([])
-            begins.append(number)
-            sentence_ended = False
-        tokens[-1].append(token)
-        tags[-1].append(tag)
-    if not tokens:
-        raise DataError("the file is empty" if not text.strip() else "the file holds no tokens", where=source)
-    columns = {"tokens": tokens} if width == 1 else {"tokens": tokens, "tags": tags}
-    return Examples(columns=columns, source=source, lines=begins)
+        begin = begin if tokens else number
+        tokens.append(token)
+        tags.append(tag)
+    if tokens:
+        yield begin, tokens, tags if width > 1 else None
 
 
 def is_column_of_conll(name: str) -> bool:
@@ -79,13 +87,13 @@ def is_column_of_conll(name: str) -> bool:
     return re.fullmatch("[0-9]+", name) is not None or name.lower() in _CONLLU
 
 
-def looks_like_conll(text: str) -> bool:
-    """Whether a text is tokens and tags in columns rather than sentences or a table, by its first lines.
+def looks_like_conll(content: Content) -> bool:
+    """Whether a file is tokens and tags in columns rather than sentences or a table, by its first lines.
 
     It is where all tokens have equally many columns, two or more, and the last column holds chunk tags, or, where blank lines
     part enough tokens to tell, words that repeat. What is short and has no chunk tags counts as plain text.
     """
-    lines = split_lines("\n".join(text.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
+    lines = _first_lines(content)
     if _looks_like_conllu(lines):
         return True
     rows = list(_rows(lines, _separator(lines, None), conllu=False))
@@ -98,12 +106,16 @@ def looks_like_conll(text: str) -> bool:
     if all(re.fullmatch(r"O|[BIEOSMLU]-\S+", tag) for tag in tags) and set(tags) != {"O"}:
         return True
     numbers = [number for number, fields in rows if fields]
-    parted = numbers[-1] - numbers[0] >= len(numbers)
+    has_blank_lines = numbers[-1] - numbers[0] >= len(numbers)
     wordlike = any(character.isalnum() for tag in tags for character in tag)
-    return parted and wordlike and len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)
+    return has_blank_lines and wordlike and len(tags) >= _ENOUGH and 2 * len(set(tags)) <= len(tags)
 
 
-def _rows(lines: list[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:
+def _first_lines(content: Content) -> list[str]:
+    return split_lines("\n".join(content.beginning.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
+
+
+def _rows(lines: Iterable[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:
     """Each line's number from 1 and its fields: none where a sentence ends. Comments of CoNLL-U are left out."""
     for number, line in enumerate(lines, start=1):
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
@@ -154,10 +166,10 @@ def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) 
 
 
 def _check_separator(line: str, separator: str, where: str) -> None:
-    """Raise DataError where the separator asked for parts nothing and another one would."""
+    """Raise DataError where the given separator does not occur in the line and another one does."""
     other = next((name for mark, name in (("\t", "tabs"), (" ", "spaces")) if mark in line.strip(_BLANK)), None)
     if other:
-        what = f"one column, {line[:40]!r}: {separator!r} parts nothing there"
+        what = f"one column, {line[:40]!r}: {separator!r} does not occur there"
         raise DataError(what, where=where, hint=f"the line holds {other}: leave --separator out")
 
 
@@ -165,9 +177,9 @@ def _ragged(fields: list[str], width: int, separator: str, where: str, first: in
     found = f"{len(fields)} column{'' if len(fields) == 1 else 's'}"
     expected = f"{width} as in line {first}" if first else f"the {width} of CoNLL-U"
     if len(fields) == 1 and separator == "\t" and " " in fields[0]:
-        hint = "its columns are parted by spaces; expected tabs"
+        hint = "its columns are separated by spaces; expected tabs"
     elif len(fields) < width:
         hint = "does the token lack its tag, or the tag its token?"
     else:
         hint = f"does a token hold {'a space' if separator == ' ' else repr(separator)}, or is a blank line missing?"
-    return DataError(f"found {found}, expected {expected}: tokens and tags must be equally many", where=where, hint=hint)
+    return DataError(f"found {found}, expected {expected}: every token needs a tag", where=where, hint=hint)

@@ -1,155 +1,209 @@
-"""Tables of text: CSV (RFC 4180) and TSV. Every value is text exactly as it stands; no spelling means "missing"."""
+"""Tables: rows of fields under a header. CSV (RFC 4180) and TSV: values are text exactly as they stand; none is "missing"."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
-from bertkit import progress
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import Examples
-from bertkit.readers.lines import extension, split_lines
+from bertkit.readers import Examples, batched
+from bertkit.readers.content import Content
+
+Row = tuple[int, list[str]]  # the line, from 1, at which it begins; its fields
 
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
 
 
 def parse_delimited(
-    text: str,
-    source: str,
+    content: Content,
     *,
     separator: str | None = None,
     columns: tuple[str, ...] | None = None,
-    quoting: bool | None = None,
-    ragged: float = 0.0,
-) -> Examples:
-    """The rows of a CSV or TSV file's text.
+    keep_broken: bool = False,
+) -> Iterator[Examples]:
+    """The rows of a CSV or TSV file.
 
-    separator: between fields; by default "," for .csv, else a tab. columns: their names, where the file has no header.
-    quoting: whether a field may stand in double quotes; by default not in tab-separated files, unless they are called
-    .csv: GLUE's hold unbalanced quotes. ragged: the share of the rows that may have too few or too many fields; they are left
-    out and counted. Raises DataError, with file and line, for what is not such a table.
+    separator: between fields; by default "," for .csv, else a tab. columns, keep_broken: see `parse_table`. A field may be
+    quoted, but not in tab-separated files, unless they are called .csv: GLUE's hold unbalanced quotes. Raises DataError, with
+    file and line, for what is not such a table.
     """
-    is_csv = extension(source) == ".csv"
-    if (said := re.match(r"\ufeff?sep=(.)\r?\n", text)) and separator in (None, said[1]):  # Excel's own first line
-        separator, text = said[1], text[said.end() - 1 :]
+    is_csv = content.extension == ".csv"
+    skipped = 0
+    if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
+        separator, skipped = excel[1], 1
     # A shell passes '\t' on as a backslash and a t.
     between = {None: "," if is_csv else "\t", "\\t": "\t"}.get(separator, separator)
-    if quoting is None:
-        quoting = is_csv or between != "\t"
+    quoting = is_csv or between != "\t"
     if not between or (quoting and (len(between) > 1 or between in '"\r\n')):
         raise UsageError(f"--separator is {separator!r}; expected one character", hint="for example --separator ';'")
+
+    if quoting:
+        rows = without_empty_rows(_quoted_rows(content, between, skipped))
+    else:
+        rows = _plain_rows(content, between, skipped)
+    if separator is None and columns is None:
+        rows = _with_header_checked(rows, content.source)
+    return parse_table(
+        rows,
+        content.source,
+        columns=columns,
+        keep_broken=keep_broken,
+        hint=lambda row, width: _ragged_hint(row, width, between, quoting),
+    )
+
+
+def parse_table(
+    rows: Iterator[Row],
+    source: str,
+    *,
+    hint: Callable[[list[str], int], str],
+    columns: tuple[str, ...] | None = None,
+    keep_broken: bool = False,
+) -> Iterator[Examples]:
+    """Rows of fields as examples, the first row their header.
+
+    columns: the names of the columns, where there is no header. keep_broken: rows of too few or too many fields
+    are kept, with None in every column. hint: what to do about such a row, given the right
+    number of fields. Raises DataError with the row.
+    """
     if columns and len(set(columns)) < len(columns):
         raise UsageError(f"--columns {','.join(columns)} names a column twice")
-
-    rows, lines = _quoted_rows(text, between, source) if quoting else _plain_rows(text, between)
-    if not rows:
+    first = next(rows, None)
+    if first is None:
         raise DataError("the file is empty", where=source)
-    if columns:
-        names = columns
-        if tuple(rows[0]) == columns:  # a header after all, which says the same
-            rows, lines = rows[1:], lines[1:]
-    else:
-        names = _header(rows[0], f"{source}:{lines[0]}", separator)
-        rows, lines = rows[1:], lines[1:]
-        if not rows:
-            hint = f"if the file has no header, name its columns: --columns {_ask_names(len(names))}"
-            raise DataError("the file holds a header and no rows", where=source, hint=hint)
+    names = columns or _header(first[1], f"{source}:{first[0]}")
+    if columns and tuple(first[1]) != columns:  # else a header after all, which says the same
+        rows = chain([first], rows)
+    empty = True
+    for block in batched(rows):
+        empty = False
+        yield _block(block, names, source, keep_broken, hint)
+    if empty:
+        asked = f"if the file has no header, name its columns: --columns {_ask_names(len(names))}"
+        raise DataError("the file holds a header and no rows", where=source, hint=asked)
+
+
+def _block(
+    rows: list[Row], names: tuple[str, ...], source: str, keep_broken: bool, hint: Callable[[list[str], int], str]
+) -> Examples:
     width = len(names)
-    broken = [i for i, row in enumerate(rows) if len(row) != width]
-    if len(broken) > ragged * len(rows):
-        row, line = rows[broken[0]], lines[broken[0]]
-        what = f"found {_count(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
-        raise DataError(what, where=f"{source}:{line}", hint=_ragged_hint(row, width, between, quoting))
-    if broken:
-        counted = f"{len(broken)} of {len(rows)} rows left out"
-        progress.note(f"{source}: {counted}, not of {width} fields, as in line {lines[broken[0]]}")
-        whole = [i for i, row in enumerate(rows) if len(row) == width]
-        rows, lines = [rows[i] for i in whole], [lines[i] for i in whole]
-    values = map(list, zip(*rows, strict=True))
-    return Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines)
+    broken = next((row for row in rows if len(row[1]) != width), None)
+    if broken is not None and not keep_broken:
+        line, fields = broken
+        what = f"found {_count(len(fields), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
+        raise DataError(what, where=f"{source}:{line}", hint=hint(fields, width))
+    values = [fields if len(fields) == width else [None] * width for _, fields in rows]
+    columns = dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
+    return Examples(columns=columns, source=source, lines=[line for line, _ in rows])
 
 
-def _plain_rows(text: str, separator: str) -> tuple[list[list[str]], Sequence[int]]:
-    """Rows and their lines (from 1) without quoting."""
-    lines = split_lines(text)
-    rows = [line.split(separator) for line in lines]
-    width = next((len(row) for row, line in zip(rows, lines, strict=True) if line), 0)
-    if width == 1 or "" not in lines:
-        return rows, range(1, len(rows) + 1)
-    # Where a row has several fields, an empty line is none.
-    filled = [i for i, line in enumerate(lines) if line]
-    return [rows[i] for i in filled], [i + 1 for i in filled]
+def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Row]:
+    """Rows without quoting, after a number of lines. Where rows have several fields, an empty line is none."""
+    width = 0
+    empty: list[Row] = []  # before the first row that is not
+    for number, line in enumerate(islice(content.lines(), skipped, None), start=skipped + 1):
+        fields = line.split(separator)
+        if line and not width:
+            width = len(fields)
+            yield from empty if width == 1 else []
+        if line or width == 1:
+            yield number, fields
+        elif not width:
+            empty.append((number, fields))
 
 
-def _quoted_rows(text: str, separator: str, source: str) -> tuple[list[list[str]], list[int]]:
-    """Rows and the lines (from 1) at which they begin, where fields may be quoted.
+def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row]:
+    """Rows whose fields may be quoted, after a number of lines; of an empty line without any."""
+    unread: list[str] = []  # the lines of the row that is being read
 
-    An empty line is a row only of one column, and not at the end.
-    """
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    begin, end = 1, 0  # the line of the next row; how many rows there are up to the last that is no empty line
-    limit = csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=separator, strict=True)
-    try:
-        for row in reader:
-            if row or (rows and len(rows[0]) == 1):
-                rows.append(row or [""])
-                lines.append(begin)
-            if row:
-                end = len(rows)
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        if "new-line" in str(error):
-            hint = "if lines end so (old Macintosh), convert the file: tr '\\r' '\\n' < OLD > NEW"
-            what = "a carriage return inside an unquoted field"
-            raise DataError(what, where=f"{source}:{reader.line_num}", hint=hint) from None
-        raise _quote_error(text, separator, source, begin) from None
-    finally:
-        csv.field_size_limit(limit)
-    return rows[:end], lines[:end]
+    def lines() -> Iterator[str]:
+        texts = (io.StringIO(text, newline="\n") for text in content.texts())
+        for line in islice(chain.from_iterable(texts), skipped, None):
+            unread.append(line)
+            yield line
+
+    reader = csv.reader(lines(), delimiter=separator, strict=True)
+    begin = skipped + 1
+    while True:
+        limit = csv.field_size_limit(_LONGEST_FIELD)
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            if "new-line" in str(error):
+                hint = "if lines end so (old Macintosh), convert the file: tr '\\r' '\\n' < OLD > NEW"
+                what = "a carriage return inside an unquoted field"
+                raise DataError(what, where=f"{content.source}:{skipped + reader.line_num}", hint=hint) from None
+            raise _quote_error("".join(unread), separator, content.source, begin) from None
+        finally:
+            csv.field_size_limit(limit)
+        if fields is None:
+            return
+        yield begin, fields
+        unread.clear()
+        begin = skipped + reader.line_num + 1
 
 
-def _quote_error(text: str, separator: str, source: str, begin: int) -> DataError:
-    """What is wrong with the quotes of the row at line `begin`, named by the line at which the faulty field opens.
+def without_empty_rows(rows: Iterator[Row]) -> Iterator[Row]:
+    """Rows without those that have no fields; in a file of one column, these are empty texts unless they end the file."""
+    width = 0
+    empty: list[Row] = []
+    for line, fields in rows:
+        if fields:
+            width = width or len(fields)
+            yield from empty
+            yield line, fields
+            empty.clear()
+        elif width == 1:
+            empty.append((line, [""]))
+
+
+def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError:
+    """What is wrong with the quotes of a row that begins at line `begin`, named by the line at which the faulty field opens.
 
     The csv module notices much later: an open quote swallows the lines up to the next one.
     """
-    row = text.split("\n", begin - 1)[-1]
     field_end = re.compile(f"[{re.escape(separator)}\n]")
     quoted = re.compile(r'"[^"]*(?:""[^"]*)*"(?!")')
     hint = 'close it, and double each quote that belongs to the text: ""'
-    at = 0
+    position = 0
     while True:
-        if row.startswith('"', at):
-            opened = begin + row.count("\n", 0, at)
+        if row.startswith('"', position):
+            opened = begin + row.count("\n", 0, position)
             where = f"{source}:{opened}"
-            field = quoted.match(row, at)
+            field = quoted.match(row, position)
             if field is None:
                 return DataError("a quoted field opens here and never closes", where=where, hint=hint)
-            at = field.end()
-            if row[at : at + 1] not in ("", separator, "\r", "\n"):
-                closed = begin + row.count("\n", 0, at)
+            position = field.end()
+            if row[position : position + 1] not in ("", separator, "\r", "\n"):
+                closed = begin + row.count("\n", 0, position)
                 place = "" if closed == opened else f" in line {closed}"
-                rest = _excerpt(row[at : at + 80].partition("\n")[0])
+                rest = _excerpt(row[position : position + 80].partition("\n")[0])
                 what = f"a quoted field that opens here closes{place} before {rest}; expected {separator!r} or the line's end"
                 return DataError(what, where=where, hint=hint)
-        end = field_end.search(row, at)
+        end = field_end.search(row, position)
         assert end, "the csv module found a fault in this row"
-        at = end.end()
+        position = end.end()
 
 
-def _header(row: list[str], where: str, separator: str | None) -> tuple[str, ...]:
+def _with_header_checked(rows: Iterator[Row], source: str) -> Iterator[Row]:
+    """The rows. Raises DataError where the header is one name that holds another separator."""
+    for line, fields in islice(rows, 1):
+        name = fields[0].strip()
+        other = max(_SEPARATORS, key=name.count)
+        if len(fields) == 1 and other in name:
+            what = f"one column, {_excerpt(name)}, whose name holds {other!r}"
+            raise DataError(what, where=f"{source}:{line}", hint=_separator_hint(other))
+        yield line, fields
+    yield from rows
+
+
+def _header(row: list[str], where: str) -> tuple[str, ...]:
     """The names of the columns. Raises DataError where they cannot be names."""
     names = [name.strip() for name in row]
-    if len(names) == 1 and separator is None:
-        other = max(_SEPARATORS, key=names[0].count)
-        if other in names[0]:
-            what = f"one column, {_excerpt(names[0])}, whose name holds {other!r}"
-            raise DataError(what, where=where, hint=_separator_hint(other))
     if names[0] == "" and len(names) > 1 and len(names) == len(set(names)):
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = f"if the file has no header, name its columns: --columns {_ask_names(len(names))}"

@@ -6,23 +6,18 @@ Memory is bounded by a block of a file and one document, whatever the input's si
 from __future__ import annotations
 
 import glob
-import gzip
 import json
-import lzma
 import re
-import sys
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from bertkit.errors import DataError
+from bertkit.readers.content import extension, nearest_files, open_content, source_name, split_lines
 from bertkit.readers.hub import stream_hub
-from bertkit.readers.lines import decode, extension, nearest_files, source_name, split_lines
 
 HUB = "hub:"
-BLOCK = 2**20  # bytes decoded at once; the first block of plain text decides what separates its documents
 LAYOUTS = ("auto", "blank-lines", "lines")
 
 _PLAIN = (".txt", ".text", "")
@@ -50,14 +45,14 @@ class Source:
 def find_sources(names: Sequence[str]) -> list[Source]:
     """The sources that arguments of a command name: files, all files of text in folders, globs, "-", and data sets of the hub.
 
-    A folder's files are those that end in .txt, .jsonl, .parquet and their kin, packed or not, in the order of their paths.
+    A folder's files are those that end in .txt, .jsonl, .parquet and the like, packed or not, in the order of their paths.
     A source named twice is read once. Raises DataError for a name that leads to nothing.
     """
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for name in names:
         path = Path(name).expanduser()
         if name == "-" or name.startswith(HUB):
-            found[name] = Source(name)
+            sources[name] = Source(name)
             continue
         if path.is_dir():
             files = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_text(file.relative_to(path))]
@@ -71,8 +66,8 @@ def find_sources(names: Sequence[str]) -> list[Source]:
                 raise DataError("no file matches", where=name)
         else:
             raise DataError("no such file", where=name, hint=nearest_files(path))
-        found |= {str(file): Source(str(file), file.stat().st_size) for file in files}
-    return list(found.values())
+        sources |= {str(file): Source(str(file), file.stat().st_size) for file in files}
+    return list(sources.values())
 
 
 def _is_text(path: Path) -> bool:
@@ -178,25 +173,8 @@ class Documents:
             raise DataError(f"not a readable Parquet file: {error}", where=name) from None
 
     def _blocks(self) -> Iterator[list[str]]:
-        """The lines of a text file, about BLOCK bytes of them at once."""
-        name = self.source.name
-        number = 1
-        try:
-            with sys.stdin.buffer if name == "-" else open(name, "rb") as raw:
-                unpacked = _unpacked(raw, name)
-                while data := b"".join(unpacked.readlines(BLOCK)):
-                    lines = split_lines(decode(data, source_name(name), first_line=number))
-                    number += len(lines)
-                    self.position = raw.tell() if self.source.size else self.position + len(data)
-                    yield lines
-        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-            hint = "the file is cut off or damaged: copy or download it again"
-            raise DataError(f"the packed file cannot be unpacked: {error}", where=f"{name}:{number}", hint=hint) from None
-        except OSError as error:
-            raise DataError(f"the file cannot be read: {error.strerror}", where=name) from None
-
-
-def _unpacked(raw: IO[bytes], name: str) -> IO[bytes]:
-    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-    opener = openers.get(Path(name).suffix.lower())
-    return cast("IO[bytes]", opener(raw) if opener else raw)
+        """The lines of a text file, about a megabyte of them at once."""
+        with open_content(self.source.name) as content:
+            for text in content.texts():
+                self.position = content.position
+                yield split_lines(text)

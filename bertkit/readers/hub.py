@@ -14,8 +14,8 @@ from typing import Any
 from bertkit.errors import DataError, MachineError, UserError
 from bertkit.readers import Examples
 from bertkit.readers.arrow import as_examples
-from bertkit.readers.files import find_split_file, read_file
-from bertkit.readers.lines import nearest_files
+from bertkit.readers.content import nearest_files
+from bertkit.readers.formats import find_split_file, read_file
 
 _PATIENCE = 2.0  # seconds to wait for the hub's first answer
 _LOCAL_HINT = "give a folder that holds the data set: --data DIR"
@@ -100,7 +100,7 @@ def _is_reachable(path: str, revision: str | None) -> bool:
         except Exception as error:
             answers.append(error)
 
-    # In a thread, for the look-up of the hub's address heeds no timeout.
+    # In a thread: the look-up of the hub's address has no timeout.
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PATIENCE + 0.5)

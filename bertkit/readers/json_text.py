@@ -8,6 +8,13 @@ from typing import Any
 
 from bertkit.errors import DataError
 
+_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for an error message."""
+    return _KINDS.get(type(value), "a number")
+
 
 def load_json(text: str, source: str, hint: str) -> Any:
     """The one value of a file. hint: which form it should have. Raises DataError."""
@@ -21,7 +28,7 @@ def load_json(text: str, source: str, hint: str) -> Any:
 
 
 def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError:
-    """What the json module said of a text, for a user."""
+    """An error of the json module, for a user."""
     if not isinstance(error, json.JSONDecodeError):
         return DataError(f"JSON that cannot be read: {error}", where=where)
     what = f"{error.msg.removesuffix(' at')} at character {error.colno}"  # of some the library says "at" itself

@@ -4,77 +4,79 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import Examples
-from bertkit.readers.json_text import broken_json, check_characters
-from bertkit.readers.lines import split_lines
+from bertkit.readers import Examples, batched
+from bertkit.readers.content import Content
+from bertkit.readers.json_text import broken_json, check_characters, kind_of
 
 _HINT = "expected one object a line, or one list of objects"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def parse_jsonl(text: str, source: str) -> Examples:
-    """The objects of a file's text as rows. A column is each key that any row has; a row without it holds None there.
+def parse_jsonl(content: Content) -> Iterator[Examples]:
+    """The objects of a file as rows. A block's columns are the keys that any of its rows has; a row without one holds None.
 
     Raises DataError, with file and line, for what is not JSON or not an object.
     """
-    rows, lines = _listed(text, source) if text.lstrip().startswith("[") else _line_by_line(text, source)
-    if not rows:
-        raise DataError("the file is empty" if not text.strip() else "the list is empty", where=source)
-    for row, line in zip(rows, lines, strict=True):
-        if not isinstance(row, dict):
-            found = {list: "a list", str: "text", bool: "true or false", type(None): "null"}.get(type(row), "a number")
-            raise DataError(f"found {found}; expected an object", where=f"{source}:{line}", hint=_HINT)
-    check_characters(text, ((row, "an object", f"{source}:{line}") for row, line in zip(rows, lines, strict=True)))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return Examples(columns={name: [row.get(name) for row in rows] for name in names}, source=source, lines=lines)
+    source = content.source
+    listed = content.beginning.lstrip().startswith("[")
+    rows = _listed(content.text(), source) if listed else _line_by_line(content)
+    empty = True
+    for block in batched(rows):
+        empty = False
+        for line, row, text in block:
+            if not isinstance(row, dict):
+                raise DataError(f"found {kind_of(row)}; expected an object", where=f"{source}:{line}", hint=_HINT)
+            check_characters(text, [(row, "an object", f"{source}:{line}")])
+        lines, objects, _ = zip(*block, strict=True)
+        columns = {name: [row.get(name) for row in objects] for name in dict.fromkeys(chain.from_iterable(objects))}
+        yield Examples(columns=columns, source=source, lines=lines)
+    if empty:
+        raise DataError("the list is empty" if listed else "the file is empty", where=source)
 
 
-def _line_by_line(text: str, source: str) -> tuple[list[Any], list[int]]:
-    rows, lines = [], []
-    for number, line in enumerate(split_lines(text), start=1):
+def _line_by_line(content: Content) -> Iterator[tuple[int, Any, str]]:
+    """Each value, with its line and its text."""
+    for number, line in enumerate(content.lines(), start=1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                yield number, json.loads(line), line
             except (ValueError, RecursionError) as error:
-                raise broken_json(error, line, f"{source}:{number}", _HINT) from None
-            lines.append(number)
-    return rows, lines
+                raise broken_json(error, line, f"{content.source}:{number}", _HINT) from None
 
 
-def _listed(text: str, source: str) -> tuple[list[Any], list[int]]:
-    """The items of a list, each with the line at which it begins; read item by item, for json.loads drops the places."""
+def _listed(text: str, source: str) -> Iterator[tuple[int, Any, str]]:
+    """The items of a list, each with the line at which it begins and its text; read one by one, for json.loads drops places."""
     text = text.rstrip(" \t\r\n")
     decoder = json.JSONDecoder()
-    rows: list[Any] = []
-    lines: list[int] = []
     line, counted = 1, 0
-    at = _skip(text, _skip(text, 0) + 1)
-    mark = "," if text[at : at + 1] != "]" else "]"
+    position = _skip(text, _skip(text, 0) + 1)
+    mark = "," if text[position : position + 1] != "]" else "]"
     if mark == "]":
-        at = _skip(text, at + 1)
+        position = _skip(text, position + 1)
     while mark == ",":
-        line, counted = line + text.count("\n", counted, at), at
+        line, counted, begin = line + text.count("\n", counted, position), position, position
         try:
-            row, at = decoder.raw_decode(text, at)
-            at = _skip(text, at)
-            mark = text[at : at + 1]
+            row, position = decoder.raw_decode(text, position)
+            item = text[begin:position]
+            position = _skip(text, position)
+            mark = text[position : position + 1]
             if mark not in ("]", ","):
-                raise json.JSONDecodeError("Expecting ',' or ']'", text, at)
+                raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
         except (ValueError, RecursionError) as error:
             raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
-        rows.append(row)
-        lines.append(line)
-        at = _skip(text, at + 1)
-    if at < len(text):
-        extra = json.JSONDecodeError("Extra data", text, at)
+        yield line, row, item
+        position = _skip(text, position + 1)
+    if position < len(text):
+        extra = json.JSONDecodeError("Extra data", text, position)
         raise broken_json(extra, text, f"{source}:{extra.lineno}", _HINT)
-    return rows, lines
 
 
-def _skip(text: str, at: int) -> int:
+def _skip(text: str, position: int) -> int:
     """The next place that is not white space."""
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
+    space = _SPACE.match(text, position)
+    return space.end() if space else position

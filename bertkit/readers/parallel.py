@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.lines import nearest_files, read_text, split_lines, unpacked_name
+from bertkit.readers.content import nearest_files, read_text, split_lines, unpacked_name
 
 _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 
 
-def read_parallel(folder: Path) -> Examples:
-    """The rows of a folder as columns `tokens` and `tags`, lists of equal length, and `label`, text, where it has that file.
+def parse_parallel(folder: Path) -> Iterator[Examples]:
+    """The rows of a folder, one block, as columns `tokens` and `tags`, lists of equal length, and `label`, text, if it has one.
 
-    Each file is plain, .gz or .xz; tokens and tags are parted by spaces. Raises DataError, with file and line, where
+    Each file is plain, .gz or .xz; spaces separate tokens and tags. Raises DataError, with file and line, where
     the files have different numbers of rows, or a row different numbers of tokens and tags.
     """
-    if not folder.is_dir():
-        raise DataError("no such folder", where=str(folder), hint=nearest_files(folder))
     tokens_path, tags_path, label_path = (_find(folder, name) for name in (_TOKENS, _TAGS, _LABEL))
     for name, path in ((_TOKENS, tokens_path), (_TAGS, tags_path)):
         if path is None:
@@ -38,21 +37,21 @@ def read_parallel(folder: Path) -> Examples:
         if not words:
             raise DataError("the row has no tokens", where=f"{tokens_path}:{number}", hint="take the row out of all files")
         if len(words) != len(marks):
-            what = f"{len(words)} tokens and {len(marks)} tags; expected a tag a token, parted by spaces"
+            what = f"{len(words)} tokens and {len(marks)} tags; expected one tag per token, separated by spaces"
             raise DataError(what, where=f"{tags_path}:{number}")
     columns: dict[str, list] = {"tokens": tokens, "tags": tags}
     if label_path:
         columns["label"] = [line.strip() for line in lines[label_path]]
-    return Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))
+    yield Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))
 
 
 def _find(folder: Path, name: str) -> Path | None:
     """The file of that name, packed or not. Raises DataError where there are several."""
-    found = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
-    if len(found) > 1:
-        names = " and ".join(path.name for path in found)
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
+    if len(paths) > 1:
+        names = " and ".join(path.name for path in paths)
         raise DataError(f"the folder has {names}; expected one of them", where=str(folder), hint="keep the right one")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def _check_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:

@@ -42,12 +42,7 @@ def parse_fraction(value: str) -> float | None:
 
 
 def split_examples(
-    examples: Examples,
-    held_out: float | Fold,
-    *,
-    seed: int,
-    labels: Sequence[Sequence[Hashable]] | None,
-    text: tuple[str, ...],
+    examples: Examples, held_out: float | Fold, *, seed: int, labels: Sequence[Sequence[Hashable]] | None, text: tuple[str, ...]
 ) -> tuple[Examples, Examples]:
     """The rows as (kept, held out), about that share of them, and of each label's, held out, or that fold; order is kept.
 
@@ -60,7 +55,7 @@ def split_examples(
     """
     assert isinstance(held_out, Fold) or 0 < held_out < 1
     keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
-    labels = [its or (None,) for its in labels or [()] * len(examples)]
+    labels = [row_labels or (None,) for row_labels in labels or [()] * len(examples)]
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         groups[key].append(row)
@@ -71,8 +66,8 @@ def split_examples(
 
     order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())
     members = [groups[key] for key in order]
-    its_labels = [tuple(dict.fromkeys(name for row in rows for name in labels[row])) for rows in members]
-    held = _hold_out(members, its_labels, held_out) if isinstance(held_out, float) else _hold_fold(its_labels, held_out)
+    group_labels = [tuple(dict.fromkeys(name for row in rows for name in labels[row])) for rows in members]
+    held = _hold_out(members, group_labels, held_out) if isinstance(held_out, float) else _hold_fold(group_labels, held_out)
     if not any(held):
         what = f"{len(examples)} rows cannot be split: each text is the only one of some label"
         raise DataError(what, where=examples.source, hint="is this the column of the labels? or give a file for evaluation")
@@ -98,9 +93,9 @@ def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) ->
     held = [False] * len(members)
     of_label: dict[object, list[int]] = defaultdict(list)
     strata: dict[object, list[int]] = defaultdict(list)
-    for group, its in enumerate(labels):
-        strata[its[0]].append(group)
-        for name in its:
+    for group, names in enumerate(labels):
+        strata[names[0]].append(group)
+        for name in names:
             of_label[name].append(group)
 
     owed = 0.0  # what rounding left over, handed on so that many small classes do not add up to too many or too few
@@ -115,14 +110,14 @@ def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) ->
         owed = max(-1.0, min(1.0, want - taken))
 
     count: dict[bool, Counter] = {False: Counter(), True: Counter()}
-    for group, its in enumerate(labels):
-        count[held[group]].update(its)
+    for group, names in enumerate(labels):
+        count[held[group]].update(names)
     # A label wholly on one side gets its smallest group on the other, unless that would take another label from a side.
     for side in (True, False):
         for name in sorted(of_label, key=lambda name: len(of_label[name])):
             if count[side][name] or len(of_label[name]) < 2:
                 continue
-            free = [g for g in of_label[name] if all(count[not side][its] > 1 for its in labels[g])]
+            free = [g for g in of_label[name] if all(count[not side][other] > 1 for other in labels[g])]
             if free:
                 group = min(free, key=lambda g: (len(members[g]), len(labels[g])))
                 held[group] = side

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.json_text import check_characters, load_json
+from bertkit.readers.content import Content
+from bertkit.readers.json_text import check_characters, kind_of, load_json
 
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
-_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
 
-def parse_squad(text: str, source: str) -> Examples:
-    """The questions of a file's text as columns id, title, context, question and answers, as the hub's `squad` has them.
+def parse_squad(content: Content) -> Iterator[Examples]:
+    """The questions of a file, one block, as columns id, title, context, question and answers, as the hub's `squad` has them.
 
     answers: a dict of two lists, `text` and `answer_start`, both empty where the question is impossible; no such column where
     no question has answers (a test set). is_impossible: only if the file has it. `lines` are the ids. An answer need not
     stand at its answer_start: in CMRC 2018 some do not. Raises DataError, with the place in the JSON, for what is not of this
     form, and for an id that two questions share.
     """
+    source, text = content.source, content.text()
     rows = _questions(load_json(text, source, _HINT), source)
     if not rows:
         raise DataError("the file holds no questions", where=source, hint=_HINT)
@@ -41,13 +43,14 @@ def parse_squad(text: str, source: str) -> Examples:
     if any("is_impossible" in row for _, row in rows):
         names.append("is_impossible")
     columns = {name: [row.get(name, False) for _, row in rows] for name in names}
-    return Examples(columns=columns, source=source, lines=columns["id"])
+    yield Examples(columns=columns, source=source, lines=columns["id"])
 
 
-def is_squad(text: str) -> bool:
+def looks_like_squad(content: Content) -> bool:
     """Whether JSON is of this form, or means to be: an object that begins with "version", or whose "data" lists objects with
     "paragraphs". It is searched, not parsed.
     """
+    text = content.beginning
     if not re.match(r"\s*\{", text):
         return False
     if re.match(r'\s*\{\s*"version"\s*:', text):
@@ -116,8 +119,7 @@ def _take(parent: dict[str, Any], name: str, kind: type, place: str, source: str
 
 def _of(value: Any, kind: type, place: str, source: str) -> Any:
     if not isinstance(value, kind):
-        found = _KINDS.get(type(value), "a number")
-        raise DataError(f"{place} is {found}; expected {_KINDS[kind]}", where=source, hint=_HINT)
+        raise DataError(f"{place} is {kind_of(value)}; expected {kind_of(kind())}", where=source, hint=_HINT)
     return value
 
 

@@ -30,27 +30,27 @@ def split_words(text: str, boundaries: Iterable[int] = ()) -> list[Place]:
     return places
 
 
-def _parts(chunk: str, at: int) -> Iterator[Place]:
-    """The words of a text without white space that begins at `at`."""
+def _parts(chunk: str, offset: int) -> Iterator[Place]:
+    """The words of a text without white space that begins at `offset`."""
     marks = set() if chunk.isascii() else {i for i, c in enumerate(chunk) if c > "\x7f" and c != _APOSTROPHE and _is_mark(c)}
     if marks:
         edges = sorted({0, len(chunk), *marks, *(i + 1 for i in marks)})
         for start, end in pairwise(edges):
-            yield from [(at + start, at + end)] if start in marks else _parts(chunk[start:end], at + start)
+            yield from [(offset + start, offset + end)] if start in marks else _parts(chunk[start:end], offset + start)
         return
     start, end = 0, len(chunk)
     while start < end and _is_mark(chunk[start]):
-        yield at + start, at + start + 1
+        yield offset + start, offset + start + 1
         start += 1
     tail: list[Place] = []
     while start < end and _is_mark(chunk[end - 1]) and not re.fullmatch(r"(?:\w\.){2,}", chunk[start:end]):  # U.N.
         end -= 1
-        tail.append((at + end, at + end + 1))
+        tail.append((offset + end, offset + end + 1))
     if clitic := _CLITIC.search(chunk, start, end):
-        tail.append((at + clitic.start(), at + end))
+        tail.append((offset + clitic.start(), offset + end))
         end = clitic.start()
     if start < end:
-        yield at + start, at + end
+        yield offset + start, offset + end
     yield from reversed(tail)
 
 

@@ -1,1 +1,1 @@
-"""What a command does: fine-tune, pre-train, evaluate, predict, compare; and the run folders that they read and write."""
+"""The work of the commands: fine-tune, pre-train, evaluate, predict, compare; and the run folders that they read and write."""

@@ -1,9 +1,11 @@
-"""The README.md of a run folder: what the model is, how it scored, how to use it."""
+"""The model card, README.md of a run folder: what the model is, its scores, how to use it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+from bertkit.corpus.objectives import OBJECTIVES
 
 _CARD = """---
 library_name: transformers
@@ -25,7 +27,7 @@ seed {seed}. The weights here are those of step {best_step}, the best by {object
 
 {usage}
 
-All settings are in `run.json`; the course of the training is in `metrics.jsonl`.
+All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 """
 
 
@@ -42,7 +44,7 @@ model = {architecture}.from_pretrained("path/to/this/folder")
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 ```
 
-or `bertkit predict path/to/this/folder FILE`, which does all around it."""
+or `bertkit predict path/to/this/folder FILE`, which also reads the file and decodes the predictions."""
 _ENCODER_ONLY = """Its head is bertkit's own: transformers opens the folder as an encoder only (`AutoModel`). `bertkit predict
 path/to/this/folder FILE` uses the head too."""
 
@@ -65,18 +67,20 @@ from transformers import pipeline
 {use}
 ```
 
-or fine-tune it: `bertkit finetune RECIPE --model path/to/this/folder --output-dir runs/mine`.
+or fine-tune it: `bertkit finetune RECIPE --model path/to/this/folder --output-dir runs/mine`. With its pre-training heads it is
+transformers' {opens}.
 
-All settings are in `run.json`; the course of the training is in `metrics.jsonl`.
+All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 """
 
 
 def pretraining_card(run: dict[str, Any]) -> str:
-    """Markdown with the hub's front matter, from the values of a pre-training run's run.json."""
+    """Markdown with the hub's metadata, from the run.json of a pre-training run."""
     best, training, fresh = run["best"], run["training"], "config" in run["model"]
-    to_right = training["objective"] == "ltr"
+    objective = OBJECTIVES[training["objective"]]
     generate = 'generate = pipeline("text-generation", model="path/to/this/folder")\nprint(generate("the beginning of a text"))'
     fill = 'fill = pipeline("fill-mask", model="path/to/this/folder")\nprint(fill("a text with a [MASK] in it"))'
+    pairs = ", whose two next-sentence logits mean that segment B is " + " or ".join(objective.pair_labels)
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     return _PRETRAINED.format(
         corpus=Path(run["data"]["corpus"]["source"]).name,
@@ -88,33 +92,33 @@ def pretraining_card(run: dict[str, Any]) -> str:
         lengths=f"at most {training['max_length']} tokens"
         if not training["phases"]
         else f"{' then '.join(training['phases'])} tokens",
-        objective="left to right" if to_right else f"{training['objective']}, masking by {training['masking']}",
-        pipeline="text-generation" if to_right else "fill-mask",
-        use=generate if to_right else fill,
+        objective=objective.name + ("" if objective.causal else f", masking by {training['masking']}"),
+        pipeline="text-generation" if objective.causal else "fill-mask",
+        use=generate if objective.causal else fill,
+        opens=f"`{objective.head.__name__}`" + (pairs if objective.pair_term else ""),
         **{name: training[name] for name in ("batch_size", "learning_rate", "seed")},
     )
 
 
-def _usage(recipe: dict[str, Any], architecture: str) -> str:
-    """How to use the model: transformers' pipeline of the task, or where it has none its class."""
-    family = recipe["family"]
+def _usage(family: str, task: dict[str, Any], architecture: str) -> str:
+    """How to use the model: transformers' pipeline for the task, or its class if there is none."""
     if architecture == "BertModel":
         return _ENCODER_ONLY
     if family == "text-classification":
-        example = '{"text": "one", "text_pair": "two"}' if recipe.get("text_pair") else '"a text"'
+        example = '{"text": "one", "text_pair": "two"}' if task.get("text_pair") else '"a text"'
         return _PIPELINE.format(family=family, more="", example=example)
     if family == "token-classification":
-        more = ', aggregation_strategy="simple"' if recipe.get("scheme") else ""
+        more = ', aggregation_strategy="simple"' if task.get("scheme") else ""
         return _PIPELINE.format(family=family, more=more, example='"a text"')
     return _OWN_CODE.format(architecture=architecture)
 
 
 def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
-    """Markdown with the hub's front matter, from the values of run.json; architecture: the class that opens the model."""
+    """Markdown with the hub's metadata, from run.json; architecture: the class that opens the model."""
     best, last, recipe, training = run["best"], run["last"], run["recipe"], run["training"]
     data = next(iter(run["data"].values()))
 
-    def shown(value: float | None) -> str:
+    def cell(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
 
     return _CARD.format(
@@ -130,6 +134,6 @@ def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
         learning_rate=training["learning_rate"],
         seed=training["seed"],
         objective=next(iter(best["scores"]), "the last step"),
-        scores="\n".join(f"| {name} | {shown(v)} | {shown(last['scores'].get(name))} |" for name, v in best["scores"].items()),
-        usage=_usage(recipe, architecture),
+        scores="\n".join(f"| {name} | {cell(v)} | {cell(last['scores'].get(name))} |" for name, v in best["scores"].items()),
+        usage=_usage(recipe["family"], run["task"], architecture),
     )

@@ -1,7 +1,7 @@
-"""Runs side by side: their scores, the settings in which they differ, and whether the difference is more than chance.
+"""Runs side by side: their scores, the settings that differ, and whether the difference is significant.
 
-The interval of a difference is that of the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with
-replacement, the same for both sides. Of a side of several seeds one is drawn too, so that the interval holds their chance.
+Intervals of differences are by the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with replacement,
+the same for both sides. If a side has several seeds, one is drawn too, so that the interval includes their variance.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.readers import Examples
+from bertkit.report import Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
 from bertkit.runs.predict import evaluate_target, open_target
 from bertkit.runs.seeds import read_seeds
 
 _COMPARED = ("recipe", "training", "model")
-_NO_SETTINGS = ("training.seed", "recipe.thresholds")  # the latter follow from the training
+_NO_SETTINGS = ("training.seed", "recipe.thresholds")  # thresholds result from training
 
 
 @dataclass(frozen=True)
 class Side:
-    """A run, or several that differ in their seed alone: what each predicts for the same rows."""
+    """A run, or several that differ only in their seed, with their predictions for the same rows."""
 
     name: str
     run: Mapping[str, Any]  # run.json of the first
     scorers: list[Scorer]  # of each run
 
     def scores(self, run: int, rows: NDArray[np.int64]) -> dict[str, float]:
-        """The scores of one of its runs on some rows, nan where one is undefined."""
+        """The scores of one run on some rows; nan for an undefined one."""
         return {name: np.nan if value is None else float(value) for name, value in self.scorers[run](rows).items()}
 
 
 def compare(names: Sequence[str], *, split: str | None = None, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
-    """Every side beside the first one: scores, differing settings, and each difference with its 95% interval.
+    """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
 
-    names: run folders, or folders of seeds. split: of their own data; default: the first that the first side is evaluated on.
+    names: run folders, or folders of seeds. split: of their own data; default: the first evaluation split of the first side.
     Raises UsageError for runs that are evaluated on different rows.
     """
     sides, examples, split = _open(names, split)
@@ -65,7 +66,7 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
             {
                 "side": side.name,
                 "score": name,
-                "difference": _less(mean[name], means[0][name]),
+                "difference": _difference(mean[name], means[0][name]),
                 **_interval(scores, drawn[0], name),
             }
             for side, mean, scores in zip(sides[1:], means[1:], drawn[1:], strict=True)
@@ -77,19 +78,18 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
 def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples, str]:
     sides: list[Side] = []
     first: Examples | None = None
-    for name, runs in [(name, _runs(name)) for name in names]:  # all are looked up before any is evaluated
+    for name, runs in [(name, _runs(name)) for name in names]:  # all names are checked before the first evaluation
         scorers: list[Scorer] = []
         for folder in runs:
             target = open_target(str(folder), None, {})
-            recipe = target.recipe.settled()
-            split = split or recipe.eval_splits[0]
+            split = split or target.task.recipe.resolved().eval_splits[0]
             scored, examples = evaluate_target(target, (split,))
             if first is None:
                 first = examples[split]
-            if others := _other_columns(examples[split], first):
-                what = f"its {split} rows are others than those of {names[0]}, in the {' and the '.join(others)}"
-                raise UsageError(what, where=str(folder), hint="compare runs of the same data, split alike")
-            scorers.append(recipe.scorer(scored.predictions[split], examples[split]))
+            if others := _differing_columns(examples[split], first):
+                what = f"the {split} rows differ from those of {names[0]}, in the {' and the '.join(others)}"
+                raise UsageError(what, where=str(folder), hint="compare runs of the same data and split")
+            scorers.append(scored.task.scorer(scored.predictions[split], scored.truth[split]))
         sides.append(Side(name, next(iter(runs.values())), scorers))
     assert first is not None
     assert split is not None
@@ -97,65 +97,65 @@ def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples
 
 
 def _runs(name: str) -> dict[Path, dict[str, Any]]:
-    """run.json of a run, or of each of a folder of seeds."""
+    """The run.json of a run, or of each run in a folder of seeds."""
     return {folder: require_run(folder) for folder in read_seeds(Path(name)) or [Path(name)]}
 
 
-def _other_columns(examples: Examples, first: Examples) -> list[str]:
-    """The columns, under their standard names, that differ."""
+def _differing_columns(examples: Examples, first: Examples) -> list[str]:
+    """The standard names of the columns that differ."""
     names = dict.fromkeys((*first.columns, *examples.columns))
     return [name for name in names if examples.columns.get(name) != first.columns.get(name)]
 
 
 def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    """The mean of each score over a side's runs; None where one of them is undefined."""
-    names = dict.fromkeys(name for found in scores for name in found)
-    means = {name: float(np.mean([found.get(name, np.nan) for found in scores])) for name in names}
+    """The mean of each score over a side's runs; None if it is undefined for one of them."""
+    names = dict.fromkeys(name for run_scores in scores for name in run_scores)
+    means = {name: float(np.mean([run_scores.get(name, np.nan) for run_scores in scores])) for name in names}
     return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
 
 
-def _less(mine: float | None, theirs: float | None) -> float | None:
-    return None if mine is None or theirs is None else mine - theirs
+def _difference(score: float | None, first: float | None) -> float | None:
+    return None if score is None or first is None else score - first
 
 
-def _interval(scores: Sequence[Mapping[str, float]], of_first: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
-    pairs = zip(scores, of_first, strict=True)  # what no drawn row has, has no score there
-    differences = np.array([mine.get(name, np.nan) - theirs.get(name, np.nan) for mine, theirs in pairs])
+def _interval(scores: Sequence[Mapping[str, float]], first_scores: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
+    pairs = zip(scores, first_scores, strict=True)  # a score is missing if no drawn row has the class
+    differences = np.array([drawn.get(name, np.nan) - first.get(name, np.nan) for drawn, first in pairs])
     differences = differences[~np.isnan(differences)]
-    found = interval(differences.tolist())
-    return {"interval": found and list(found), "higher": float(np.mean(differences > 0)) if found else None}
+    bounds = interval(differences.tolist())
+    return {"interval": bounds and list(bounds), "higher": float(np.mean(differences > 0)) if bounds else None}
 
 
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
-    """By name, the settings that are not the same on all sides."""
+    """The settings that differ: by name, the value of each side."""
     settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
     for each in settings:
         if each.pop("recipe.threshold_tuned", False):
             each.pop("recipe.null_threshold")
     names = dict.fromkeys(key for each in settings for key in each if not key.startswith(_NO_SETTINGS))
-    known = default_settings()
-    values = {name: [each.get(name, known.get(name)) for each in settings] for name in names}
-    return {name: its for name, its in values.items() if any(value != its[0] for value in its)}
+    defaults = default_settings()
+    values = {name: [each.get(name, defaults.get(name)) for each in settings] for name in names}
+    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
 
 
-def show_comparison(found: Mapping[str, Any]) -> None:
+def report_comparison(comparison: Mapping[str, Any]) -> Report:
     """Tables of the scores, of the settings that differ, and of the differences."""
-    sides = found["sides"]
+    sides = comparison["sides"]
     names = [f"{side['name']} ({side['runs']} seeds)" if side["runs"] > 1 else side["name"] for side in sides]
     rows = [[name, *(side["scores"].get(name) for side in sides)] for name in sides[0]["scores"]]
-    progress.table(f"{found['split']}: {found['rows']} rows", ["score", *names], rows)
-    if found["settings"]:
-        shown = [[name, *map(str, values)] for name, values in found["settings"].items()]
-        progress.table("settings that differ", ["setting", *names], shown)
-    columns = ["side", "score", f"more than {sides[0]['name']}", "95% interval", "higher in"]
+    parts = [Table(f"{comparison['split']}: {comparison['rows']} rows", ["score", *names], rows)]
+    if comparison["settings"]:
+        settings = [[name, *map(str, values)] for name, values in comparison["settings"].items()]
+        parts.append(Table("settings that differ", ["setting", *names], settings))
+    columns = ["side", "score", f"minus {sides[0]['name']}", "95% interval", "higher in"]
     differences = [
         [
             row["side"],
             row["score"],
             row["difference"],
-            progress.between(row["interval"], "+.4f"),
+            progress.format_interval(row["interval"], "+.4f"),
             None if row["higher"] is None else f"{100 * row['higher']:.1f}%",
         ]
-        for row in found["differences"]
+        for row in comparison["differences"]
     ]
-    progress.table("paired bootstrap over rows and seeds", columns, differences)
+    return Report([*parts, Table("paired bootstrap over rows and seeds", columns, differences)], comparison)

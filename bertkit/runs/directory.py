@@ -1,25 +1,25 @@
-"""The folder of a run: who may write into it, and run.json, from which eval and predict rebuild the run."""
+"""The folder of a run: creating, resuming and locking it, and run.json, from which eval and predict restore the run."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
-from bertkit.config import PretrainConfig, TrainConfig
-from bertkit.errors import MachineError, ModelError, UsageError
-from bertkit.files import write_json
+from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
+from bertkit.errors import ModelError, UsageError, listed, plural
+from bertkit.files import Kind, OutputFolder, disk_errors, write_json
 from bertkit.tasks import FAMILIES
-from bertkit.tasks.recipe import Recipe, from_json
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.saved import as_asked, from_json
 from bertkit.training.checkpoint import newest_checkpoint
 
 if TYPE_CHECKING:
@@ -28,236 +28,156 @@ if TYPE_CHECKING:
     from bertkit.training.loop import TrainState
 
 RUN_FILE = "run.json"
-PRETRAINING = "pretraining"  # what stands for the family in a run without a recipe
+PRETRAINING = "pretraining"  # the family of runs without a recipe
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 _MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track")
+NEW_FOLDER = "choose another --output-dir, or --overwrite"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a command will do with its output folder: go on from a checkpoint, or begin, after moving old content aside."""
+def _is_finished(folder: Path) -> bool | None:
+    values = read_run_file(folder)
+    return None if values is None else values["status"] == "finished"
 
-    folder: Path
+
+RUN = Kind("run", _is_finished)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The output folder of a run. resume_from: a checkpoint. unfinished: the run.json of the run to resume."""
+
+    output: OutputFolder
     resume_from: Path | None = None
     unfinished: dict[str, Any] | None = None
-    move_to: Path | None = None
-    found: tuple[tuple[str, int], ...] | None = dataclasses.field(default=None, compare=False)  # what was in the folder
 
-    def check_same(self, values: dict[str, Any]) -> None:
-        """Raise UsageError unless the unfinished run in the folder has these settings, model and data."""
+    @classmethod
+    def prepare(
+        cls, path: Path, *, resume: str = "auto", overwrite: bool = False, reads: Iterable[str | Path | None] = ()
+    ) -> RunFolder:
+        """Decide what to do with an output folder; nothing is changed. resume: auto, never, or the path of a checkpoint.
+
+        Raises what OutputFolder.prepare does, and UsageError for a checkpoint that is missing or of another run.
+        """
+        checkpoint = None if resume in ("auto", "never") else Path(resume)
+        if checkpoint is not None and not checkpoint.is_dir():
+            raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
+        output = OutputFolder.prepare(path, RUN, resume=resume != "never", overwrite=overwrite, reads=[*reads, checkpoint])
+        of_checkpoint = read_run_file(checkpoint.resolve().parent) if checkpoint is not None else None
+        if checkpoint is not None and of_checkpoint is None:
+            raise UsageError(f"--resume is {resume!r}, which is not in a run folder: there is no run.json beside it")
+        if not output.resumes:
+            return cls(output, checkpoint, of_checkpoint)
+        values = require_run(path)
+        hint = "choose another --output-dir, or --overwrite, which moves it aside"
+        origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
+        if checkpoint is not None and checkpoint.resolve().parent != path.resolve():
+            if checkpoint.resolve() != origin:
+                what = "the output folder holds an unfinished run, but --resume is a checkpoint of another run"
+                raise UsageError(what, where=str(path), hint=hint)
+            checkpoint = None
+        resume_from = checkpoint or newest_checkpoint(path) or origin
+        if resume_from == origin is not None and not origin.is_dir():
+            raise UsageError(f"the run was resumed from {origin}, which is missing", where=str(path), hint=hint)
+        return cls(output, resume_from, values)
+
+    def refuse_other_settings(self, values: dict[str, Any]) -> None:
+        """Raise UsageError if the unfinished run has different settings, model or data."""
         if self.unfinished is None:
             return
+        if "task" in values and "task" not in self.unfinished:
+            version = self.unfinished["versions"]["bertkit"]
+            what = f"the unfinished run is from bertkit {version}, which this version cannot resume"
+            hint = f"finish it with that version, or {NEW_FOLDER}"
+            raise UsageError(what, where=str(self.output.path), hint=hint)
         old, new = ({name: run.get(name) for name in _COMPARED} for run in (self.unfinished, values))
         if changed := changed_settings(old, new):
-            what = f"the folder holds an unfinished run with other settings: {changed}"
-            raise UsageError(
-                what, where=str(self.folder), hint="repeat its command, or give another --output-dir, or --overwrite"
-            )
-
-    def check_apart(self, reads: Iterable[str | Path | None]) -> None:
-        """Raise UsageError where old content that is to be moved holds what the command reads."""
-        if self.move_to is not None:
-            check_apart(self.folder, reads)
+            what = f"the folder holds an unfinished run with different settings: {changed}"
+            hint = f"repeat its command, or {NEW_FOLDER}"
+            raise UsageError(what, where=str(self.output.path), hint=hint)
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Move old content aside, make the folder and hold it. Raises UsageError while another process does, MachineError."""
-        with ExitStack() as stack:
-            if is_there := self.folder.is_dir():
-                stack.enter_context(held(self.folder))  # before anything in it is moved
-                if _content(self.folder) != self.found:
-                    what = "another process has written into the output folder since this command began"
-                    raise UsageError(what, where=str(self.folder), hint="repeat the command, or give another --output-dir")
-            self._make()
-            if not is_there or self.move_to is not None:
-                stack.enter_context(held(self.folder))
+    def open(self, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
+        """Create and lock the output folder, and write run.json; the main process does. Unlocked at the end of the run."""
+        self.refuse_other_settings(values)
+        accelerator.wait_for_everyone()  # every process has read the folder before the main one changes it
+        with self.output.open() if accelerator.is_main_process else nullcontext():
+            if accelerator.is_main_process:
+                self._start(values)
+            accelerator.wait_for_everyone()
+            if self.resume_from is not None:
+                progress.note(f"resuming from {self.resume_from}")
+                before = (self.unfinished or {}).get("num_processes", accelerator.num_processes)
+                if before != accelerator.num_processes:
+                    what = f"the run started with {plural(before, 'process', 'processes')}"
+                    progress.warn(f"{what}: with dropout, the final weights will differ slightly")
             yield
 
-    def _make(self) -> None:
-        try:
-            if self.move_to is not None:
-                os.rename(self.folder, self.move_to)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            probe = self.folder / ".writable"
-            probe.touch()
-            probe.unlink()
-            if self.resume_from is not None and self.resume_from.resolve().parent != self.folder.resolve():
-                for path in self.resume_from.resolve().parent.iterdir():  # the best model so far, and metrics.jsonl
-                    if path.is_file() and path.name != RUN_FILE:
-                        shutil.copyfile(path, self.folder / path.name)
-        except OSError as error:
-            hint = "choose another --output-dir"
-            raise MachineError(
-                f"the output folder cannot be written: {error.strerror}", where=str(self.folder), hint=hint
-            ) from None
-
-
-def check_apart(folder: Path, reads: Iterable[str | Path | None]) -> None:
-    """Raise UsageError where a folder that --overwrite moves away holds one of these files or folders, or is one."""
-    here = folder.resolve()
-    for path in (Path(path) for path in reads if path):
-        if path.exists() and (path.resolve() == here or here in path.resolve().parents):
-            what = f"--overwrite would move away {path}, which the command reads"
-            raise UsageError(what, where=str(folder), hint="give another --output-dir")
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Lock a folder, itself and not a file in it, which a kill would leave behind. Raises UsageError while another has it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(ImportError, OSError):  # neither Windows nor some network file systems have such locks
-            import fcntl
-
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                hint = "wait for it, or give another --output-dir"
-                raise UsageError("another process is training in the output folder", where=str(folder), hint=hint) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _content(folder: Path) -> tuple[tuple[str, int], ...]:
-    """The names in a folder, and when each was last written."""
-    return tuple(sorted((path.name, path.lstat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
-
-
-def claim(folder: Path, *, resume: str = "auto", overwrite: bool = False) -> Claim:
-    """Decide what becomes of an output folder; nothing is changed. resume: auto, never, or the path of a checkpoint.
-
-    Raises UsageError for a file, a finished run, or content that is not a run's.
-    """
-    begin_anew = "give another --output-dir, or --overwrite, which moves it aside"
-    try:
-        nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
-    except OSError as error:  # one may be a folder of someone else
-        what = f"the output folder cannot be reached: {error.strerror}"
-        raise MachineError(what, where=str(folder), hint="choose another --output-dir") from None
-    if not nearest.is_dir():
-        raise UsageError("the output folder is a file", where=str(nearest), hint="choose another --output-dir")
-    if not os.access(nearest, os.W_OK):
-        raise MachineError("the output folder cannot be written", where=str(nearest), hint="choose another --output-dir")
-    explicit = None if resume in ("auto", "never") else Path(resume)
-    if explicit is not None and not explicit.is_dir():
-        raise UsageError(f"--resume is {resume!r}; expected auto, never, or the folder of a checkpoint")
-    if explicit is not None and overwrite and folder.resolve() in explicit.resolve().parents:
-        raise UsageError("--overwrite would move away the checkpoint that --resume names", hint="leave out one of the two")
-    unfinished = read_run_file(explicit.resolve().parent) if explicit is not None else None
-    if explicit is not None and unfinished is None:
-        raise UsageError(f"--resume is {resume!r}, which lies in no run folder: there is no run.json beside it")
-    found = _content(folder)
-    if not found:
-        return Claim(folder, resume_from=explicit, unfinished=unfinished, found=found)
-    if overwrite:
-        return Claim(folder, resume_from=explicit, unfinished=unfinished, move_to=free_name(folder), found=found)
-    values = read_run_file(folder)
-    if values is None:
-        raise UsageError("the output folder is not empty and holds no run of bertkit", where=str(folder), hint=begin_anew)
-    if values["status"] == "finished":
-        raise UsageError("the output folder holds a finished run", where=str(folder), hint=begin_anew)
-    if resume == "never":
-        raise UsageError("the output folder holds an unfinished run and --resume is never", where=str(folder), hint=begin_anew)
-    origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
-    if explicit is not None and explicit.resolve().parent != folder.resolve():
-        if explicit.resolve() != origin:
-            what = "the output folder holds an unfinished run, and --resume names a checkpoint of another"
-            raise UsageError(what, where=str(folder), hint=begin_anew)
-        explicit = None
-    resume_from = explicit or newest_checkpoint(folder) or origin
-    if resume_from == origin is not None and not origin.is_dir():
-        raise UsageError(f"the run went on from {origin}, which is gone", where=str(folder), hint=begin_anew)
-    return Claim(folder, resume_from=resume_from, unfinished=values, found=found)
-
-
-def free_name(folder: Path) -> Path:
-    """Where a folder's old content can be moved to: beside it, with the first free number.
-
-    Raises UsageError for the folder that the command runs in, or one around it.
-    """
-    if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
-        what = "--overwrite would move away the folder that the command runs in"
-        raise UsageError(what, where=str(folder), hint="run the command from another folder")
-    names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
-    return next(name for name in names if not name.exists())
+    def _start(self, values: dict[str, Any]) -> None:
+        """Write run.json; if the checkpoint is in another run's folder, copy that run's best model and metrics.jsonl too."""
+        path = self.output.path
+        if self.resume_from is not None and (origin := self.resume_from.resolve()).parent != path.resolve():
+            values["resumed_from"] = str(origin)
+            with disk_errors(path):
+                for file in origin.parent.iterdir():
+                    if file.is_file() and file.name != RUN_FILE:
+                        shutil.copyfile(file, path / file.name)
+        elif self.unfinished is not None and "resumed_from" in self.unfinished:
+            values["resumed_from"] = self.unfinished["resumed_from"]
+        write_run_file(path, values)
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """In words, what is not the same in two runs' parts of run.json, but for what a run may change; "" where all is.
+    """The settings that differ between parts of two run.json, in words, except those that may change; "" if none does.
 
-    What the older run did not know yet had its default.
+    Settings that the older run lacks have their defaults.
     """
-    before, after = ({key: part for name, its in run.items() for key, part in flat(its, name)} for run in (old, new))
+    before, after = ({key: value for name, part in run.items() for key, value in flat(part, name)} for run in (old, new))
     before = {key: default for key, default in default_settings().items() if key in after} | before
     unknown = {key for key in after if key.endswith(".rows_sha256") and key not in before}
     changed = [key for key in {**before, **after} if key not in {*_MAY_CHANGE, *unknown} and before.get(key) != after.get(key)]
-    shown = [f"{key.partition('.')[2]} {before.get(key)!r} there, {after.get(key)!r} here" for key in changed]
-    return "; ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+    return listed([f"{key.partition('.')[2]} was {before.get(key)!r}, is {after.get(key)!r}" for key in changed], 4, "; ")
 
 
 def default_settings() -> dict[str, Any]:
-    """What every setting of a recipe and of training is by default, by its path in run.json."""
+    """The default of every setting of a recipe and of training, by its path in run.json."""
     parts = (("recipe", FAMILIES.values()), ("training", (TrainConfig, PretrainConfig)))
-    fields = (
-        (f"{part}.{its.name}", its.default) for part, owners in parts for owner in owners for its in dataclasses.fields(owner)
-    )
-    found: dict[str, Any] = {}
-    for key, default in fields:
-        if default is not dataclasses.MISSING:
-            found.setdefault(key, default)
-    return found
+    defaults: dict[str, Any] = {}
+    for part, owners in parts:
+        for owner in owners:
+            options = options_of(owner)
+            for field in dataclasses.fields(owner):
+                default = options[field.name].default if field.name in options else field.default
+                if default is not dataclasses.MISSING:
+                    defaults.setdefault(f"{part}.{field.name}", default)
+    return defaults | {"recipe.prepare": False}  # as in run.json
 
 
 def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: str) -> dict[str, Any] | None:
-    """run.json of a finished run, None where there is none. wanted: parts of run.json, of which what they name is compared.
+    """The run.json of a finished run, or None. wanted: parts of run.json, of which only the given keys are compared.
 
-    Raises UsageError where the run was made with other settings.
+    Raises UsageError if the run has different settings.
     """
     run = read_run_file(folder) if folder.is_dir() else None
     if run is None or run["status"] != "finished":
         return None
-    old = {part: {name: run[part][name] for name in its if name in run[part]} for part, its in wanted.items()}
+    old = {part: {name: run[part][name] for name in names if name in run[part]} for part, names in wanted.items()}
     if changed := changed_settings(old, wanted):
-        raise UsageError(f"the folder holds a run of other settings: {changed}", where=str(folder), hint=hint)
+        raise UsageError(f"the folder holds a run with different settings: {changed}", where=str(folder), hint=hint)
     return run
 
 
 def flat(value: Any, key: str) -> list[tuple[str, Any]]:
-    """The values of nested mappings by their path, such as training.seed."""
+    """The values of nested mappings with their path, such as training.seed."""
     if isinstance(value, dict):
         return [pair for name, part in value.items() for pair in flat(part, f"{key}.{name}")]
     return [(key, value)]
 
 
-@contextmanager
-def run_folder(claimed: Claim, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
-    """Hold the output folder, with run.json in it, until the run is over; of several processes the main one does."""
-    claimed.check_same(values)
-    accelerator.wait_for_everyone()  # every process has looked at the folder before the main one changes it
-    with claimed.entered() if accelerator.is_main_process else nullcontext():
-        if accelerator.is_main_process:
-            if claimed.move_to is not None:
-                progress.note(f"moved the old content of {claimed.folder} to {claimed.move_to}")
-            if claimed.resume_from is not None and claimed.resume_from.resolve().parent != claimed.folder.resolve():
-                values["resumed_from"] = str(claimed.resume_from.resolve())
-            elif claimed.unfinished is not None and "resumed_from" in claimed.unfinished:
-                values["resumed_from"] = claimed.unfinished["resumed_from"]
-            write_run_file(claimed.folder, values)
-        accelerator.wait_for_everyone()
-        if claimed.resume_from is not None:
-            progress.note(f"going on from {claimed.resume_from}")
-            before = (claimed.unfinished or {}).get("num_processes", accelerator.num_processes)
-            if before != accelerator.num_processes:
-                progress.warn(f"the run began with {before} process(es): with dropout it ends with slightly other weights")
-        yield
-
-
 def describe_run(
     *, recipe: dict[str, Any], training: TrainConfig, model: dict[str, Any], data: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """What run.json says of a run that begins, as plain JSON values."""
+    """The content of run.json at the start of a run, as plain JSON values."""
     versions = {"bertkit": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -277,7 +197,7 @@ def describe_run(
 
 
 def describe_end(state: TrainState) -> dict[str, Any]:
-    """What run.json says besides of a run that is over."""
+    """What the end of a run adds to run.json."""
     return {
         "status": "finished",
         "seconds": round(state.seconds, 1),
@@ -286,16 +206,14 @@ def describe_end(state: TrainState) -> dict[str, Any]:
     }
 
 
-def show_end(state: TrainState, output_dir: Path, published: Mapping[str, float] | None = None) -> None:
-    """A table of the best and the last scores, and of published ones where there are any."""
-    if not state.best_scores:
-        return
+def scores_table(state: TrainState, published: Mapping[str, float] | None = None) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of the best, the last and, if any, the published scores."""
     columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})", *(["published"] if published else [])]
     rows = [
         [name, value, state.last_scores.get(name), *([published.get(name)] if published else [])]
         for name, value in state.best_scores.items()
     ]
-    progress.table(str(output_dir), columns, rows)
+    return columns, rows
 
 
 def write_run_file(folder: Path, values: dict[str, Any]) -> None:
@@ -303,7 +221,7 @@ def write_run_file(folder: Path, values: dict[str, Any]) -> None:
 
 
 def read_run_file(folder: Path) -> dict[str, Any] | None:
-    """The content of run.json, or None where there is none. Raises ModelError for a damaged one."""
+    """The content of run.json, or None if there is none. Raises ModelError for a damaged one."""
     path = folder / RUN_FILE
     if not path.is_file():
         return None
@@ -312,37 +230,37 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
     if not is_run(values):
-        raise ModelError("run.json is not that of a run of bertkit", where=str(path), hint="give another folder")
-    return values
+        raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")
+    if (objective := values["training"].get("objective")) in RENAMED_OBJECTIVES:
+        values["training"]["objective"] = RENAMED_OBJECTIVES[objective]
+    return values | {"recipe": as_asked(values["recipe"])}
 
 
 def is_run(values: Any) -> bool:
-    """Whether the content of a JSON file is that of a run.json."""
+    """Whether the content of a JSON file is a run.json."""
     parts = ("recipe", "training", "model", "data")
     return isinstance(values, dict) and "status" in values and all(isinstance(values.get(part), dict) for part in parts)
 
 
 def require_run(folder: Path) -> dict[str, Any]:
-    """The content of run.json. Raises UsageError where there is none."""
+    """The content of run.json. Raises UsageError if there is none."""
     if (values := read_run_file(folder)) is None:
-        raise UsageError("this is no run of bertkit: there is no run.json", where=str(folder))
+        raise UsageError("this is not a bertkit run: there is no run.json", where=str(folder))
     return values
 
 
 def refuse_folder_of_runs(folder: Path) -> None:
-    """Raise UsageError for a folder that is neither run nor model, but holds runs, as of several seeds."""
+    """Raise UsageError for a folder of runs, such as several seeds, that is not itself a run or a model."""
     if (folder / RUN_FILE).is_file() or (folder / "config.json").is_file():
         return
-    if inside := sorted(each.parent.name for each in folder.glob(f"*/{RUN_FILE}")):
-        what = f"this is a folder of runs, and no model: {', '.join(inside[:4])}{' ...' if len(inside) > 4 else ''}"
-        raise UsageError(what, where=str(folder), hint=f"name one of them: {folder / inside[0]}")
+    if runs := sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}")):
+        what = f"this is a folder of runs, not a model: {listed(runs, 4)}"
+        raise UsageError(what, where=str(folder), hint=f"choose one of them: {folder / runs[0]}")
 
 
 def read_recipe(values: dict[str, Any], folder: Path) -> Recipe:
-    """The recipe and training settings that run.json holds. Raises UsageError for pre-training, which has no recipe."""
+    """The recipe and training settings in run.json. Raises UsageError for a pre-training run, which has no recipe."""
     if values["recipe"].get("family") == PRETRAINING:
         hint = "it opens in transformers' fill-mask pipeline; fine-tune it: bertkit finetune RECIPE --model FOLDER"
-        raise UsageError("this is a run of pre-training", where=str(folder), hint=hint)
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    training = {name: value for name, value in values["training"].items() if name in known}
-    return from_json(values["recipe"], training, where=str(folder / RUN_FILE))
+        raise UsageError("this is a pre-training run", where=str(folder), hint=hint)
+    return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE))

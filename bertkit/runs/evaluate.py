@@ -1,4 +1,4 @@
-"""What a model says of each feature, in order and once each whatever the number of processes; and how that scores."""
+"""The predictions of a model for each feature, in order, gathered from all processes; and their scores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertkit import progress
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, plural
 from bertkit.features import Features
-from bertkit.model.bert import Batch
-from bertkit.readers import Examples
-from bertkit.tasks.task import Task
+from bertkit.model.batch import Batch
+from bertkit.readers import Examples, Remarks
+from bertkit.tasks.task import Prediction, Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-CONSTANT = "constant_predictions"  # a score that is there, as 1, where a model says the same of every row
+CONSTANT = "constant_predictions"  # a score of 1, present only if a model predicts the same for every row
 
 
 class Predictions(NamedTuple):
-    """outputs: per name of logits, one float array a feature, in the features' order. losses: the mean loss by term."""
+    """outputs: for each name of logits, one float array per feature, in order. losses: the mean loss by term."""
 
     outputs: dict[str, list[NDArray]]
     losses: dict[str, float]
@@ -39,7 +39,7 @@ class Predictions(NamedTuple):
 def predict(
     model: nn.Module, batches: Iterable[Batch], accelerator: Accelerator, *, num_features: int, description: str = "predict"
 ) -> Predictions:
-    """Run `model` over this process's batches and bring the logits of all processes together."""
+    """Run `model` on this process's batches and gather the logits of all processes."""
     was_training = model.training
     model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
@@ -48,14 +48,14 @@ def predict(
         for batch in batches:
             loss_sums, logits = model(batch.to(accelerator.device))
             for name, rows in logits.items():
-                found = split_by_feature(batch, rows.cpu().numpy())
-                outputs.setdefault(name, {}).update(found)
-                seen = len(found)
+                logits_of = split_by_feature(batch, rows.cpu().numpy())
+                outputs.setdefault(name, {}).update(logits_of)
+                num_seen = len(logits_of)
             for term, loss in loss_sums.items():
                 total = sums.setdefault(term, [0.0, 0.0])
                 total[0] += float(loss)
                 total[1] += batch.weights[term]
-            bar.advance(seen * accelerator.num_processes)
+            bar.advance(num_seen * accelerator.num_processes)
     model.train(was_training)
     return _gathered(outputs, sums, accelerator, num_features)
 
@@ -71,18 +71,18 @@ def _gathered(
     merged: dict[str, dict[int, NDArray]] = {}
     totals: dict[str, NDArray] = {}
     for part, part_sums in parts:
-        for name, found in part.items():
-            merged.setdefault(name, {}).update(found)
+        for name, logits_of in part.items():
+            merged.setdefault(name, {}).update(logits_of)
         for term, total in part_sums.items():
             totals[term] = totals.get(term, np.zeros(2)) + total
-    in_order = {name: [found[feature] for feature in range(num_features)] for name, found in merged.items()}
+    in_order = {name: [logits_of[feature] for feature in range(num_features)] for name, logits_of in merged.items()}
     return Predictions(in_order, {term: float(loss / weight) for term, (loss, weight) in totals.items() if weight})
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
 
 
-_WRONG_VOCABULARY = 0.1  # share of [UNK] above which the vocabulary is hardly the data's
+_WRONG_VOCABULARY = 0.1  # share of [UNK] above which the vocabulary does not fit the data
 
 
 @dataclass(frozen=True)
@@ -93,44 +93,62 @@ class Split:
     features: Features
 
     def describe(self, task: Task) -> dict[str, Any]:
-        """What run.json says of it: sha256 of what the model sees, and of the rows' texts."""
-        found = {"source": self.examples.source, "rows": len(self.examples), "sha256": self.features.fingerprint()}
-        return found | {"rows_sha256": hash_of_rows(task, self.examples)}
+        """Its entry in run.json: with the sha256 of the features, and of the rows' texts."""
+        return {
+            "source": self.examples.source,
+            "rows": len(self.examples),
+            "sha256": self.features.fingerprint(),
+            "rows_sha256": hash_of_rows(task, self.examples),
+        }
 
 
 def hash_of_rows(task: Task, examples: Examples) -> str:
     """sha256 of every row's texts, in order."""
     digest = sha256()
-    for row in task.texts_of(examples):
+    for row in task.recipe.texts_of(examples):
         digest.update(f"{row!r}\n".encode())
     return digest.hexdigest()
 
 
 class Scored(NamedTuple):
-    """scores: every metric as "split/metric". predictions: one a row, by split. objective: what decides which step is best."""
+    """scores: every metric as "split/metric". predictions, truth: one per row, by split. objective: the score that selects the
+    best step; higher is better. task: with tuned thresholds.
+    """
 
     scores: dict[str, float | None]
-    predictions: dict[str, list[dict[str, Any]]]
+    predictions: dict[str, list[Prediction]]
+    truth: dict[str, list[Any]]
     objective: float | None
+    task: Task
 
 
-def read_split(task: Task, split: str, examples: Examples, tokenizer: Tokenizer) -> Split:
-    """Encode a split, and say how long its sequences are and what befell them."""
-    features, remarks = task.encode(examples, tokenizer, task.training.max_length)
+def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer) -> Split:
+    """Encode a split's rows; report the length of its sequences and what was truncated or dropped."""
+    examples = task.examples(rows, labelled=True)
+    features, remarks = task.encode(examples, tokenizer)
+    report_remarks(examples.remarks, f"{split}: ")
     mean = len(features.input_ids.values) / max(1, len(features.input_ids))
-    progress.note(", ".join([f"{split}: {len(examples)} rows, {mean:.0f} tokens on average", *remarks]))
+    progress.note(", ".join([f"{split}: {plural(len(examples), 'row')}, {mean:.0f} tokens on average", *remarks]))
     unknown = float((features.input_ids.values == tokenizer.unk_token_id).mean()) if len(features.input_ids.values) else 0.0
     if unknown > _WRONG_VOCABULARY:
-        hint = "is the model's vocabulary of the data's language, alphabet and case? `bertkit check` shows examples"
-        progress.warn(f"{split}: {unknown:.0%} of the tokens are [UNK], which say nothing: {hint}")
+        hint = "does the model's vocabulary match the data's language, alphabet and case? `bertkit check` shows examples"
+        progress.warn(f"{split}: {unknown:.0%} of the tokens are [UNK]; {hint}")
     return Split(examples, features)
 
 
+def report_remarks(remarks: Remarks, prefix: str = "") -> None:
+    """Print the remarks on rows or on a task."""
+    for note in remarks.notes:
+        progress.note(prefix + note)
+    for warning in remarks.warnings:
+        progress.warn(prefix + warning)
+
+
 def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Accelerator, *, description: str) -> Predictions:
-    """The logits of each of a split's features."""
+    """The logits of each feature of a split."""
     batches = evaluation_batches(
         split.features,
-        task.training.micro_batch_tokens,
+        task.recipe.training.micro_batch_tokens,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
     )
@@ -138,26 +156,39 @@ def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Acce
 
 
 def check_finite(loss: float, split: str) -> None:
-    """Raise UsageError for a loss that is not: its model is of no use."""
+    """Raise UsageError for a loss that is not finite: the model is useless."""
     if not math.isfinite(loss):
         hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
         raise UsageError(f"the loss on {split} is {loss}", hint=hint)
 
 
-def score_splits(task: Task, module: nn.Module, splits: Mapping[str, Split], accelerator: Accelerator) -> Scored:
-    """Every metric of every split; the first of them is the objective. Raises UsageError for a loss that is not finite."""
+def score_splits(
+    task: Task, module: nn.Module, splits: Mapping[str, Split], accelerator: Accelerator, *, tune: bool = False
+) -> Scored:
+    """Every metric of every split; the first metric is the objective. tune: choose thresholds on the first split.
+
+    Raises UsageError for a loss that is not finite.
+    """
     scores: dict[str, float | None] = {}
-    predictions: dict[str, list[dict[str, Any]]] = {}
-    for split, data in splits.items():
-        found = predict_split(task, module, data, accelerator, description=f"evaluate {split}")
-        predictions[split] = task.decode(found.outputs, data.features, data.examples)
-        for name, value in task.score(predictions[split], data.examples).items():
+    predictions: dict[str, list[Prediction]] = {}
+    truth: dict[str, list[Any]] = {}
+    for number, (split, data) in enumerate(splits.items()):
+        outputs, losses = predict_split(task, module, data, accelerator, description=f"evaluate {split}")
+        decoded, truth_of = task.decode(outputs, data.features, data.examples), task.truth(data.examples)
+        thresholds = {}
+        if tune and number == 0:
+            task = task.tuned(decoded, truth_of)
+            decoded, thresholds = task.decide(decoded), task.thresholds_tuned()
+        for name, value in (task.score(decoded, truth_of) | thresholds).items():
             scores[f"{split}/{name}"] = value
-        task = task.with_scores(scores)  # what the first split found out holds for the others
-        if len(predictions[split]) > 1 == len(task.outcomes(predictions[split])):
+        for remark in task.remarks_on(decoded):
+            progress.note(remark)
+        if len(decoded) > 1 == task.distinct(decoded):
             scores[f"{split}/{CONSTANT}"] = 1.0
-        for term, loss in found.losses.items():
+        for term, loss in losses.items():
             check_finite(loss, split)
             scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
+        predictions[split], truth[split] = decoded, truth_of
     first = next(iter(scores.values()), None)
-    return Scored(scores, predictions, first if first is None or task.greater_is_better else -first)
+    objective = first if first is None or task.recipe.greater_is_better else -first
+    return Scored(scores, predictions, truth, objective, task)

@@ -1,4 +1,4 @@
-"""Using a language model as it comes from pre-training: fill [MASK] in lines of text, score the held-out part of a corpus."""
+"""Use a pre-trained model directly: fill [MASK] in lines of text, score the held-out part of a corpus."""
 
 from __future__ import annotations
 
@@ -14,63 +14,64 @@ from rich.text import Text
 from bertkit import progress
 from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.build import read_meta
-from bertkit.errors import ModelError, UsageError
+from bertkit.corpus.objectives import OBJECTIVES, Objective
+from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.features import Features, Ragged, offsets_of
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, read_config, resolve
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import plain
-from bertkit.readers.lines import parse_lines, read_text, source_name
+from bertkit.readers.content import source_name
+from bertkit.readers.formats import LINES, read_file
 from bertkit.runs.directory import PRETRAINING, read_run_file, refuse_folder_of_runs
-from bertkit.runs.pretrain import HEADS, check_tokenizer, held_out_sequences, score_language_model
+from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
 from bertkit.training.batching import evaluation_batches
 
-_CLASSES = {head.__name__: head for head in HEADS.values()}
+_HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
 _MOST_TOKENS = 512
 
 
 def is_language_model(name: str) -> bool:
-    """Whether a name leads to a run of pre-training, or to a model with such a head that is no run at all."""
+    """Whether this is a pre-training run, or another model with a pre-training head."""
     refuse_folder_of_runs(Path(name))
     folder = resolve(name)
     values = read_run_file(folder)
     if values is not None:
         return values["recipe"].get("family") == PRETRAINING
-    return bool(set(read_config(folder).extra.get("architectures") or ()) & set(_CLASSES))
+    return bool(set(read_config(folder).extra.get("architectures") or ()) & _HEADS)
 
 
-def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
-    """The lines of a file, each with a list for every [MASK] in it: the top_k likeliest tokens and their probabilities.
-
-    Also how the model's tokenizer writes [MASK].
-    """
+def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
+    """The lines of a file with the top_k most probable tokens of every [MASK]; and the mask token."""
     pretrained = open_pretrained(name)
     if pretrained.config.is_decoder:
-        raise UsageError("a left-to-right model fills no masks", where=name, hint="its use: bertkit finetune, bertkit eval")
+        raise UsageError("a causal model cannot fill masks", where=name, hint="use it in bertkit finetune or bertkit eval")
     longest = min(_MOST_TOKENS, pretrained.config.max_position_embeddings)
-    config = _settings({}, {"max_length": longest, **typed})
+    config = _settings({}, {"max_length": longest, **overrides})
     check_max_length(config.max_length, pretrained.config)
     tokenizer = pretrained.tokenizer
-    lines: list[str] = parse_lines(read_text(file), source_name(file)).columns["text"]
+    lines: list[str] = read_file(file, (LINES,)).columns["text"]
     encoded = tokenizer.encode(lines, max_length=config.max_length)
     is_mask = encoded.input_ids.values == tokenizer.mask_token_id
     counts = np.add.reduceat(is_mask, encoded.input_ids.offsets[:-1])
     if encoded.truncated.any():
-        progress.note(f"{encoded.truncated.sum()} of {len(lines)} lines longer than {config.max_length} tokens truncated")
+        progress.note(f"truncated {encoded.truncated.sum()} of {plural(len(lines), 'line')} to {config.max_length} tokens")
     if not counts.any():
         what = f"no line has a {tokenizer.special_tokens['mask_token']} to fill"
         if encoded.truncated.any():
             what += f" in its first {config.max_length} tokens"
-        raise UsageError(what, where=source_name(file), hint='such as: echo "The [MASK] is closed." | bertkit predict MODEL')
+        raise UsageError(
+            what, where=source_name(file), hint='for example: echo "The [MASK] is closed." | bertkit predict MODEL'
+        )
     with_masks = np.flatnonzero(counts)
     ids = encoded.input_ids.take(with_masks)
-    places = np.flatnonzero(ids.values == tokenizer.mask_token_id)
-    rows = Ragged(places - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
+    positions = np.flatnonzero(ids.values == tokenizer.mask_token_id)
+    rows = Ragged(positions - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
     features = Features(ids, encoded.token_type_ids.take(with_masks), np.arange(len(with_masks)), rows=rows)
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)
     names = {number: token for token, number in tokenizer.vocab.items()}
-    found: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
+    fills_of: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
     with torch.inference_mode(), progress.bar("predict", len(features)) as bar:
         for batch in evaluation_batches(features, config.micro_batch_tokens):
             probabilities, likeliest = module.likeliest(batch.to(accelerator.device), top_k)
@@ -79,42 +80,42 @@ def fill_masks(name: str, file: str, typed: Mapping[str, Any], *, top_k: int) ->
                 for pair in zip(probabilities.tolist(), likeliest.tolist(), strict=True)
             ]
             begins = batch.cu_rows.tolist()
-            for at, feature in enumerate(batch.features.tolist()):
-                found[int(with_masks[feature])] = fills[begins[at] : begins[at + 1]]
+            for feature, begin, end in zip(batch.features.tolist(), begins[:-1], begins[1:], strict=True):
+                fills_of[with_masks[feature]] = fills[begin:end]
             bar.advance(len(batch.features))
-    filled = [{"text": line, "fills": fills} for line, fills in zip(lines, found, strict=True)]
+    filled = [{"text": line, "fills": fills} for line, fills in zip(lines, fills_of, strict=True)]
     return filled, tokenizer.special_tokens["mask_token"]
 
 
-def show_filled(row: Mapping[str, Any], mask_token: str) -> Text:
-    """A line with the likeliest tokens in its masks, and below it those of each mask."""
+def format_filled(row: Mapping[str, Any], mask_token: str) -> Text:
+    """A line with its masks filled, and below it the most probable tokens of each mask."""
     parts = row["text"].split(mask_token)
     line = plain(parts[0])
     for fills, part in zip(row["fills"], parts[1:], strict=False):
         line += Text(plain(fills[0]["token"]).plain, style="bold green") + plain(part)
     line += plain("".join(mask_token + part for part in parts[1 + len(row["fills"]) :]))
     for fills in row["fills"]:
-        shown = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
-        line += Text(f"\n  {plain(shown)}", style="dim")
+        likeliest_tokens = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
+        line += Text(f"\n  {plain(likeliest_tokens)}", style="dim")
     return line
 
 
-def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) -> dict[str, float]:
-    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another one of its tokenizer."""
+def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> dict[str, float]:
+    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another of the same tokenizer."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
     if corpus is None:
         if values is None:
-            raise UsageError(f"{name} is a model and no run of bertkit", hint="say what it is scored on: --corpus C")
+            raise UsageError(f"{name} is not a bertkit run and has no corpus of its own", hint="choose one: --corpus C")
         corpus = Path(values["data"]["corpus"]["source"])
-    config = _settings((values or {}).get("training", {}), typed)
+    config = _settings((values or {}).get("training", {}), overrides)
     check_max_length(config.lengths()[-1][0], pretrained.config)
-    config = replace(config, objective=next(key for key, head in HEADS.items() if head is _head_of(pretrained)))
+    config = replace(config, objective=_objective_of(pretrained, config.objective).name)
     meta = read_meta(corpus)
     check_tokenizer(pretrained.tokenizer, meta, corpus, name)
     features = held_out_sequences(corpus, meta, pretrained.tokenizer, config)
     if features is None:
-        raise UsageError("the corpus holds no documents out", where=str(corpus), hint="build it with --validation 1%")
+        raise UsageError("the corpus has no held-out documents", where=str(corpus), hint="build it with --validation 1%")
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)
     scores = score_language_model(module, features, config.micro_batch_tokens, accelerator)
@@ -122,30 +123,31 @@ def evaluate_corpus(name: str, corpus: Path | None, typed: Mapping[str, Any]) ->
     return {f"validation/{name}": value for name, value in scores.items()}
 
 
-def refuse_others(typed: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of tasks, which a pre-trained model has no use for."""
-    for name in typed:
+def refuse_task_options(overrides: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of tasks, which do not apply to a pre-trained model."""
+    for name in overrides:
         if name not in options_of(PretrainConfig):
-            hint = "fine-tune it first, or say what task it is used for by --recipe"
-            raise UsageError(f"--{name.replace('_', '-')} is of no use to a pre-trained model", hint=hint)
+            hint = "fine-tune it first, or give the task with --recipe"
+            raise UsageError(f"--{name.replace('_', '-')} does not apply to a pre-trained model", hint=hint)
 
 
-def _settings(training: Mapping[str, Any], typed: Mapping[str, Any]) -> PretrainConfig:
-    return PretrainConfig.of({**training, **({"phases": None} if "max_length" in typed else {}), **typed})
+def _settings(training: Mapping[str, Any], overrides: Mapping[str, Any]) -> PretrainConfig:
+    return PretrainConfig.of({**training, **({"phases": None} if "max_length" in overrides else {}), **overrides})
 
 
-def _head_of(pretrained: Pretrained) -> Any:
-    named = pretrained.config.extra.get("architectures") or []
-    head = next((_CLASSES[name] for name in named if name in _CLASSES), None)
-    if head is None:
-        what = f"the model is a {', '.join(named) or 'model without a head'}; expected {' or '.join(_CLASSES)}"
-        raise ModelError(what, where=pretrained.name)
-    return head
+def _objective_of(pretrained: Pretrained, name: str) -> Objective:
+    """The named objective if the model has its head, else the first objective whose head it has. Raises ModelError."""
+    architectures = pretrained.config.extra.get("architectures") or []
+    for objective in (OBJECTIVES[name], *OBJECTIVES.values()):
+        if objective.head.__name__ in architectures:
+            return objective
+    what = f"the model is {', '.join(architectures) or 'an encoder without a head'}; expected {' or '.join(sorted(_HEADS))}"
+    raise ModelError(what, where=pretrained.name)
 
 
 def _load(pretrained: Pretrained, config: PretrainConfig, device: torch.device) -> Any:
-    """The model with its weights, on a device and in its working dtype."""
-    module = _head_of(pretrained)(pretrained.config)
+    """The model with its weights, on the device and in the working dtype."""
+    module = _objective_of(pretrained, config.objective).head(pretrained.config)
     if fresh := load_weights(module, pretrained.folder):
-        raise ModelError(f"the model has no trained head: {', '.join(fresh)} are not in its file", where=str(pretrained.folder))
+        raise ModelError(f"the model has no trained head; missing: {listed(fresh)}", where=str(pretrained.folder))
     return module.to(device, working_dtype(config.precision, device)).eval()

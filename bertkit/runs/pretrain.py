@@ -1,4 +1,4 @@
-"""Pre-training: a corpus and an architecture, or a model to go on from, become a run folder."""
+"""Pre-train on a corpus, from fresh weights or from a model, into a run folder."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import read_meta
+from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, plural
 from bertkit.features import Features
-from bertkit.model.bert import Batch, initialize
+from bertkit.model.batch import Batch
+from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, save_model, weights_hash
-from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
-from bertkit.runs.directory import PRETRAINING, claim, describe_end, describe_run, run_folder, show_end, write_run_file
+from bertkit.runs.directory import PRETRAINING, RunFolder, describe_end, describe_run, scores_table, write_run_file
 from bertkit.runs.evaluate import check_finite
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.batching import deal, evaluation_batches
+from bertkit.training.batching import evaluation_batches, micro_batches_for_rank
 from bertkit.training.loop import train
 from bertkit.training.tracking import check_trackers, tracked
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-HEADS = {"mlm+nsp": BertForPreTraining, "mlm": BertForMaskedLM, "ltr": BertLMHeadModel}
-HELD_OUT = 2048  # sequences of the validation split that are evaluated, at most
-EVALUATIONS = 10  # of a run, where eval_steps does not say
-REHEARSED = 50  # steps that say how many fit into --hours, if they take no more than
-REHEARSAL = 0.02  # of the hours
+HELD_OUT = 2048  # sequences of the validation split to evaluate, at most
+EVALUATIONS = 10  # per run without eval_steps
+REHEARSED = 50  # steps timed to plan for --hours, at most
+REHEARSAL = 0.02  # share of the hours to spend on timing, at most
 
 
 def pretrain(
@@ -59,56 +59,57 @@ def pretrain(
     resume: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Train on a corpus, from fresh weights of `architecture` or from `model`; returns what run.json says at the end.
+    """Train on a corpus, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
 
-    The weights are those of the best held-out loss of tokens, where the corpus holds documents out, else the last. Raises
-    UsageError for a corpus of another tokenizer than the model's.
+    Keeps the weights with the best held-out token loss, or the last ones if the corpus has no held-out documents. Raises
+    UsageError for a corpus with a different tokenizer than the model's.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
-    claimed = claim(output_dir, resume=resume, overwrite=overwrite)
+    run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
-    claimed.check_apart([corpus, *([model] if model else [])])
-    module, model_config, started_from = _build(config, meta, corpus, tokenizer, model, architecture)
+    objective = OBJECTIVES[config.objective]
+    module, model_config, started_from = _build(config, objective, meta, corpus, tokenizer, model, architecture)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
-    if config.objective == "mlm+nsp" and meta["train"]["documents"] == 1:
-        progress.warn("the corpus is one document, and every B is next: --layout may part it, or train with --objective mlm")
-    samplers[0].sequences(0, 1)  # raises where there are none
+    if meta["train"]["documents"] < objective.min_documents:
+        what = f"the corpus is a single document, so every segment B is {objective.pair_labels[0]}"
+        progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
+    samplers[0].sequences(0, 1)  # raises DataError if there are none
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
         if config.early_stopping_patience is not None:
-            what = "--early-stopping-patience waits for a better held-out loss, and the corpus holds nothing out"
+            what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
             raise UsageError(what, where=str(corpus), hint="build it with --validation 1%")
-        progress.note("the corpus holds nothing out: there is no held-out loss, and the last weights are kept")
+        progress.note("the corpus has no held-out documents: there is no held-out loss, and the last weights are kept")
 
     def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
         features = sampler.features_at(step)
         rank, world_size = accelerator.process_index, accelerator.num_processes
-        return deal(features, np.arange(len(features)), config.micro_batch_tokens, rank=rank, world_size=world_size)
+        indices = np.arange(len(features))
+        return micro_batches_for_rank(features, indices, config.micro_batch_tokens, rank=rank, world_size=world_size)
 
     if config.hours is None:
         steps = config.max_steps or max(1, math.ceil(config.num_epochs * samplers[0].sequences_per_epoch / config.batch_size))
-    elif claimed.unfinished is not None:
-        steps = claimed.unfinished["total_steps"]
+    elif run.unfinished is not None:
+        steps = run.unfinished["total_steps"]
     else:
-        progress.note(f"rehearsing, to see how many steps fit into {config.hours:g} hours")
+        progress.note(f"timing steps to plan for {config.hours:g} hours")
         seconds = [rehearse(module, partial(batches_of, sampler), config, accelerator) for sampler in samplers]
-        left = _of_main_process(begun + 3600 * config.hours - time.perf_counter(), accelerator)
+        left = _of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
         steps = steps_in(config, left, seconds, len(validation or ()))
     begins = phase_begins([share for _, share in lengths], steps)
     if empty := next((length for (length, _), begin, end in zip(lengths, begins, [*begins[1:], steps]) if begin == end), None):
-        raise UsageError(
-            f"--phases gives sequences of {empty} tokens none of the {steps} steps", hint="give more steps, or a larger share"
-        )
+        what = f"--phases leaves no step for sequences of {empty} tokens; there are {plural(steps, 'step')}"
+        raise UsageError(what, hint="train more steps, or raise the share")
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
-        f"{accelerator.num_processes} process(es) on {accelerator.device}, {dtype}"
+        f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {dtype}"
     )
     values = describe_run(
         recipe={"name": "pretrain", "family": PRETRAINING},
@@ -127,19 +128,15 @@ def pretrain(
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
         scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
-        check_finite(scores[f"{module.term}_loss"], "what the corpus holds out")
-        return {f"validation/{name}": value for name, value in scores.items()}, -scores[f"{module.term}_loss"]
+        loss = scores[f"{objective.token_term}_loss"]
+        check_finite(loss, "the held-out documents")
+        return {f"validation/{name}": value for name, value in scores.items()}, -loss
 
     def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
-        save_model(
-            folder,
-            state_dict=state_dict,
-            config=model_config,
-            tokenizer=tokenizer,
-            architecture=type(module).__name__,
-        )
+        architecture = objective.head.__name__
+        save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
-    with run_folder(claimed, values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
+    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
         state = train(
             module,
             batches,
@@ -150,25 +147,26 @@ def pretrain(
             save_model=save,
             evaluate=evaluate if validation is not None else None,
             eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
-            resume_from=claimed.resume_from,
+            resume_from=run.resume_from,
         )
         values |= describe_end(state)
         if accelerator.is_main_process:
             (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
             write_run_file(output_dir, values)
-            show_end(state, output_dir)
+            if state.best_scores:
+                progress.table(str(output_dir), *scores_table(state))
             progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
         accelerator.wait_for_everyone()
     return values
 
 
 def fresh_architecture(
-    meta: dict[str, Any], config: PretrainConfig, size: str | None, given: dict[str, int], file: Path | None = None
+    meta: dict[str, Any], config: PretrainConfig, size: str | None, sizes: dict[str, int], file: Path | None = None
 ) -> BertConfig:
-    """The architecture of fresh weights: of a config.json, a named size, given numbers, or both of these.
+    """The architecture of fresh weights: from a config.json, or from a named size and explicit sizes, which win.
 
-    The vocabulary's size is the corpus's. Heads are 64 wide and the intermediate layer four times the hidden size, as in the
-    paper, where they are not given.
+    The vocabulary size is that of the corpus. By default heads are 64 wide and the intermediate layer is four times the
+    hidden size, as in the paper.
     """
     if file is not None:
         read = BertConfig.read(file / "config.json" if file.is_dir() else file)
@@ -176,78 +174,73 @@ def fresh_architecture(
     changes: dict[str, Any] = {
         "vocab_size": meta["tokenizer"]["vocab_size"],
         "max_position_embeddings": max(512, *(length for length, _ in config.lengths())),
-        **given,
+        **sizes,
     }
-    if (hidden := given.get("hidden_size")) is not None:
+    if (hidden := sizes.get("hidden_size")) is not None:
         changes = {"num_attention_heads": max(1, hidden // 64), "intermediate_size": 4 * hidden, **changes}
         if hidden % (heads := changes["num_attention_heads"]):
-            hint = "give --num-attention-heads that divide it, or a multiple of 64"
-            raise UsageError(f"--hidden-size is {hidden}, which {heads} attention heads do not divide", hint=hint)
+            hint = "choose a multiple of 64, or --num-attention-heads that divides it"
+            raise UsageError(f"--hidden-size is {hidden}; expected a multiple of the {heads} attention heads", hint=hint)
     return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
 
 
 def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, model: str) -> None:
-    """Raise UsageError for a corpus of another tokenizer than the model's."""
+    """Raise UsageError for a corpus with a different tokenizer than the model's."""
     if tokenizer.fingerprint != meta["tokenizer"]["fingerprint"]:
-        what = f"the corpus was made with another tokenizer than that of {model}"
+        what = f"the corpus was built with a different tokenizer than {model}'s"
         if tokenizer.vocab_hash == meta["tokenizer"]["vocab_hash"]:
-            what += ", with the same vocabulary: it takes capitals, accents or Chinese characters in another way"
+            what += ": with the same vocabulary, but different treatment of case, accents or Chinese characters"
         hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
         raise UsageError(what, where=str(corpus), hint=hint)
 
 
 def _build(
     config: PretrainConfig,
+    objective: Objective,
     meta: dict[str, Any],
     corpus: Path,
     tokenizer: Tokenizer,
     model: str | None,
     architecture: BertConfig | None,
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
-    """The module with its weights, its configuration, and what run.json says of where it came from."""
-    head, is_decoder = HEADS[config.objective], config.objective == "ltr"
-    if model is None:
-        assert architecture is not None
-        architecture = replace(architecture, is_decoder=is_decoder, pad_token_id=tokenizer.pad_token_id)
-        _check_segments(architecture, config)
+    """The module with its weights, its configuration, and the "model" entry of run.json."""
+    pretrained = open_pretrained(model) if model is not None else None
+    if pretrained is None:
         if config.reinit_layers:
-            raise UsageError("--reinit-layers is for --model: without it all weights are fresh")
-        module = head(architecture)
-        initialize(module, architecture, seed=config.seed)
-        freeze(module, config)
-        return module, architecture, {"name": "fresh", "config": architecture.to_dict()}
-    pretrained = open_pretrained(model)
-    check_tokenizer(pretrained.tokenizer, meta, corpus, model)
-    if pretrained.config.is_decoder and not is_decoder:
-        hint = "go on with --objective ltr, or begin from another model"
-        raise UsageError(f"{model} was trained left to right, and --objective is {config.objective}", hint=hint)
-    model_config = replace(pretrained.config.without_head(), is_decoder=is_decoder)
-    _check_segments(model_config, config)
-    module = head(model_config)
-    initialize(module, model_config, seed=config.seed)
-    if fresh := load_weights(module, pretrained.folder):
-        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-    reinitialize(module, model_config, config)
-    freeze(module, config)
-    return module, model_config, {"name": model, "sha256": weights_hash(pretrained.folder)}
-
-
-def _check_segments(architecture: BertConfig, config: PretrainConfig) -> None:
-    """Raise UsageError for a model that cannot tell the two segments of a pair apart."""
-    if config.objective == "mlm+nsp" and architecture.type_vocab_size < 2:
-        what = f"type_vocab_size is {architecture.type_vocab_size}, and pairs have two segments"
+            raise UsageError("--reinit-layers needs --model: without it, all weights are fresh")
+        assert architecture is not None
+        model_config = replace(architecture, is_decoder=objective.causal, pad_token_id=tokenizer.pad_token_id)
+        origin: dict[str, Any] = {"name": "fresh", "config": model_config.to_dict()}
+    else:
+        check_tokenizer(pretrained.tokenizer, meta, corpus, pretrained.name)
+        if pretrained.config.is_decoder and not objective.causal:
+            causal = " or ".join(other.name for other in OBJECTIVES.values() if other.causal)
+            what = f"{model} is a causal model, but --objective is {objective.name}"
+            raise UsageError(what, hint=f"train with --objective {causal}, or start from another model")
+        model_config = replace(pretrained.config.without_head(), is_decoder=objective.causal)
+        origin = {"name": model, "sha256": weights_hash(pretrained.folder)}
+    if objective.pair_term is not None and model_config.type_vocab_size < 2:
+        what = f"type_vocab_size is {model_config.type_vocab_size}; expected 2 or more, as pairs have two segments"
         raise UsageError(what, hint="raise it, or train with --objective mlm")
+    module = objective.head(model_config)
+    initialize(module, model_config, seed=config.seed)
+    if pretrained is not None:
+        if fresh := load_weights(module, pretrained.folder):
+            progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+        reinitialize(module, model_config, config)
+    freeze(module, config)
+    return module, model_config, origin
 
 
 def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
-    """The step at which each phase begins."""
+    """The first step of each phase."""
     return [round(sum(shares[:number]) * total_steps) for number in range(len(shares))]
 
 
 def rehearse(
     module: nn.Module, batches: Callable[[int], list[Batch]], config: PretrainConfig, accelerator: Accelerator
 ) -> float:
-    """The seconds of a step, by the main process's clock: steps of a copy, which leave the module as it is."""
+    """Seconds per step, by the main process's clock. Trains a copy: the module is unchanged."""
     assert config.hours is not None
     begins: list[float] = []
 
@@ -260,7 +253,7 @@ def rehearse(
         begins.clear()
         with TemporaryDirectory() as folder:
             train(copy.deepcopy(module), timed, config, accelerator, total_steps=steps, run_dir=Path(folder))
-            accelerator.free_memory()  # which knows every copy that was wrapped
+            accelerator.free_memory()  # it keeps a reference to every copy
         seconds = _of_main_process(np.diff(begins).mean(), accelerator)
         more = int(REHEARSAL * 3600 * config.hours / seconds)
         steps = min(REHEARSED, more) if steps == 5 and more > 5 else 0
@@ -268,80 +261,77 @@ def rehearse(
 
 
 def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
-    """A time by the main process's clock: by their own, the processes would make runs of different length."""
+    """The main process's value: with their own clocks, processes would plan different numbers of steps."""
     from accelerate.utils import broadcast
 
     measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
     return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
 
 
-def steps_in(config: PretrainConfig, seconds: float, of_a_step: Sequence[float], held_out: int) -> int:
-    """How many steps fit into the seconds, at the seconds of a step of each phase, with evaluations of `held_out` sequences.
+def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
+    """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase.
 
-    An evaluation of a batch takes a third of its step, as the forward pass does. Raises UsageError where not one step fits.
+    Evaluating a batch is counted as a third of a step: the forward pass. Raises UsageError if no step fits.
     """
-    evaluation = held_out / config.batch_size * of_a_step[-1] / 3
-    step = sum(share * its for (_, share), its in zip(config.lengths(), of_a_step, strict=True))
+    evaluation = held_out / config.batch_size * seconds_per_step[-1] / 3
+    step = sum(share * each for (_, share), each in zip(config.lengths(), seconds_per_step, strict=True))
     if config.eval_steps is None:
         seconds -= EVALUATIONS * evaluation
     else:
         step += evaluation / config.eval_steps
     if seconds < step:
-        what = f"--hours is {config.hours:g}, in which there is no time for one step of {step:.1f} seconds"
-        raise UsageError(what, hint="give more, or a smaller --batch-size")
+        what = f"--hours is {config.hours:g}, too short for one step of {step:.1f} seconds"
+        raise UsageError(what, hint="give more hours, or a smaller --batch-size")
     return int(seconds / step)
 
 
 def sampler_of(
     corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
 ) -> CorpusSampler:
-    """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError where there is no text."""
-    shards = Shards(corpus, meta[split]["shards"])
+    """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError if the split is empty."""
+    shards, objective = Shards(corpus, meta[split]["shards"]), OBJECTIVES[config.objective]
     if not shards:
-        raise UsageError(f"the corpus holds no text for {split}", where=str(corpus))
-    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, config.objective, config.masking)
+        raise UsageError(f"the corpus has no text for {split}", where=str(corpus))
+    if objective.causal and config.masking != "token":
+        what = f"--masking is {config.masking}, but --objective {objective.name} masks nothing"
+        raise UsageError(what, hint="leave out one of the two")
+    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, objective, config.masking)
 
 
 def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
-    """Sequences of the validation split, at most HELD_OUT, of the last phase's length; None where the corpus has none."""
+    """At most HELD_OUT sequences of the validation split, as long as the last phase's; None if it is empty."""
     if not meta["validation"]["shards"]:
         return None
     sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
     try:
         return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
     except DataError as error:
-        raise DataError(error.what, where=f"what {corpus} holds out", hint=error.hint) from None
+        raise DataError(error.what, where=f"the validation split of {corpus}", hint=error.hint) from None
 
 
 def score_language_model(
     module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Loss, perplexity and accuracy of tokens, and loss and accuracy of next sentences, over all processes."""
-    term = module.term
-    assert isinstance(term, str)
-    names = ("loss", "accuracy", "targets", "nsp_loss", "nsp_accuracy", "pairs")
-    sums = dict.fromkeys(names, 0.0)
+    """Loss and accuracy of each loss term over all processes, and the perplexity of the first term, the tokens."""
+    terms = list(features.labels)
+    sums = torch.zeros(len(terms), 3, dtype=torch.float64)  # per term: loss, correct predictions, targets
     rank, world_size = accelerator.process_index, accelerator.num_processes
     was_training = module.training
     module.eval()
     with torch.inference_mode():
         for batch in evaluation_batches(features, micro_batch_tokens, rank=rank, world_size=world_size):
-            here = batch.to(accelerator.device)
-            losses, logits = module(here)
-            sums["loss"] += float(losses[term])
-            sums["accuracy"] += float(logits[term][:, 1].sum())
-            sums["targets"] += batch.weights[term]
-            if "nsp" in losses:
-                sums["nsp_loss"] += float(losses["nsp"])
-                sums["nsp_accuracy"] += float((logits["nsp"].argmax(dim=-1) == here.labels["nsp"]).sum())
-                sums["pairs"] += batch.weights["nsp"]
+            on_device = batch.to(accelerator.device)
+            losses, logits = module(on_device)
+            for row, term in zip(sums, terms, strict=True):
+                correct = logits[term][:, 1] if term == terms[0] else logits[term].argmax(dim=-1) == on_device.labels[term]
+                row += torch.tensor([float(losses[term]), float(correct.sum()), batch.weights[term]], dtype=torch.float64)
     module.train(was_training)
-    totals = torch.tensor(list(sums.values()), dtype=torch.float64, device=accelerator.device)
     if world_size > 1:
-        totals = accelerator.reduce(totals, "sum")
-    found = dict(zip(names, totals.tolist(), strict=True))
-    loss, accuracy = (found[name] / found["targets"] for name in ("loss", "accuracy"))
-    scores = {f"{term}_loss": loss, "perplexity": math.exp(min(loss, 700)), f"{term}_accuracy": accuracy}
-    if found["pairs"]:
-        scores |= {name: found[name] / found["pairs"] for name in ("nsp_loss", "nsp_accuracy")}
+        sums = accelerator.reduce(sums.to(accelerator.device), "sum")
+    scores: dict[str, float] = {}
+    for term, (loss, correct, targets) in zip(terms, sums.tolist(), strict=True):
+        scores[f"{term}_loss"] = loss / targets
+        if term == terms[0]:
+            scores["perplexity"] = math.exp(min(loss / targets, 700))
+        scores[f"{term}_accuracy"] = correct / targets
     return scores

@@ -1,4 +1,4 @@
-"""What `bertkit eval` shows of a model: scores and their intervals, what they hide, what speaks against them, worst errors."""
+"""The report of `bertkit eval`: scores with intervals, per-class tables, warnings and the worst errors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import numpy as np
 from rich.text import Text
 
 from bertkit import progress
+from bertkit.errors import plural
 from bertkit.metrics.bootstrap import intervals
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import Scored
-from bertkit.tasks.task import Task
+from bertkit.tasks.task import Prediction, Task
 
 
-def show_scores(
+def report_scores(
     title: str,
-    task: Task,
     scored: Scored,
     examples: Mapping[str, Examples],
     *,
@@ -26,45 +27,46 @@ def show_scores(
     published_by: str,
     resamples: int,
     errors: int,
-) -> dict[str, Any]:
-    """Show all of it; returns the scores and their 95% intervals, as --json writes them.
+) -> Report:
+    """Scores of each split with 95% intervals, the tables and warnings of the task, and the worst errors.
 
-    examples: of each split. published: scores of others, by "split/metric"; published_by: of which model. resamples: draws of
-    the bootstrap; 0 for no intervals. errors: how many of the worst to show of each split.
+    examples: of each split. published: published scores by "split/metric"; published_by: of which model. resamples: of the
+    bootstrap; 0 for no intervals. errors: number of worst errors to show per split.
     """
+    task = scored.task
+    parts: list[Table | Finding | Text] = []
     bounds: dict[str, list[float] | None] = {}
-    for split, predictions in scored.predictions.items() if resamples else ():
-        found = intervals(task.scorer(predictions, examples[split]), len(examples[split]), resamples=resamples)
-        bounds |= {f"{split}/{name}": its and list(its) for name, its in found.items()}
+    warnings = []
     for split, predictions in scored.predictions.items():
-        for table in task.report(predictions, examples[split]):
-            progress.table(f"{split}: {table.title}", table.columns, table.rows)
+        truth = scored.truth[split]
+        if resamples:
+            by_name = intervals(task.scorer(predictions, truth), len(predictions), resamples=resamples)
+            bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in by_name.items()}
+        parts += [table._replace(title=f"{split}: {table.title}") for table in task.report(predictions, truth)]
         if errors:
-            _show_errors(task, predictions, examples[split], errors, split)
-    columns = [
-        "score",
-        "value",
-        *(["95% interval"] if resamples else []),
-        *([f"published, {published_by}"] if published else []),
-    ]
+            parts += _worst(task, predictions, truth, examples[split], errors, split)
+        if warning := task.label_order_warning(predictions, truth):
+            warnings.append(Finding("warning", f"{split}: {warning}"))
+    columns = ["score", "value", *(["95% interval"] if resamples else [])]
     rows: list[list[Any]] = []
     for name, value in scored.scores.items():
-        shown = [progress.between(bounds.get(name))] if resamples else []
-        rows.append([name, value, *shown, *([published.get(name)] if published else [])])
-    progress.table(title, columns, rows)
-    if published:
-        progress.note(f"published: {task.reference_source}")
-    for split, predictions in scored.predictions.items():
-        for doubt in task.doubts(predictions, examples[split]):
-            progress.warn(f"{split}: {doubt}")
-    return {**scored.scores, **({"intervals": bounds} if resamples else {})}
+        rows.append([name, value, *([progress.format_interval(bounds.get(name))] if resamples else [])])
+        rows[-1] += [published.get(name)] if published else []
+    parts.append(Table(title, columns + ([f"published, {published_by}"] if published else []), rows))
+    parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
+    return Report([*parts, *warnings], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 
 
-def _show_errors(task: Task, predictions: list[dict[str, Any]], examples: Examples, count: int, split: str) -> None:
-    wrong = task.wrongness(predictions, examples)
-    worst = [int(at) for at in np.argsort(-wrong, kind="stable")[:count] if wrong[at] > 0]
-    progress.note(f"{split}: the worst {len(worst)} of {int((wrong > 0).sum())} errors")
-    gold = task.gold(examples)
-    for at in worst:
-        place = Text(f"{examples.where(at)}: expected ", style="dim") + plain(gold[at]) + Text("; found ", style="dim")
-        progress.console.print(place + task.show(predictions[at], examples, at))
+def _worst(
+    task: Task, predictions: list[Prediction], truth: list[Any], examples: Examples, count: int, split: str
+) -> list[Finding | Text]:
+    """The predictions with the greatest errors."""
+    errors = np.array([task.error(*pair) for pair in zip(predictions, truth, strict=True)])
+    worst = [int(row) for row in np.argsort(-errors, kind="stable")[:count] if errors[row] > 0]
+    parts: list[Finding | Text] = [
+        Finding("note", f"{split}: the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}")
+    ]
+    for row in worst:
+        line = Text(f"{examples.where(row)}: expected ", style="dim") + plain(task.format_truth(truth[row], examples, row))
+        parts.append(line + Text("; predicted ", style="dim") + task.format_prediction(predictions[row], examples, row))
+    return parts

@@ -1,6 +1,6 @@
-"""Several seeds as one protocol: a run each, that goes on where it was stopped, and what they come to together.
+"""Train with several seeds, one run each, and summarize their scores.
 
-One seed is no result: on small data the best and the worst of ten are points apart (Devlin et al., 2019, section 4.1; Dodge et
+One seed is not enough: on small data the best and worst of ten differ by points (Devlin et al., 2019, section 4.1; Dodge et
 al., 2020; Mosbach et al., 2021).
 """
 
@@ -11,24 +11,26 @@ import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
 from bertkit import progress
+from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import write_json
+from bertkit.files import Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
-from bertkit.runs.directory import changed_settings, check_apart, finished_run, free_name, held
+from bertkit.report import Finding, Report, Table, show
+from bertkit.runs.directory import NEW_FOLDER, changed_settings, finished_run
 from bertkit.runs.evaluate import CONSTANT
-from bertkit.runs.finetune import finetune, what_is_read
-from bertkit.tasks.recipe import Recipe, published_scores, to_json
+from bertkit.runs.finetune import finetune, input_paths
+from bertkit.tasks.recipe import Recipe, published_scores
+from bertkit.tasks.saved import as_asked, to_json
+from bertkit.tasks.splits import read_splits
 
 SEEDS_FILE = "seeds.json"
-_OURS = re.compile(r"(\.unfinished-)?seeds\.json|seed-\d+")
 
 
 def finetune_seeds(
@@ -41,23 +43,26 @@ def finetune_seeds(
     overwrite: bool = False,
     fresh_head: bool | None = False,
 ) -> dict[str, Any]:
-    """Fine-tune once for each of the seeds 1 to `seeds`, into output_dir/seed-N; returns what seeds.json says at the end.
+    """Fine-tune with each of the seeds 1 to `seeds`, into output_dir/seed-N; returns the final content of seeds.json.
 
-    Seeds that are finished there are kept, so that a stopped protocol goes on and a finished one can be given more. Raises
-    UsageError where what is there was made with other settings, model or data.
+    Finished seeds are kept: the same command resumes a stopped one, and more seeds can be added later. Raises UsageError if the
+    existing runs have different settings, model or data.
     """
-    settled = to_json(recipe.settled(), name=name)
-    plan = {"recipe": settled, "training": dataclasses.asdict(recipe.training) | {"seed": None}}
+    plan = {
+        "recipe": to_json(recipe.resolved(), name=name),
+        "training": dataclasses.asdict(filled(recipe.training)) | {"seed": None},
+    }
     plan = json.loads(json.dumps(plan | {"model": {"name": model, "fresh_head": fresh_head}}))
-    pretrained = open_pretrained(model)  # what is wrong with it is found before anything is moved
-    accelerator = start_accelerator(recipe.training.device)
-    if overwrite:
-        check_apart(output_dir, [pretrained.folder, *what_is_read(recipe, name)])
-    if overwrite and accelerator.is_main_process:
-        _move_aside(output_dir)
+    reads = [open_pretrained(model).folder, *input_paths(recipe, name)]  # a missing model raises before anything is moved
+    accelerator = start_accelerator(recipe.training.device or "auto")
+    folder_of_seeds = OutputFolder.prepare(output_dir, SEEDS, resume=True, overwrite=overwrite, reads=reads)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        folder_of_seeds.move_aside()
     accelerator.wait_for_everyone()
     finished = _finished(output_dir, plan)
     runs: dict[int, dict[str, Any]] = {}
+    data = read_splits(recipe.resolved()) if len(finished) < seeds else None  # once for all seeds
     for seed in range(1, seeds + 1):
         folder = output_dir / f"seed-{seed}"
         if seed in finished:
@@ -65,21 +70,29 @@ def finetune_seeds(
             runs[seed] = finished[seed]
             continue
         progress.note(f"seed {seed} of {seeds}")
-        chosen = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=seed))
-        runs[seed] = finetune(chosen, name=name, model=model, output_dir=folder, fresh_head=fresh_head)
-        _check_alike(runs, output_dir)
+        seeded = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=seed))
+        runs[seed] = finetune(seeded, name=name, model=model, output_dir=folder, fresh_head=fresh_head, data=data)
+        _refuse_changed_inputs(runs, output_dir)
         if accelerator.is_main_process and len(runs) == 1:
             write_json(output_dir / SEEDS_FILE, {"plan": plan})
-    found = {"plan": plan, **describe_seeds(runs)}
+    summary = {"plan": plan, **describe_seeds(runs)}
     if accelerator.is_main_process:
-        write_json(output_dir / SEEDS_FILE, found)
-        show_seeds(found, output_dir, published_scores(recipe.settled(), model))
+        write_json(output_dir / SEEDS_FILE, summary)
+        show(report_seeds(summary, output_dir, published_scores(recipe.resolved(), model)))
     accelerator.wait_for_everyone()
-    return found
+    return summary
+
+
+def _is_finished(folder: Path) -> bool | None:
+    """Never: more seeds can be added."""
+    return None if SEEDS.foreign(path.name for path in folder.iterdir()) else False
+
+
+SEEDS = Kind("run of several seeds", _is_finished, re.compile(r"seeds\.json|seed-\d+"))
 
 
 def read_seeds(folder: Path) -> list[Path]:
-    """The runs of a folder of seeds; none where it is no such folder, or not finished. Raises ModelError for a damaged one."""
+    """The runs in a folder of seeds; none for other or unfinished folders. Raises ModelError for a damaged seeds.json."""
     return [folder / f"seed-{seed}" for seed in _read(folder).get("seeds", [])]
 
 
@@ -93,59 +106,50 @@ def _read(folder: Path) -> dict[str, Any]:
             raise ValueError("it does not list seeds")
         return values
     except ValueError as error:
-        raise ModelError(f"seeds.json is damaged: {error}", where=str(path), hint="remove it: the runs are beside it") from None
-
-
-def _move_aside(folder: Path) -> None:
-    if not folder.is_dir():
-        return
-    with ExitStack() as stack:
-        for each in (folder, *folder.glob("seed-*/")):
-            stack.enter_context(held(each))
-        progress.note(f"moved the old content of {folder} to {folder.rename(free_name(folder))}")
+        raise ModelError(
+            f"seeds.json is damaged: {error}", where=str(path), hint="remove it: the runs beside it are kept"
+        ) from None
 
 
 def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The finished runs of a folder by their seed. Raises UsageError where there is anything else, or of other settings."""
-    others = [each.name for each in folder.iterdir() if not _OURS.fullmatch(each.name)] if folder.is_dir() else []
-    if others or folder.is_file():
-        what = "the output folder is no folder of seeds" + (f": it holds {sorted(others)[0]}" if others else "")
-        raise UsageError(what, where=str(folder), hint="give another --output-dir")
-    hint = "repeat their command, or give another --output-dir, or --overwrite"
-    if changed := changed_settings(_read(folder).get("plan", plan), plan):
-        raise UsageError(f"the folder holds seeds of other settings: {changed}", where=str(folder), hint=hint)
-    found: dict[int, dict[str, Any]] = {}
+    """The finished runs of a folder by seed. Raises UsageError if they have different settings."""
+    hint = f"repeat their command, or {NEW_FOLDER}"
+    earlier = _read(folder).get("plan", plan)
+    if changed := changed_settings({**earlier, "recipe": as_asked(earlier["recipe"])}, plan):
+        raise UsageError(f"the folder holds seeds with different settings: {changed}", where=str(folder), hint=hint)
+    runs: dict[int, dict[str, Any]] = {}
     training = {name: value for name, value in plan["training"].items() if name != "seed"}
-    model = {name: value for name, value in plan["model"].items() if value}  # a head may be fresh without being asked for
-    wanted = {"training": training, "model": model}  # the recipe was settled by the data
-    for each in sorted(folder.glob("seed-*")):
-        if (run := finished_run(each, wanted, hint)) is not None:
-            found[run["training"]["seed"]] = run
-    return found
+    model = {name: value for name, value in plan["model"].items() if value}  # a model without a head gets a fresh one by itself
+    wanted = {"training": training, "model": model}  # not the recipe: bertkit 0.1 saved resolved values there
+    for path in sorted(folder.glob("seed-*")):
+        if (run := finished_run(path, wanted, hint)) is not None:
+            runs[run["training"]["seed"]] = run
+    return runs
 
 
-def _check_alike(runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
+def _refuse_changed_inputs(runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
+    """Raise UsageError if the model or the data have changed between seeds."""
     first = next(iter(runs))
     for seed, run in runs.items():
         for part in ("model", "data"):
             if changed_settings({part: runs[first][part]}, {part: run[part]}):
-                what = f"seed {first} and seed {seed} saw different {part}: what lies at its path has changed"
-                raise UsageError(what, where=str(folder), hint="give another --output-dir, or --overwrite")
+                what = f"the {part} changed between seed {first} and seed {seed}"
+                raise UsageError(what, where=str(folder), hint=NEW_FOLDER)
 
 
 def describe_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The best evaluation's scores of each seed, what they come to, and the seeds that say the same of every row."""
+    """The best scores of each seed, summarized; and the seeds that predict the same for every row."""
     scores = {seed: run["best"]["scores"] for seed, run in runs.items()}
-    names = dict.fromkeys(name for found in scores.values() for name in found if not name.endswith(CONSTANT))
+    names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
     return {
         "seeds": list(runs),
-        "scores": {name: summarize([found.get(name) for found in scores.values()]) for name in names},
-        "constant": [seed for seed, found in scores.items() if any(name.endswith(CONSTANT) for name in found)],
+        "scores": {name: summarize([best.get(name) for best in scores.values()]) for name in names},
+        "constant": [seed for seed, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
     }
 
 
 def summarize(values: Sequence[float | None]) -> dict[str, Any]:
-    """Median, mean, standard deviation (n - 1) and the 95% interval of the mean, by Student's t; "each" has them all."""
+    """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves."""
     known = [value for value in values if value is not None]
     if not known:
         return {"median": None, "mean": None, "std": None, "interval": None, "each": list(values)}
@@ -157,22 +161,24 @@ def summarize(values: Sequence[float | None]) -> dict[str, Any]:
     return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
 
 
-def show_seeds(found: Mapping[str, Any], folder: Path, published: Mapping[str, float]) -> None:
-    """The table at the end, and a warning of seeds that came to nothing."""
+def report_seeds(summary: Mapping[str, Any], folder: Path, published: Mapping[str, float]) -> Report:
+    """A table of the scores, and a warning about seeds that failed to learn."""
     columns = ["score", "median", "mean", "std", "95% interval", "each seed", *(["published"] if published else [])]
     rows = [
         [
             name,
-            its["median"],
-            its["mean"],
-            its["std"],
-            progress.between(its["interval"]),
-            " ".join("-" if value is None else f"{value:.4f}" for value in its["each"]),
+            score["median"],
+            score["mean"],
+            score["std"],
+            progress.format_interval(score["interval"]),
+            " ".join("-" if value is None else f"{value:.4f}" for value in score["each"]),
             *([published.get(name)] if published else []),
         ]
-        for name, its in found["scores"].items()
+        for name, score in summary["scores"].items()
     ]
-    progress.table(f"{folder}: {len(found['seeds'])} seeds", columns, rows)
-    if constant := found["constant"]:
+    parts: list[Table | Finding] = [Table(f"{folder}: {len(summary['seeds'])} seeds", columns, rows)]
+    if constant := summary["constant"]:
         which = ", ".join(map(str, constant))
-        progress.warn(f"{len(constant)} of {len(found['seeds'])} runs say the same of every row: seed {which}")
+        what = f"{len(constant)} of {len(summary['seeds'])} runs predict the same for every row: seed {which}"
+        parts.append(Finding("warning", what))
+    return Report(parts, summary)

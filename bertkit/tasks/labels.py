@@ -1,4 +1,4 @@
-"""Class labels: names in the data to numbers in the model, and never by accident."""
+"""Class labels: from names or numbers in the data to the outputs of the model, strictly."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit import progress
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
+from bertkit.readers.columns import FIX_ROW
 
 _MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
-
-
-_MINUS_ONE = "-1 stands for no label; where it is a class, name them all: --labels=-1,0,1"
+_MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
 def is_missing(value: Any) -> bool:
@@ -30,27 +28,27 @@ def is_missing(value: Any) -> bool:
 
 
 def label_name(value: Any) -> str:
-    """The name of a label as it stands in the data: 1, 1.0 and "1" are one name."""
+    """The name of a label in the data: 1, 1.0 and "1" have the same name."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value)
 
 
 def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
-    """The name of a class by its number, as the source declares them; None for -1. Raises DataError for what is none."""
+    """The name of a class by its number, from the names that the source declares; None for -1. Raises DataError for others."""
     if value is None or value == -1:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
         what = f"class {value!r} is out of range; the data declares {len(names)}: {', '.join(names[:12])}"
-        raise DataError(what, where=where, hint="mend or remove the row")
+        raise DataError(what, where=where, hint=FIX_ROW)
     return names[value]
 
 
 def check_labels(examples: Examples, column: str) -> None:
-    """Raise DataError with the row for a label that is no text, number or truth value."""
+    """Raise DataError with the row for a label that is not text, a number or a boolean."""
     for row, value in enumerate(examples.columns[column]):
         if isinstance(value, (list, dict)):
-            hint = "give every row one label, as text or as a number; several are --multi-label"
+            hint = "give every row one label, as text or as a number; for several labels use --multi-label"
             raise DataError(
                 f"the label in column {examples.own_name(column)!r} is {value!r}; expected one label",
                 where=examples.where(row),
@@ -59,7 +57,7 @@ def check_labels(examples: Examples, column: str) -> None:
 
 
 def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
-    """The label names of the training data: numbers in numeric order, names in alphabetical order."""
+    """The label names of the training data: numbers in numeric order, other names in alphabetical order."""
     check_labels(examples, column)
     values = examples.columns[column]
     first: dict[str, int] = {}
@@ -74,43 +72,51 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     if len(kinds) > 1:
         places = " and ".join(f"{values[row]!r} ({examples.where(row)})" for row in sorted(kinds.values())[:2])
         raise DataError(
-            f"column {examples.own_name(column)!r} mixes types of label: {places}",
+            f"column {examples.own_name(column)!r} mixes types of labels: {places}",
             hint="write every label as text, or every one as a number",
         )
     names = list(first)
     if not names:
-        raise DataError(
-            f"no row has a label in column {examples.own_name(column)!r}",
-            where=examples.source,
-            hint="train on rows that have labels",
-        )
+        raise no_labels(examples, column)
     if len(names) == 1:
         what = f"every row has the label {names[0]!r}; expected two or more labels"
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
         own = examples.own_name(column)
-        what = f"column {own!r} has {len(names)} different values in {len(examples)} rows, too many for classes"
+        what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
         raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
     whole = all(re.fullmatch("-?[0-9]+", name) for name in names)
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
 
-def spelt_alike(names: Iterable[str]) -> list[list[str]]:
-    """Names that differ in case or white space alone, together."""
-    spelt: dict[str, list[str]] = defaultdict(list)
+def no_labels(examples: Examples, column: str) -> DataError:
+    """The error for training rows without any label."""
+    what = f"no row has a label in column {examples.own_name(column)!r}"
+    return DataError(what, where=examples.source, hint="train on rows that have labels")
+
+
+def refuse_repeated(labels: Sequence[str]) -> None:
+    """Raise UsageError for --labels with a name that occurs twice."""
+    if len(set(labels)) != len(labels):
+        raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
+
+
+def spelled_alike(names: Iterable[str]) -> list[list[str]]:
+    """Groups of names that differ only in case or white space."""
+    groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        spelt[" ".join(name.casefold().split())].append(name)
-    return [sorted(its) for its in spelt.values() if len(its) > 1]
+        groups[" ".join(name.casefold().split())].append(name)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
 
 
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:
-    """Raise DataError where rows lack a label: all of them, as in a test split, or some."""
+    """Raise DataError if rows lack a label: all of them, as in a test split, or some."""
     if len(missing) == len(examples):
         what = f"no row has a label in column {examples.own_name(column)!r}: this is a test split without labels"
         raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
     if missing:
         what = (
-            f"{len(missing)} of {len(examples)} rows have no label in column {examples.own_name(column)!r}; the first is here"
+            f"{len(missing)} of {len(examples)} rows without a label in column {examples.own_name(column)!r}; this is the first"
         )
         hint = "remove these rows or give them a label"
         if str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
@@ -119,7 +125,7 @@ def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> N
 
 
 def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_number: bool = True) -> NDArray[np.int64]:
-    """The number of each row's label: by its name, or with by_number and numbers that are no names, by number.
+    """The number of each row's label: by its name, or, with by_number and if no name is a number, by number.
 
     Raises DataError with the row for a label that is missing, unknown or out of range.
     """
@@ -146,26 +152,28 @@ def _is_number(name: str) -> bool:
 
 
 def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:
-    """The error of a label that is none of the labels."""
-    shown = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
+    """The error for a label that is not among the labels."""
+    expected = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
     if by_number and re.fullmatch("-?[0-9]+", name):
-        what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({shown})"
+        what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({expected})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
-    spelt = {label.casefold(): label for label in labels}.get(name.casefold())
-    hint = f"did you mean {spelt}?" if spelt else did_you_mean(name, labels)
-    return DataError(f"unknown label {name!r}; expected one of {shown}", where=where, hint=f"{hint} (--labels sets the names)")
+    alike = {label.casefold(): label for label in labels}.get(name.casefold())
+    hint = f"did you mean {alike}?" if alike else did_you_mean(name, labels)
+    return DataError(
+        f"unknown label {name!r}; expected one of {expected}", where=where, hint=f"{hint} (--labels sets the names)"
+    )
 
 
 def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:
-    """Raise DataError for an unknown name that is a known one but for capitals; place: where it stands."""
-    spelt = {name.casefold(): name for name in known}
+    """Raise DataError for an unknown name that differs from a known one only in case; place: gives the row of a name."""
+    spellings = {name.casefold(): name for name in known}
     for name in unknown:
-        if own := spelt.get(name.casefold()):
-            raise DataError(f"the {what} {name!r} is spelt {own!r} in training", where=place(name), hint="spell it alike")
+        if own := spellings.get(name.casefold()):
+            raise DataError(f"the {what} {name!r} is spelled {own!r} in training", where=place(name), hint="use one spelling")
 
 
 def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> tuple[str, ...]:
-    """What each class counts for: as given, or of "balanced" rows / (classes * rows of the class), as scikit-learn has it.
+    """The weight of each class: as given, or for "balanced" rows / (classes * rows of the class), as in scikit-learn.
 
     ids: the training rows' classes. Raises UsageError for anything but a number of at least 0 for each label.
     """
@@ -190,7 +198,7 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
             numbers[row] = np.nan
         if not abs(numbers[row]) <= np.finfo(np.float32).max:  # what the loss is computed in
             what = f"{value!r} in column {examples.own_name(column)!r} is not a finite number, as regression needs"
-            raise DataError(what, where=examples.where(row), hint="mend the row, or leave out --regression for classes")
+            raise DataError(what, where=examples.where(row), hint="correct the row, or leave out --regression for classes")
     return numbers
 
 
@@ -200,26 +208,25 @@ FRESH_HEAD = "bertkit finetune --fresh-head puts a new head on the encoder"
 _RENAME = f"write the data's names into id2label of its config.json, in the model's order; or {FRESH_HEAD}"
 
 
-def check_model_labels(labels: Sequence[str], config: BertConfig, where: str) -> None:
-    """Raise ModelError where a trained model's labels are others than the data's, whatever their order."""
+def labels_of_model(config: BertConfig) -> tuple[str, ...]:
+    """The model's labels in the order of its outputs; LABEL_0, LABEL_1, ... if it does not name them."""
+    return tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
+
+
+def in_model_order(labels: tuple[str, ...], config: BertConfig, where: str = "the model") -> tuple[tuple[str, ...], str | None]:
+    """The labels, in their own spelling, in the model's order; and a warning if the model does not name its labels, so that
+    their own order is kept. Raises ModelError if the model has other labels.
+    """
     if config.num_labels != len(labels):
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {', '.join(labels[:12])}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)
-    if config.label_names and sorted(map(str.casefold, config.label_names)) != sorted(map(str.casefold, labels)):
-        what = f"the model's labels are {', '.join(config.label_names[:12])}; the data's are {', '.join(labels[:12])}"
-        raise ModelError(what, where=where, hint=_RENAME)
-
-
-def in_the_models_order(labels: tuple[str, ...], config: BertConfig) -> tuple[str, ...]:
-    """The labels, in their own spelling, in the order in which the model has them; as they come where it does not say."""
     names = config.label_names
     if names is None:
-        if config.num_labels == len(labels):
-            progress.warn(f"the model does not name its labels; taken in this order: {', '.join(labels)}")
-        return labels
+        return labels, f"the model does not name its labels; assumed order: {', '.join(labels)}"
     if set(names) == set(labels):
-        return names
-    own = {label.casefold(): label for label in labels}
-    if set(own) == {name.casefold() for name in names} and len(own) == len(labels) == len(names):
-        return tuple(own[name.casefold()] for name in names)
-    return labels
+        return names, None
+    spellings = {label.casefold(): label for label in labels}
+    if sorted(spellings) != sorted({name.casefold() for name in names}) or len(spellings) != len(labels):
+        what = f"the model's labels are {', '.join(names[:12])}; the data's are {', '.join(labels[:12])}"
+        raise ModelError(what, where=where, hint=_RENAME)
+    return tuple(spellings[name.casefold()] for name in names), None

@@ -1,20 +1,21 @@
-"""What the families share whose head reads a sequence as a whole: how its tokens become one vector."""
+"""What families share whose head reads a sequence as a whole: how its tokens are pooled to one vector."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from bertkit.config import option
-from bertkit.errors import ModelError, UsageError
-from bertkit.metrics.classification import find_metric, settled_name
-from bertkit.model.config import CLS_LAYERS, FAMILY_KEY, POOLING_KEY, POOLINGS, BertConfig
+from bertkit.config import DATA, option
+from bertkit.errors import UsageError
+from bertkit.model.config import CLS_LAYERS, POOLINGS, BertConfig
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolingTask(Task):
-    """A recipe of such a family. transformers opens it as a classifier where [CLS] is pooled, and else as an encoder."""
+class PoolingRecipe(Recipe):
+    """A recipe of such a family."""
 
     pooling: str = option(
         "pooled",
@@ -22,46 +23,30 @@ class PoolingTask(Task):
         "of the last four layers side by side; or cls-mix, a learned mix of it over all layers, for --freeze encoder; only "
         "pooled opens as a classifier in transformers",
         choices=POOLINGS,
+        used=DATA,
     )
-
     metric: tuple[str, ...] | None = option(
-        None, "scores by name, the first of which decides which step is best; also evaluate:NAME of the evaluate library"
+        None,
+        "scores by name; the first one decides which step is best; also evaluate:NAME of the evaluate library",
+        used=DATA,
     )
 
-    def settled(self) -> Self:
-        recipe = super().settled()
-        if recipe.metric is None:
-            return recipe
-        names = tuple(map(settled_name, recipe.metric))
-        return replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingTask(Task):
+    """A task of such a family. transformers opens its model as a classifier if [CLS] is pooled, else as an encoder."""
+
+    recipe: PoolingRecipe
+
+    @classmethod
+    def fits(cls, block: Mapping[str, Any], recipe: Any) -> bool:
+        return super().fits(block, recipe) and recipe.pooling in (None, block.get("pooling", "pooled"))
 
     def architecture(self, config: BertConfig) -> str:
-        return self.hf_class if self.pooling == "pooled" and not config.is_decoder else "BertModel"
+        return self.hf_class if self.recipe.pooling == "pooled" and not config.is_decoder else "BertModel"
 
-    def has_head(self, config: BertConfig) -> bool:
-        if self.architecture(config) == self.hf_class:
-            return super().has_head(config) and POOLING_KEY not in config.extra
-        return config.extra.get(POOLING_KEY) == self.pooling and config.extra.get(FAMILY_KEY) == self.family
-
-    @property
-    def needed_head(self) -> str:
-        return self.hf_class if self.pooling == "pooled" else f"one trained with --pooling {self.pooling}"
-
-    def describe_head(self, config: BertConfig) -> str:
-        own = f" trained with --pooling {config.extra[POOLING_KEY]}" if POOLING_KEY in config.extra else ""
-        own += f" for {config.extra[FAMILY_KEY]}" if config.extra.get(FAMILY_KEY, self.family) != self.family else ""
-        return super().describe_head(config) + own
-
-    def model_config(self, config: BertConfig) -> BertConfig:
-        config = super().model_config(config)
-        if self.pooling == "cls-last4" and config.num_hidden_layers < CLS_LAYERS:
+    def configure(self, config: BertConfig) -> BertConfig:
+        if self.recipe.pooling == "cls-last4" and config.num_hidden_layers < CLS_LAYERS:
             what = f"--pooling cls-last4 reads {CLS_LAYERS} layers; the model has {config.num_hidden_layers}"
             raise UsageError(what, hint="choose another pooling: --pooling cls")
-        own = {} if self.architecture(config) == self.hf_class else {POOLING_KEY: self.pooling, FAMILY_KEY: self.family}
-        return replace(config, extra=config.extra | own)
-
-    def as_trained(self, config: BertConfig) -> Self:
-        pooling = config.extra.get(POOLING_KEY, "pooled")
-        if pooling not in POOLINGS:
-            raise ModelError(f"{POOLING_KEY} is {pooling!r}; expected {' or '.join(POOLINGS)}", where="config.json")
-        return replace(self, pooling=pooling)
+        return super().configure(config)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.text import Text
 
 from bertkit import progress
 from bertkit.features import Features
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.tasks.task import NOTHING_CUT, Task
+from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 
 _SEGMENTS = ("", "cyan")
@@ -21,17 +23,17 @@ def show_examples(task: Task, examples: Examples, features: Features, tokenizer:
     features: of all examples.
     """
     first = examples.select(range(min(count, len(examples))))
-    whole, _ = task.uncut().encode(first, tokenizer, NOTHING_CUT, labelled=False)
+    whole, _ = task.encode(first, tokenizer, max_length=math.inf, labelled=False)
     names = {number: token for token, number in tokenizer.vocab.items()}
     for example in range(len(first)):
         progress.note(f"example {first.where(example)}, as the model sees it:")
         for at in (features.examples == example).nonzero()[0].tolist():
             sequences = range(*features.offsets[at : at + 2])
-            described = task.describe_labels(features, at) if features.labels else [{}] * len(sequences)
+            described = task.describe_targets(features, at) if features.labels else [{}] * len(sequences)
             for sequence, labels in zip(sequences, described, strict=True):
                 progress.console.print(_drawn(features, sequence, labels, names))
         if cut := _cut(features, whole, example, names):
-            progress.console.print(Text(f"  cut by {task.cut_by}: ", style="yellow") + plain(cut))
+            progress.console.print(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(cut))
 
 
 def _drawn(features: Features, sequence: int, labels: dict[int, str], names: dict[int, str]) -> Text:

@@ -1,160 +1,256 @@
-"""Recipes: find them, load them, override their options, and keep them in run.json."""
+"""A recipe is what a user asks for: where the data of a task comes from, its columns, how it is scored and trained."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import importlib.metadata
-import os
-import sys
-import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Self
 
-from bertkit.config import TrainConfig, convert, options_of
-from bertkit.errors import UsageError, UserError, did_you_mean
-from bertkit.metrics.classification import EVALUATE, METRICS, Metric, find_metric
-from bertkit.tasks import FAMILIES
-from bertkit.tasks.sources import Embedded, Folder, Hub, recipe_folder
-from bertkit.tasks.task import Task
+from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of evaluates the annotations
 
-ENTRY_POINTS = "bertkit.recipes"  # the group under which other packages name theirs
+from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
+from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
+from bertkit.model.config import BertConfig
+from bertkit.readers import Examples, Remarks
+from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
+from bertkit.readers.splitting import parse_held_out
+from bertkit.tasks.sources import Embedded, Folder, Hub
 
-Recipe = Task  # a recipe file holds an instance of a family, as `recipe`
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A recipe file as `bertkit recipes` shows it."""
-
-    name: str
-    description: str
-    family: str
-    path: Path | None  # None: of another package
+NO_DATA = "give --train FILE [--validation FILE|10%], or --data FOLDER"
+OWN_FILES = ("train", "validation", "test")
 
 
-def list_recipes() -> list[Listed]:
-    """The built-in recipes in order of name, read from their text; none is executed."""
-    listed = []
-    for path in sorted(recipe_folder().glob("[!_]*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-        family = next((name for name, cls in FAMILIES.items() if cls.__name__ in called), "")
-        description = (ast.get_docstring(tree) or "").partition("\n")[0]
-        listed.append(Listed(path.stem, description, family, path))
-    own = {each.name for each in listed} | set(FAMILIES)
-    for point in _entry_points():
-        package = point.dist.name if point.dist else "another package"
-        if point.name in own:
-            what = f"the package {package} calls a recipe {point.name!r}, as bertkit does one of its own"
-            raise UsageError(what, hint=f"rename its entry point of the group {ENTRY_POINTS}, or uninstall it")
-        listed.append(Listed(point.name, f"of the package {package}", "", None))
-    return listed
+class Columns(NamedTuple):
+    """named: options that name columns or say how to read them, found in training rows. remarks: what was guessed."""
+
+    named: dict[str, Any]
+    remarks: Remarks = Remarks()
 
 
-def _entry_points() -> list[EntryPoint]:
-    """Recipes that other packages bring, each the name of an object in one of their modules."""
-    return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
+    """What a user asks for; each task family is a subclass. Fields made by `option` are options of the command line too.
 
-
-def load_recipe(name: str) -> Recipe:
-    """A recipe by its name, by the path of its file, or a bare task family by its name. Raises UsageError."""
-    if name in FAMILIES:
-        return FAMILIES[name]()
-    if name.endswith(".py"):
-        return _execute(Path(name))
-    known = {listed.name: listed.path for listed in list_recipes()}
-    if name not in known:
-        hint = f"{did_you_mean(name, [*known, *FAMILIES])}; a file of your own is ./{Path(name).name}.py"
-        if Path(name).suffix:
-            hint = f"a data file goes with the family of its task: bertkit finetune text-classification --train {name}"
-        raise UsageError(f"no recipe {name!r}", hint=hint)
-    path = known[name]
-    return _execute(path) if path is not None else _load(next(point for point in _entry_points() if point.name == name))
-
-
-def _load(point: EntryPoint) -> Recipe:
-    where = f"{point.group}: {point.name} = {point.value}"
-    try:
-        recipe = point.load()
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"the recipe fails: {type(error).__name__}: {error}", where=where) from error
-    if not isinstance(recipe, Task):
-        raise UsageError(f"the entry point is {type(recipe).__name__}; expected a recipe", where=where)
-    return recipe
-
-
-def _execute(path: Path) -> Recipe:
-    if not path.is_file():
-        raise UsageError(
-            "the recipe file does not exist", where=str(path), hint="`bertkit recipes --copy DIR` gives you one to begin with"
-        )
-    # A name that no import can take: a recipe is a file, and dataclasses in it look their module up in sys.modules.
-    name = f"bertkit recipe {path.resolve()}"
-    # Not by importlib: its cache would lie beside the file, and miss an edit within the same second.
-    module = ModuleType(name, None)
-    module.__file__ = os.path.abspath(path)
-    sys.modules[name] = module
-    try:
-        exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
-    except UserError as error:
-        error.where = error.where or str(path)
-        raise
-    except (Exception, SystemExit) as error:
-        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == module.__file__), "")
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        raise UsageError(f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}{line}") from error
-    recipe = getattr(module, "recipe", None)
-    if not isinstance(recipe, Task):
-        families = ", ".join(cls.__name__ for cls in FAMILIES.values())
-        raise UsageError(
-            f"the file defines no `recipe`; expected one of {families}", where=str(path), hint="see recipes/_template.py"
-        )
-    return recipe
-
-
-def _frames(error: BaseException) -> list[tuple[str, int]]:
-    frames, traceback = [], error.__traceback__
-    if isinstance(error, SyntaxError) and error.filename:
-        frames.append((error.filename, error.lineno or 0))
-    while traceback:
-        frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
-        traceback = traceback.tb_next
-    return frames[::-1]
-
-
-# --- options -------------------------------------------------------------------------------------------------------
-
-
-def override(recipe: Recipe, typed: Mapping[str, Any]) -> Recipe:
-    """The recipe with the options that a user typed, in its own fields or in its training settings.
-
-    Raises UsageError for a name that is no option, or that only another family has.
+    dataset: where examples come from unless --data or --train says otherwise: `hub(...)`, `embedded(...)`, or a function from a
+    split's name to rows (dicts). folder: the layout of --data. prepare: a function (rows, split) -> rows that cleans the
+    recipe's own data; broken rows reach it with None in every column. metrics: the first one, on the first of eval_splits,
+    decides which step is best. reference: published scores by model, as {"split/metric": percent}; reference_source: whose.
     """
-    own, training = options_of(recipe), options_of(recipe.training)
-    changes: dict[str, Any] = {}
-    training_changes: dict[str, Any] = {}
-    for name, value in typed.items():
-        name = name.replace("-", "_")
-        if name in own:
-            changes[name] = convert(own[name], value)
-        elif name in training:
-            training_changes[name] = convert(training[name], value)
-        else:
-            flag = "--" + name.replace("_", "-")
-            having = [family for family, cls in FAMILIES.items() if name in options_of(cls)]
-            if having:
-                raise UsageError(f"{flag} is an option of {', '.join(having)}; this recipe is {recipe.family}")
-            raise UsageError(
-                f"no option {flag}", hint=did_you_mean(flag, ["--" + n.replace("_", "-") for n in [*own, *training]])
-            )
-    if training_changes:
-        changes["training"] = dataclasses.replace(recipe.training, **training_changes)
-    return dataclasses.replace(recipe, **changes)
+
+    family: ClassVar[str]
+    formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
+
+    dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
+    folder: Folder = Folder()
+    data: str | None = option(
+        None,
+        "folder with train, dev/validation and test files, instead of the hub's data",
+        used=USE,
+        excludes=("train", "validation", "test"),
+    )
+    train: str | None = option(
+        None,
+        "file to train on: CSV, TSV, JSONL, CoNLL, SQuAD JSON or text; plain, .gz or .xz",
+        used=DATA,
+        excludes=("data",),
+    )
+    validation: str | None = option(
+        None, "file to evaluate on, or a share of the training rows such as 10%, or a fold of them such as 1/5", used=DATA
+    )
+    test: str | None = option(None, "file of the test split", used=DATA)
+    columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", used=USE)
+    separator: str | None = option(None, "what separates the columns of files; default: by their ending", used=USE)
+    split_seed: int = option(
+        0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
+    )
+    max_train_samples: int | None = option(None, "train on this many rows, drawn at random", unit="rows", minimum=1, used=DATA)
+    prepare: Callable[[Examples, str], Examples] | None = None
+    metrics: tuple[Metric, ...] = ()
+    train_split: str = "train"
+    eval_splits: tuple[str, ...] = ("validation",)
+    training: TrainConfig = TrainConfig()
+    held_out: str | None = None  # what of the training rows is the validation split of data that has none, as in "10%"
+    reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    reference_source: str = ""
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        for name, kind in (("folder", Folder), ("training", TrainConfig)):  # what a recipe's file most likely gets wrong
+            if not isinstance(value := getattr(self, name), kind):
+                raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
+        names = [getattr(metric, "__name__", None) for metric in self.metrics]
+        if unfit := next((metric for metric in self.metrics if not callable(metric) or not hasattr(metric, "__name__")), None):
+            raise UsageError(f"metrics has {unfit!r}; expected functions, each with a name")
+        if len(set(names)) < len(names):
+            raise UsageError(f"metrics names one twice: {', '.join(map(str, names))}")
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether a higher score of the first metric, which decides the best step, is better."""
+        return not self.metrics or greater_is_better(self.metrics[0])
+
+    @property
+    def names_files(self) -> bool:
+        """Whether the splits are files of the user's: --train, --validation, --test."""
+        return any(getattr(self, name) for name in OWN_FILES)
+
+    # --- resolving ---
+
+    def resolved(self) -> Self:
+        """This recipe with defaults filled in, absolute paths, and the splits that there are.
+
+        The training settings are left to `resolve_training`. Raises UsageError if no data is named, or two kinds of data are,
+        and for options that exclude each other.
+        """
+        recipe = filled(self)
+        check_needs(recipe)
+        if metric := getattr(recipe, "metric", None):
+            names = tuple(map(metric_path, metric))
+            recipe = replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
+        if not recipe.names_files:
+            if recipe.dataset is None and recipe.data is None:
+                raise UsageError("no data is named", hint=NO_DATA)
+            recipe = replace(recipe, data=_absolute(recipe.data))
+            return replace(recipe, eval_splits=recipe._splits_there())
+        if recipe.data is not None:
+            raise UsageError("--data names a folder and --train or --validation a file; expected one of the two")
+        if recipe.train == "-":
+            raise UsageError("--train is -; the training data is read more than once", hint="save it to a file first")
+        validation = recipe.validation or ("10%" if recipe.train else None)
+        if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
+            what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
+            raise UsageError(what, hint="a share is a percentage" if recipe.train else None)
+        named = [split for split, file in (("validation", validation), ("test", recipe.test)) if file]
+        return replace(
+            recipe,
+            train=_absolute(recipe.train),
+            validation=_absolute(validation),
+            test=_absolute(recipe.test),
+            eval_splits=tuple(named[:1] if recipe.train else named),
+            reference={},  # published scores hold for the recipe's own data only
+            prepare=None,
+        )
+
+    def _splits_there(self) -> tuple[str, ...]:
+        """The splits to evaluate on: of several of one name, as in fifteen languages, those that the folder has."""
+        if self.data is None:
+            return self.eval_splits
+        folder = Path(self.data)
+        there = {split for split in self.eval_splits if self.folder.has(folder, split, self.file_endings)}
+        names = {split.partition("_")[0] for split in there}
+        return tuple(split for split in self.eval_splits if split in there or split.partition("_")[0] not in names)
+
+    def overridden(self, overrides: Mapping[str, Any]) -> Self:
+        """This recipe with the options of a command line or a file, in its own fields or in its training settings.
+
+        Raises UsageError for an unknown option, or one of another family.
+        """
+        own, training = options_of(self), options_of(self.training)
+        changes: dict[str, Any] = {}
+        training_changes: dict[str, Any] = {}
+        for name, value in overrides.items():
+            name = name.replace("-", "_")
+            if name in own:
+                changes[name] = convert(own[name], value)
+            elif name in training:
+                training_changes[name] = convert(training[name], value)
+            else:
+                raise _no_option(name, self.family, [*own, *training])
+        if training_changes:
+            changes["training"] = replace(self.training, **training_changes)
+        return replace(self, **changes)
+
+    def with_other_data(self, overrides: Collection[str], written: Recipe | None = None) -> Self:
+        """This recipe without its own data if the overrides name data: a folder and files exclude each other.
+
+        written: the recipe before any override, as its file has it; its columns and separator are kept.
+        """
+        if not {"data", *OWN_FILES} & set(overrides):
+            return self
+        dropped: dict[str, Any] = dict.fromkeys({"data", *OWN_FILES} - set(overrides))
+        own: dict[str, Any] = {name: getattr(written, name, None) for name in {"columns", "separator"} - set(overrides)}
+        return replace(self, **dropped, **own)
+
+    def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
+        """This recipe with one file, to predict, as its test split. overrides, written: as in `with_other_data`."""
+        return self.overridden({"test": file}).with_other_data({"test", *overrides}, written)
+
+    # --- what a family defines ---
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        """The rows of a file in one of this family's formats; columns: their names, for a file without a header."""
+        return read_file(
+            path,
+            self.formats,
+            separator=self.separator,
+            columns=columns or self.columns,
+            keep_broken=self.prepares(path) or None,
+        )
+
+    @property
+    def file_endings(self) -> tuple[str, ...]:
+        """The endings of data files, to find a folder's splits."""
+        return endings_of(self.formats)
+
+    def prepares(self, path: str | Path) -> bool:
+        """Whether `prepare` applies to a file: to the recipe's own data, not to files of the user's."""
+        return self.prepare is not None and self.data is not None and Path(self.data) in Path(path).parents
+
+    def find_columns(self, rows: Examples) -> Columns:
+        """Find the columns that the recipe does not name in training rows. Raises DataError."""
+        return Columns({})
+
+    @abstractmethod
+    def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
+        """What to hold out rows by: the columns whose equal values must stay on one side, and labels to stratify by."""
+
+    @abstractmethod
+    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+        """The rows under standard column names, with labels as the data spells them.
+
+        labelled: require all that training needs; without, to predict, empty texts are accepted. Raises DataError with the row.
+        """
+
+    @abstractmethod
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        """All texts of each row of `standardize`; rows with the same texts count as equal."""
+
+    @abstractmethod
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        """The labels of each row of `standardize` by name; empty for a row without."""
+
+
+def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note that lists the columns which were found by their names."""
+    found = [
+        f"{role} = {name if isinstance(name, str) else ','.join(name)}"
+        for role, name in named.items()
+        if name is not None and getattr(recipe, role) is None
+    ]
+    return (f"columns by their names: {', '.join(found)}",) if found else ()
+
+
+def check_needs(recipe: Any) -> None:
+    """Raise UsageError for an option that has no effect without another one, which is off."""
+    declared = options_of(recipe)
+    for name, each in declared.items():
+        if each.needs is not None and getattr(recipe, name) not in (None, False) and not getattr(recipe, each.needs):
+            needed = declared[each.needs].flag
+            raise UsageError(f"{each.flag} has no effect without {needed}", hint=f"add {needed}, or leave it out")
+
+
+def resolve_training(
+    training: TrainConfig, *, model: BertConfig | None, num_rows: int, earlier: Mapping[str, Any] | None = None
+) -> TrainConfig:
+    """Fill in every training setting that nobody set. earlier: those of a run to resume, which win over the defaults.
+
+    model, num_rows: the architecture and the number of training rows, which defaults may depend on.
+    """
+    return filled(training, earlier or {})
 
 
 def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
@@ -163,58 +259,27 @@ def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
     return {name: percent / 100 for name, percent in published.items()}
 
 
-# --- run.json ------------------------------------------------------------------------------------------------------
+def require_rows(rows: Examples) -> None:
+    """Raise DataError if there are none."""
+    if not len(rows):
+        raise DataError("the split holds no rows", where=rows.source)
 
 
-def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
-    """The recipe as run.json keeps it; a function in it (a metric, a source of data) is kept by name."""
-    values = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe) if f.name != "training"}
-    source = values.pop("dataset")
-    if isinstance(source, (Hub, Embedded)):
-        values["dataset"] = {type(source).__name__.lower(): dataclasses.asdict(source)}
-    elif source is not None:
-        values["dataset"] = {"recipe": {}}
-    values["folder"] = dataclasses.asdict(recipe.folder)
-    values["metrics"] = [metric.__name__ for metric in recipe.metrics]
-    return {"name": name, "family": recipe.family, **values}
+def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:
+    flag = "--" + name.replace("_", "-")
+    having = sorted({each.family for each in _families() if name in options_of(each)})
+    if having:
+        return UsageError(f"{flag} is an option of {', '.join(having)}; this recipe is {family}")
+    return UsageError(f"no option {flag}", hint=did_you_mean(flag, ["--" + each.replace("_", "-") for each in known]))
 
 
-def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str) -> Recipe:
-    """The recipe that run.json keeps. Functions of its own are taken from its file, once they are called."""
-    values = dict(values)
-    name, family = values.pop("name"), FAMILIES[values.pop("family")]
-    source = values.pop("dataset", None)
-    if source:
-        (kind, fields) = next(iter(source.items()))
-        values["dataset"] = {"hub": Hub, "embedded": Embedded}[kind](**fields) if kind != "recipe" else _own_dataset(name)
-    headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
-    values["folder"] = Folder(**values["folder"] | {"headers": headers})
-    values["metrics"] = tuple(_metric(metric, name, where) for metric in values["metrics"])
-    hints = typing.get_type_hints(family)
-    values = {key: v for key, v in values.items() if key in hints}  # a run may be of an older or a newer bertkit
-    values = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in values.items()}
-    return family(training=TrainConfig(**training), **values)
+def _families(of: type[Recipe] = Recipe) -> Iterator[type[Recipe]]:
+    for each in of.__subclasses__():  # of two or more families together where they share options
+        if "family" in each.__dict__:
+            yield each
+        yield from _families(each)
 
 
-def _own_dataset(recipe_name: str) -> Callable[[str], Iterable[Mapping[str, Any]]]:
-    def rows(split: str) -> Iterable[Mapping[str, Any]]:
-        source = load_recipe(recipe_name).dataset
-        if not callable(source):
-            raise UsageError("the recipe no longer has a function that gives its data", where=recipe_name)
-        return source(split)
-
-    return rows
-
-
-def _metric(metric: str, recipe_name: str, where: str) -> Metric:
-    if metric in METRICS or metric.startswith(EVALUATE):
-        return find_metric(metric)
-
-    def score(predictions: Any, references: Any) -> float | None:
-        for own in load_recipe(recipe_name).metrics:
-            if own.__name__ == metric:
-                return own(predictions, references)
-        raise UsageError(f"the metric {metric} is no longer in the recipe {recipe_name}", where=where)
-
-    score.__name__ = metric
-    return score
+def _absolute(path: str | None) -> str | None:
+    """An absolute path, so that run.json holds from any folder; a share such as 10% is returned unchanged."""
+    return path if path is None or path == "-" or parse_held_out(path) else str(Path(path).resolve())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples
-from bertkit.readers.files import find_split_file
+from bertkit.readers.formats import find_split_file
 from bertkit.readers.hub import read_hub
 
 _SPLITS = ("train", "validation", "test")

@@ -1,30 +1,27 @@
-"""What every task family shares: where its examples come from, how it is scored, and what the commands ask of it."""
+"""A task: a recipe fitted to training rows, or restored from a trained model. It encodes, builds the head, decodes and scores.
+
+It knows no files, no command line and no terminal.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray  # not for type checkers alone: options_of evaluates the annotations
+from numpy.typing import NDArray
 
-from bertkit.config import TrainConfig, convert, option, options_of
-from bertkit.errors import DataError, UsageError, UserError, did_you_mean
-from bertkit.metrics.classification import Metric, greater_is_better
-from bertkit.model.config import BertConfig
+from bertkit.config import TrainConfig, filled, options_of
+from bertkit.errors import ModelError, UsageError
+from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
-from bertkit.readers import Examples
-from bertkit.readers.files import ENDINGS, read_file
-from bertkit.readers.splitting import parse_held_out, split_examples
-from bertkit.tasks.class_report import Table
+from bertkit.readers import Examples, Remarks
+from bertkit.report import Table
+from bertkit.tasks.block import read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
-from bertkit.tasks.sources import Embedded, Folder, Hub
+from bertkit.tasks.recipe import Recipe, resolve_training
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,12 +30,26 @@ if TYPE_CHECKING:
     from bertkit.features import Features
     from bertkit.text.tokenizer import Tokenizer
 
-NOTHING_CUT = 10**6  # a max_length that no text reaches
-_NO_DATA = "give --train FILE [--validation FILE|10%], or --data FOLDER"
+FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
+
+Scorer = Callable[[NDArray[np.int64]], "dict[str, float | None]"]
+
+
+class Prediction(NamedTuple):
+    """What a model predicts for one example.
+
+    value: a class, a list of labels, a number, a choice's number, a list of tags, or an answer. probability: of the value, if
+    it has one. probabilities: of every label, or of each word's tag. details: span, n-best, null_odds, intent.
+    """
+
+    value: Any
+    probability: float | None = None
+    probabilities: Any = None
+    details: Mapping[str, Any] = {}
 
 
 class Encoding(NamedTuple):
-    """features: in the examples' order. remarks: what a user should know of how they came about, such as what was cut."""
+    """features: in the examples' order. remarks: what a user should know about them, such as how many were truncated."""
 
     features: Features
     remarks: tuple[str, ...] = ()
@@ -46,309 +57,269 @@ class Encoding(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A recipe; each family is a subclass. Fields made by `option` are options of the command line too.
+    """A fitted recipe; each family is a subclass.
 
-    dataset: where examples come from unless --data or --train says otherwise: `hub(...)`, `embedded(...)`, or a function from a
-    split's name to rows (dicts). folder: the layout of --data. metrics: the first one on the first of eval_splits decides which
-    step is best. reference: published scores by model, as {"split/metric": value in percent}; reference_source says whose.
+    recipe: every option filled in, those of training too; columns as training data names them. fresh_head: whether a new head
+    replaces the model's. labels: in the order of the model's outputs; empty if those are not classes.
     """
 
     family: ClassVar[str]
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
-    file_endings: ClassVar[tuple[str, ...]] = ENDINGS  # of data files, by which a folder's splits are found
-    inputs: ClassVar[tuple[str, ...]] = ()  # the options that say where in a file `bertkit predict` finds its input
-    cut_by: ClassVar[str] = "--max-length"  # the option by which a text loses tokens
-    not_for_input: ClassVar[tuple[str, ...]] = ()  # options of how training data is read that mean nothing for other input
+    recipe_class: ClassVar[type[Recipe]]
+    families: ClassVar[dict[str, type[Task]]] = {}
+    truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
     prediction_endings: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
-    dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
-    folder: Folder = Folder()
-    data: str | None = option(None, "folder with train, dev/validation and test files, instead of the hub's data")
-    train: str | None = option(None, "file to train on: CSV, TSV, JSONL, CoNLL, SQuAD JSON or text; plain, .gz or .xz")
-    validation: str | None = option(
-        None, "file to evaluate on, or a share of the training rows such as 10%, or a fold of them such as 1/5"
-    )
-    test: str | None = option(None, "file of the test split")
-    columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header")
-    separator: str | None = option(None, "what separates the columns of files; default: by their ending")
-    split_seed: int = option(0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0)
-    max_train_samples: int | None = option(None, "train on this many rows, drawn at random", unit="rows", minimum=1)
-    metrics: tuple[Metric, ...] = ()
-    train_split: str = "train"
-    eval_splits: tuple[str, ...] = ("validation",)
-    training: TrainConfig = TrainConfig()
-    eval_those_there: bool = False  # whether a folder may lack some of eval_splits
-    held_out: str | None = None  # what of the training rows is the validation split of data that has none, as in "10%"
-    reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    reference_source: str = ""
+    recipe: Recipe
+    fresh_head: bool = False
+    labels: tuple[str, ...] = ()
+    remarks: Remarks = field(default=Remarks(), compare=False)
 
-    def __post_init__(self) -> None:
-        for name, declared in options_of(self).items():  # a recipe's file is as fallible as a command line
-            object.__setattr__(self, name, convert(declared, getattr(self, name)))
-        for name, kind in (("folder", Folder), ("training", TrainConfig)):  # what a recipe's file most likely gets wrong
-            if not isinstance(value := getattr(self, name), kind):
-                raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "family" in cls.__dict__:
+            cls.families[cls.family] = cls
 
-        names = [getattr(metric, "__name__", None) for metric in self.metrics]
-        if unfit := next((metric for metric in self.metrics if not callable(metric) or not hasattr(metric, "__name__")), None):
-            raise UsageError(f"metrics has {unfit!r}; expected functions, each with a name")
-        if len(set(names)) < len(names):
-            raise UsageError(f"metrics names one twice: {', '.join(map(str, names))}")
+    # --- fitting and restoring ---
 
-    # --- where the rows come from ---
+    @staticmethod
+    def fit(
+        recipe: Recipe,
+        rows: Examples,
+        config: BertConfig | None = None,
+        *,
+        fresh_head: bool | None = False,
+        where: str = "the model",
+    ) -> Task:
+        """Fit a resolved recipe to its training rows; its labels take the order of the model's head if that is kept.
 
-    def settled(self) -> Self:
-        """This recipe with the defaults filled in that depend on other fields: splits of the user's own files, absolute paths.
-
-        Raises UsageError where no data is named, or two kinds of it.
+        Training settings that nobody set are filled in. rows: as the data has them. config: of the model to train, if there is
+        one. fresh_head: replace the model's head; None: only if its kind or its number of labels does not fit. Raises DataError
+        for rows without labels, ModelError for a head with other labels.
         """
-        if not (self.train or self.validation or self.test):
-            if self.dataset is None and self.data is None:
-                raise UsageError("no data is named", hint=_NO_DATA)
-            return replace(self, data=_absolute(self.data), eval_splits=self._splits_there())
-        if self.data is not None:
-            raise UsageError("--data names a folder and --train or --validation a file; expected one of the two")
-        if self.train == "-":
-            raise UsageError("--train is -; the training data is read more than once", hint="save it to a file first")
-        validation = self.validation or ("10%" if self.train else None)
-        if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
-            what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
-            raise UsageError(what, hint="a share is a percentage" if self.train else None)
-        named = [split for split, file in (("validation", validation), ("test", self.test)) if file]
-        return replace(
-            self,
-            train=_absolute(self.train),
-            validation=_absolute(validation),
-            test=_absolute(self.test),
-            eval_splits=tuple(named[:1] if self.train else named),
-            reference={},  # published scores are of the recipe's own data
-        )
+        cls = Task.families[recipe.family]
+        recipe = replace(recipe, training=resolve_training(recipe.training, model=config, num_rows=len(rows)))
+        columns = recipe.find_columns(rows)
+        named = replace(recipe, **columns.named)
+        examples = named.standardize(rows, labelled=True)
+        block = read_block(config) if config is not None else None
+        fits = block is not None and cls.fits(block, named)
+        if config is not None and fits and fresh_head is None:
+            fresh_head = cls.fit_examples(named, examples, None, {}).configure(config).num_labels != config.num_labels
+        if fresh_head or not fits:
+            task = replace(cls.fit_examples(named, examples, None, {}), fresh_head=True)
+        else:
+            try:
+                task = cls.fit_examples(named, examples, config, block or {})
+            except ModelError as error:
+                error.where = where
+                raise
+        return replace(task, remarks=columns.remarks + task.remarks)
 
-    def settled_to_train(self) -> Self:
-        """`settled`, of a recipe that is to be trained: raises UsageError for an option that it has no use for."""
-        return self.settled()
+    @staticmethod
+    def restore(
+        config: BertConfig,
+        recipe: Recipe | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        where: str = "the model",
+    ) -> Task:
+        """The task that a model was trained for.
 
-    def _splits_there(self) -> tuple[str, ...]:
-        if self.data is None or not self.eval_those_there:
-            return self.eval_splits
-        there = tuple(split for split in self.eval_splits if self.folder.has(Path(self.data), split, self.file_endings))
-        return there or self.eval_splits
+        Each option comes from the first of these that sets it: the overrides, the recipe, the model's block (see block.py), the
+        defaults. Raises ModelError for a missing head, one of another task, or one with other labels.
+        """
+        block = read_block(config)
+        family = recipe.family if recipe is not None else (block or {}).get("family")
+        cls = Task.families[family or "text-classification"]
+        default = cls.recipe_class()
+        recipe = (recipe or replace(default, training=TrainConfig())).overridden(overrides or {})
+        if block is None or not cls.fits(block, recipe):
+            what = f"the model is a {describe_head(block, config)}; {cls.family} needs {cls.hf_class}"
+            raise ModelError(what, where=where, hint=FINETUNE)
+        known = {name: block[name] for name in _kept(recipe) if name in block}
+        try:
+            kept = {name: block[name] for name in _KEPT_OF_TRAINING if name in block}
+            training = filled(recipe.training, kept, asdict(default.training))
+            recipe = filled(replace(recipe, training=training), known)
+        except UsageError as error:  # a bad value in config.json
+            raise ModelError(f'config["{BLOCK_KEY}"]: {error.what}', where=where) from None
+        return cls._restore(recipe, config, block, where)
 
-    @property
-    def greater_is_better(self) -> bool:
-        """Whether the first metric, which decides the best step, is the better the greater it is."""
-        return greater_is_better(self.metrics[0])
+    @staticmethod
+    def unfitted(recipe: Recipe) -> Task:
+        """A task without labels: it can only encode, without targets."""
+        return Task.families[recipe.family](recipe=replace(filled(recipe), training=filled(recipe.training)))
 
     @classmethod
-    def asked_for(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """Of what run.json says of a recipe, the options that ask for the same run again; what its data settled is left out."""
-        derived = {"labels"} if saved.get("labels_derived") else set()
-        return {name: saved[name] for name in options_of(cls) if name in saved and name not in derived}
+    def fits(cls, block: Mapping[str, Any], recipe: Recipe) -> bool:
+        """Whether a model's head, which its block describes, is the kind that the recipe asks for."""
+        return block["family"] in (None, cls.family)
 
-    def with_data_typed(self, typed: Collection[str], written: Task | None = None) -> Self:
-        """This recipe without what it said of other data, where a user typed data: a folder and files exclude each other.
+    @classmethod
+    @abstractmethod
+    def fit_examples(cls, recipe: Any, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]) -> Task:
+        """Fit a recipe to examples of `standardize`; config, block: of the model whose head is kept, if any."""
 
-        written: the recipe as its file has it, whose own columns and separator hold for any file of its kind.
-        """
-        if not {"data", "train", "validation", "test"} & set(typed):
-            return self
-        forgotten = dict.fromkeys({"data", "train", "validation", "test"} - set(typed), None)
-        own = {name: getattr(written, name, None) for name in {"columns", "separator"} - set(typed)}
-        return replace(self, **forgotten, **own)  # type: ignore[arg-type]
+    @classmethod
+    @abstractmethod
+    def _restore(cls, recipe: Any, config: BertConfig, block: Mapping[str, Any], where: str) -> Task:
+        """Restore the labels of a trained model, matched by name to those of the recipe."""
 
-    def read(self, split: str) -> Examples:
-        """The rows of a split as they stand in the data."""
-        examples = self._read_all(split)
-        if split != self.train_split or self.max_train_samples is None or self.max_train_samples >= len(examples):
-            return examples
-        order = np.random.default_rng(self.split_seed).permutation(len(examples))
-        return examples.select(sorted(order[: self.max_train_samples].tolist()))
-
-    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        """The rows of a file of one of this family's kinds; columns: their names, where the file has no header."""
-        return read_file(path, separator=self.separator, columns=columns or self.columns)
-
-    def _read_all(self, split: str) -> Examples:
-        own = {"train": self.train, "validation": self.validation, "test": self.test}
-        if any(own.values()):
-            return self._read_own(split, own.get(split))
-        if self.held_out is not None and split in (self.train_split, "validation"):
-            return self._held_out(self._read_source(self.train_split), self.held_out, split)
-        return self._read_source(split)
-
-    def _read_source(self, split: str) -> Examples:
-        if self.data is not None:
-            name = self.dataset.name if isinstance(self.dataset, Hub) else None
-            return self.folder.read(Path(self.data), split, name, self.read_file, self.file_endings, self.columns)
-        if isinstance(self.dataset, Embedded):
-            return self.dataset.read(split, self.read_file, self.file_endings)
-        if isinstance(self.dataset, Hub):
-            return self.dataset.read(split)
-        if self.dataset is None:
-            raise UsageError("no data is named", hint=_NO_DATA)
-        try:
-            rows = [dict(row) for row in self.dataset(split)]
-        except UserError:
-            raise
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"the recipe's dataset fails for split {split!r}: {type(error).__name__}: {error}"
-            raise DataError(what, where=f"{frame.filename}:{frame.lineno}") from error
-        names = dict.fromkeys(name for row in rows for name in row)
-        return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
-
-    def _read_own(self, split: str, file: str | None) -> Examples:
-        held_out = parse_held_out(self.validation) if self.validation else None
-        if file is None:
-            own = ("train", "validation", "test")
-            hint = f"--{split} FILE names one; predict takes any file" if split in own else did_you_mean(split, own)
-            raise UsageError(f"no file is named for split {split!r}", hint=hint)
-        if held_out is None or split == "test":
-            return self.read_file(file)
-        if self.train is None:
-            raise UsageError(f"--validation {self.validation} is a share of the training rows, and --train is missing")
-        return self._held_out(self.read_file(self.train), self.validation or "", split)
-
-    def _held_out(self, rows: Examples, share: str, split: str) -> Examples:
-        """The training rows without a share or fold of them, or that part, as the split asks."""
-        held_out = parse_held_out(share)
-        assert held_out is not None, share
-        text, labels = self.split_by(rows)
-        kept, taken = split_examples(rows, held_out, seed=self.split_seed, labels=labels, text=text)
-        return kept if split == self.train_split else taken
-
-    # --- what a family brings ---
+    # --- the model ---
 
     def architecture(self, config: BertConfig) -> str:
-        """The class of transformers that opens this task's model with equal logits; "BertModel" for a head of our own."""
+        """The class of transformers that gives equal logits; "BertModel" for heads that transformers does not have."""
         return self.hf_class
 
-    def has_head(self, config: BertConfig) -> bool:
-        """Whether a model has this task's kind of head, trained."""
-        own = self.architecture(config)
-        return own in (config.extra.get("architectures") or [own])
+    def configure(self, config: BertConfig) -> BertConfig:
+        """The architecture with this task's labels and config["bertkit"], which holds all that using the model needs."""
+        config = config.without_head()
+        block = {"format": 1, "family": self.family, **self._options(), **self.fitted()}
+        return replace(config, extra=config.extra | {BLOCK_KEY: {k: v for k, v in block.items() if v is not None}})
 
-    def as_trained(self, config: BertConfig) -> Self:
-        """This recipe with what a model's own configuration says of its head, where the user says nothing."""
+    def _options(self) -> dict[str, Any]:
+        """The options that reading, encoding and decoding need, by name."""
+        own = {name: getattr(self.recipe, name) for name in _kept(self.recipe)}
+        values = own | {name: getattr(self.recipe.training, name) for name in _KEPT_OF_TRAINING}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def fitted(self) -> dict[str, Any]:
+        """The fitted state beside the labels in id2label, as JSON values."""
+        return {}
+
+    @abstractmethod
+    def build(self, config: BertConfig) -> nn.Module:
+        """A module from Batch to Outputs, with Hugging Face's parameter names; config: from `configure`."""
+
+    # --- rows, features, predictions ---
+
+    def examples(self, rows: Examples, *, labelled: bool) -> Examples:
+        """Rows under standard column names; labelled: with labels, by name. Raises DataError with the row."""
+        examples = self.recipe.standardize(rows, labelled=labelled)
+        return self.name_labels(examples) if labelled else examples
+
+    def name_labels(self, examples: Examples) -> Examples:
+        """Examples of `standardize` with labels by the names of this task. Raises DataError with the row for an unknown one."""
+        return examples
+
+    @abstractmethod
+    def encode(
+        self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
+    ) -> Encoding:
+        """The features of examples, in their order. max_length: default: the recipe's; math.inf: nothing is truncated."""
+
+    def max_tokens(self, max_length: float | None) -> int:
+        """The max_length of `encode` as a number of tokens; math.inf becomes more than any text has."""
+        return int(min(self.recipe.training.max_length if max_length is None else max_length, 10**6))
+
+    @abstractmethod
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
+        """One prediction per example, from one array of logits per feature. The features' token ids may be renumbered."""
+
+    @abstractmethod
+    def truth(self, examples: Examples) -> list[Any]:
+        """The references that predictions are compared with: all accepted answers; tags in the task's scheme."""
+
+    @abstractmethod
+    def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
+        """A function that scores any of these rows, repeated ones too, as a bootstrap draws them."""
+
+    def score(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float | None]:
+        """The scores of all rows by name; the first one decides which step is best."""
+        return self.scorer(predictions, truth)(np.arange(len(truth)))
+
+    def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
+        """This task with thresholds tuned on these rows; those that the user set are kept."""
         return self
 
-    @property
-    def needed_head(self) -> str:
-        """What `has_head` asks for, in words."""
-        return self.hf_class
+    def thresholds_tuned(self) -> dict[str, float]:
+        """The tuned thresholds by name, to be listed among the scores."""
+        return {}
 
-    def describe_head(self, config: BertConfig) -> str:
-        """What kind of model it is, in words."""
-        return ", ".join(config.extra.get("architectures") or ["model without a head"])
+    def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """The predictions with values decided by this task's thresholds."""
+        return list(predictions)
 
-    @abstractmethod
-    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
-        """The columns whose equal values must stay on one side of a held-out split, and each row's labels, to have on both."""
-
-    @abstractmethod
-    def load(self, split: str, *, to_predict: bool = False) -> Examples:
-        """The examples of a split under standard column names; to_predict: every row, whatever it lacks for training."""
-
-    def with_columns_found(self) -> Self:
-        """This recipe with the columns named that it found in the training data, so that other data is read alike."""
-        return self
-
-    def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
-        """This recipe with its labels settled: given, or derived from training data; in the model's order where it has them."""
-        return self
-
-    def with_model_labels(self, config: BertConfig, where: str) -> Self:
-        """This recipe with the labels of a trained model, matched by name. Raises ModelError where they are others."""
-        return self
-
-    def with_scores(self, scores: Mapping[str, float | None]) -> Self:
-        """This recipe with what the best evaluation ("split/metric") found out that predictions need, such as a threshold."""
-        return self
-
-    def check_head(self, config: BertConfig, where: str) -> None:  # noqa: B027, most families have nothing to check
-        """Raise ModelError where a trained model's head is not one for this task."""
-
-    def model_config(self, config: BertConfig) -> BertConfig:
-        """The architecture with this task's labels and problem_type."""
-        return config.without_head()
+    def distinct(self, predictions: Sequence[Prediction]) -> int:
+        """The number of distinct values; 1 if the model predicts the same for every row."""
+        return len({repr(prediction.value) for prediction in predictions})
 
     @abstractmethod
-    def build_model(self, config: BertConfig) -> nn.Module:
-        """A module from Batch to Outputs, with Hugging Face's parameter names."""
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        """How wrong a prediction is; 0 if it is right."""
 
-    @abstractmethod
-    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
-        """The features of examples, in the examples' order."""
+    def remarks_on(self, predictions: Sequence[Prediction]) -> tuple[str, ...]:
+        """What a user should know about these predictions, a line each."""
+        return ()
 
-    @abstractmethod
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
-        """One prediction an example, from one array of logits a feature; token numbers in the features may be others."""
+    def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
+        """A warning if another order of the model's labels would score far better."""
+        return None
 
-    @abstractmethod
-    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
-        """The different things that are predicted; where it is one, the model says the same of everything."""
-
-    @abstractmethod
-    def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
-        """Every metric of the recipe by its name; the first decides which step is best."""
-
-    @abstractmethod
-    def scorer(
-        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
-    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-        """The scores of any rows of these, maybe drawn more than once: what a bootstrap asks for a thousand times."""
-
-    # --- what a user sees ---
-
-    def report(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[Table]:
-        """What the scores hide, as tables."""
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
+        """Tables with more detail than the scores."""
         return []
 
-    def doubts(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[str]:
-        """What speaks against these scores, a line each."""
-        return []
+    # --- as people and files see it ---
 
     @abstractmethod
-    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
-        """(E,) how wrong each prediction is; 0 where it is right."""
+    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
+        """What `bertkit predict` writes for an example: its input, unchanged, and the prediction."""
+
+    def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
+        """What `bertkit eval --output` writes for an example."""
+        return self.row(prediction, examples, row) | {"gold": truth}
 
     @abstractmethod
-    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        """All texts of each row, by which rows are told to be equal."""
+    def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
+        """The reference of an example, for a person."""
+
+    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
+        """A prediction, for a person at a terminal."""
+        return plain(self.row(prediction, examples, row))
 
     @abstractmethod
-    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        """The labels of each row as they stand in the data; none where it has none."""
+    def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
+        """For each sequence of a feature, its targets in words by position."""
 
-    @abstractmethod
-    def gold(self, examples: Examples) -> list[str]:
-        """What each prediction should have been, for a person."""
+    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
+        """`row` for every prediction."""
+        return [self.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
 
-    def uncut(self) -> Self:
-        """This recipe without limits of its own beside max_length: with NOTHING_CUT as that, `encode` keeps every token."""
-        return self
+    def lost_in(self, ending: str) -> str | None:
+        """A warning about what a file with this ending cannot hold."""
+        return None
 
-    @abstractmethod
-    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
-        """For each sequence of a feature what its labels say, by the position that they stand at."""
-
-    @abstractmethod
-    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
-        """What `bertkit predict` writes for each example: the input as it came, and the prediction."""
-
-    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
-        """A prediction for a person at a terminal."""
-        return plain(json.dumps(self.rows([prediction], examples.select([at]))[0], ensure_ascii=False))
-
-    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
-        """What `bertkit eval --output` writes: contents by file name."""
-        return {"predictions.jsonl": as_jsonl(self.rows(predictions, examples))}
-
-    def formatted(self, predictions: Sequence[Mapping[str, Any]], examples: Examples, ending: str) -> str:
-        """Predictions as one of `prediction_endings`."""
+    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
+        """The content of a file of predictions; ending: one of `prediction_endings`."""
         return FORMATS[ending](self.rows(predictions, examples))
 
+    def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
+        """What `bertkit eval --output` writes: contents by file name."""
+        pairs = enumerate(zip(predictions, truth, strict=True))
+        return {"predictions.jsonl": as_jsonl([self.evaluated_row(*pair, examples, row) for row, pair in pairs])}
 
-def _absolute(path: str | None) -> str | None:
-    """A path that means the same from another folder, as run.json needs; a share such as 10% stays what it is."""
-    return path if path is None or path == "-" or parse_held_out(path) else str(Path(path).resolve())
+    def to_json(self) -> dict[str, Any]:
+        """The fitted state as run.json keeps it."""
+        return self._options() | self.fitted() | {"labels": list(self.labels) or None}
+
+
+_KEPT_OF_TRAINING = ("max_length", "precision", "micro_batch_tokens")
+# Options that the block leaves out: id2label holds the labels, metrics are for scoring, a column number is of one CoNLL file.
+_NOT_KEPT = ("labels", "metric", "column")
+
+
+def _kept(recipe: Recipe) -> list[str]:
+    """The names of the family's own options that a model's block keeps: those that using the model needs."""
+    own = {name: declared for name, declared in options_of(recipe).items() if name not in options_of(Recipe)}
+    return [name for name, declared in own.items() if "eval" in declared.used and name not in _NOT_KEPT]
+
+
+def describe_head(block: Mapping[str, Any] | None, config: BertConfig) -> str:
+    """The kind of a model, in words."""
+    kind = ", ".join(config.extra.get("architectures") or ["model without a head"])
+    if block is None:
+        return kind
+    options = [f"--{name} {block[name]}" for name in ("pooling", "head") if block.get(name) not in (None, "pooled", "linear")]
+    return kind + (f" trained for {block['family']} with {' '.join(options)}" if options else "")

@@ -1,4 +1,4 @@
-"""The pieces of texts from those of their words: what stands between spaces is tokenized once, however often it comes."""
+"""Tokenize texts word by word: each word between spaces is tokenized only once, however often it occurs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from bertkit.features import Ragged, offsets_of
 
-MOST_CHARACTERS = 2**24  # of the words that are kept; beyond them all are forgotten
+MOST_CHARACTERS = 2**24  # of cached words; with more the cache is emptied
 
 
 class PieceCache:
-    """Ragged pieces of texts by `encode`, for which a text's pieces are those of what stands between its spaces.
+    """Caches the pieces of words from `encode`, which must tokenize a text as its words between spaces.
 
-    Running text has few words that are new: looking them up takes a tenth of the time of tokenizing them.
+    Running text has few new words; looking words up takes a tenth of the time of tokenizing them.
     """
 
     def __init__(self, encode: Callable[[list[str]], Ragged]) -> None:
@@ -38,5 +38,5 @@ class PieceCache:
             self._pieces = Ragged.joined([self._pieces, self._encode(fresh)])
             self._characters += sum(map(len, fresh))
         numbers = np.fromiter(map(self._numbers.__getitem__, flat), dtype=np.int64, count=len(flat))
-        found = self._pieces.take(numbers)
-        return Ragged(found.values, found.offsets[offsets_of(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))])
+        pieces = self._pieces.take(numbers)
+        return Ragged(pieces.values, pieces.offsets[offsets_of(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))])

@@ -29,7 +29,7 @@ from bertkit.text.truncation import cut_texts
 # BERT's special tokens in the order of its vocabularies: [PAD] is 0.
 IN_ORDER = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
-CHUNK = 4096  # rows encoded at once: the library's encodings weigh far more than the ids kept of them
+CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
 
 SPECIAL_TOKENS = {
     "unk_token": "[UNK]",
@@ -39,16 +39,16 @@ SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 
-# Classes of transformers that take tokenizer.json as it stands; all others lay tokenizer_config.json's options over it.
+# Classes of transformers that use tokenizer.json unchanged; for all others the options of tokenizer_config.json win.
 _AS_IT_STANDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows as the model takes them: [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
+    """Input sequences: [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
     input_ids: int32. token_type_ids: uint8, 1 from the first token of b on. truncated: whether a text, or pair, lost tokens.
-    examples: the number of the text, or pair, that a row is of; of a text read in windows there are several.
+    examples: the number of each sequence's text, or pair; a text in windows has several sequences.
     """
 
     input_ids: Ragged
@@ -60,7 +60,7 @@ class Encoded:
 class Tokenizer:
     """A WordPiece tokenizer; `backend` is the tokenizers.Tokenizer that does the work.
 
-    special_tokens: names by role (cls_token ...), where they are not BERT's. Raises ModelError, naming `where`, for a model
+    special_tokens: names by role (cls_token ...) that differ from BERT's. Raises ModelError, naming `where`, for a model
     other than WordPiece, a missing special token, or numbers that are not 0 to n - 1.
     """
 
@@ -139,14 +139,14 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the tokens, and of what is done to a text before they are looked for in it."""
+        """A hash of the tokens, the normalizer and the pre-tokenizer."""
         whole = json.loads(self.backend.to_str())
         before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], sort_keys=True)
         return sha256(f"{self.vocab_hash}{before}".encode()).hexdigest()
 
     @cached_property
     def ordinary_ids(self) -> NDArray[np.int64]:
-        """The numbers of all tokens but the special ones and those that a vocabulary keeps unused."""
+        """The ids of all tokens but the special ones and [unused0], [unused1], ..."""
         kept = (number for token, number in self.vocab.items() if not re.fullmatch(r"\[unused\d+\]", token))
         special = {self.vocab[token] for token in self.special_tokens.values()}
         return np.array(sorted(number for number in kept if number not in special))
@@ -156,8 +156,8 @@ class Tokenizer:
     ) -> Encoded:
         """Each text, or each text with its pair, as sequences of at most max_length tokens.
 
-        What is too long is cut as `truncate` says (see truncation.py), of a pair the longer one ("longest_first" of the
-        tokenizers library).
+        Longer ones are truncated as `truncate` says (see truncation.py), in a pair the longer text first ("longest_first" of
+        the tokenizers library).
         """
         num_special = 2 if pairs is None else 3
         if max_length < num_special:
@@ -189,19 +189,19 @@ class Tokenizer:
 
     @cached_property
     def _splits_at_spaces(self) -> bool:
-        """Whether the text is split as BERT does it, so that nothing reaches over a space."""
+        """Whether texts are split as in BERT, so that no token contains a space."""
         parts = isinstance(self.backend.normalizer, normalizers.BertNormalizer)
         parts = parts and isinstance(self.backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         added = self.backend.get_added_tokens_decoder().values()
         return parts and not any(" " in token.content or token.lstrip or token.rstrip for token in added)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, NDArray[np.int32], NDArray[np.int32]]:
-        """The ids of each text, without special tokens; and of each of these tokens its first character and its end there.
+        """The ids of each text, without special tokens; and the first character and the end of each token.
 
-        The characters are those of the text as it came, whatever the normalizer made of it: text[start:end] is the token's.
+        They count characters of the original text, before normalization: text[start:end] is the token's.
         """
         ids, spans = [], []
-        for start in range(0, len(texts), CHUNK // 16):  # contexts are long, and offsets weigh more than ids
+        for start in range(0, len(texts), CHUNK // 16):  # contexts are long, and offsets need memory
             for encoding in self.backend.encode_batch(list(texts[start : start + CHUNK // 16]), add_special_tokens=False):
                 ids.append(np.array(encoding.ids, dtype=np.int32))
                 spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
@@ -210,7 +210,7 @@ class Tokenizer:
         return Ragged(values, offsets_of(np.array([len(row) for row in ids], dtype=np.int64))), flat[:, 0], flat[:, 1]
 
     def files(self, *, model_max_length: int = 512) -> dict[str, str]:
-        """What a folder needs for AutoTokenizer, and for older tools vocab.txt: contents by file name."""
+        """The files of a folder for AutoTokenizer, and vocab.txt for older tools: contents by file name."""
         settings: dict[str, Any] = {"model_max_length": model_max_length, **self.special_tokens}
         if isinstance(normalizer := self.backend.normalizer, normalizers.BertNormalizer):
             settings |= {
@@ -219,7 +219,7 @@ class Tokenizer:
                 "strip_accents": normalizer.strip_accents,
                 "tokenize_chinese_chars": normalizer.handle_chinese_chars,
             }
-        else:  # BertTokenizer would put BERT's normalizer in the place of this one
+        else:  # BertTokenizer would replace this normalizer by BERT's
             settings["tokenizer_class"] = "PreTrainedTokenizerFast"
             settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         vocab = self.backend.get_vocab(with_added_tokens=False)
@@ -240,12 +240,12 @@ class Tokenizer:
 def train_tokenizer(
     texts: Iterable[Sequence[str]], *, vocab_size: int = 30522, cased: bool = False, min_frequency: int = 2
 ) -> Tokenizer:
-    """A WordPiece vocabulary learnt from text, lists of lines that are read twice; BERT's special tokens are its first five.
+    """Train a WordPiece vocabulary on lists of lines, which are read twice; its first five tokens are BERT's special tokens.
 
-    Words are BERT's: split at white space, punctuation and around each Chinese character; uncased, in small letters and without
-    accents. Pieces that stand together fewer than min_frequency times are not joined. Characters rarer than one in a million
-    are left out, and all take two thirds of the vocabulary at most. The same texts give the same vocabulary. Raises UsageError
-    for a vocabulary without room, DataError where there is no text.
+    Words are split as in BERT: at white space, at punctuation and around each Chinese character; uncased words are lower-cased
+    and lose their accents. Pieces that occur together fewer than min_frequency times are not joined. Characters rarer than one
+    in a million are left out, and all characters take two thirds of the vocabulary at most. The same texts give the same
+    vocabulary. Raises UsageError for a vocabulary that is too small, DataError if there is no text.
     """
     special = [SPECIAL_TOKENS[role] for role in IN_ORDER]
     if vocab_size < 4 * len(special):
@@ -258,8 +258,8 @@ def train_tokenizer(
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        # The library numbers characters within words as it meets them, in an order of chance, and breaks ties by these numbers:
-        # so they are numbered beforehand, as if they were special.
+        # The library numbers characters within words in random order and breaks ties by these numbers: so they are numbered
+        # beforehand, as if they were special.
         special_tokens=[*special, *within],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
@@ -271,13 +271,13 @@ def train_tokenizer(
 
 
 def _alphabet(texts: Iterable[Sequence[str]], backend: tokenizers.Tokenizer, *, most: int) -> tuple[list[str], list[str]]:
-    """The commonest characters of normalized text, and "##" and each that can stand within a word; `most` in all."""
+    """The most frequent characters of normalized text, and "##" with each that can occur within a word; `most` in all."""
     raw: Counter[str] = Counter()
     for lines in texts:
         for line in lines:
             raw.update(line)
     counts: Counter[str] = Counter()
-    for character, count in raw.items():  # the normalizer treats each for itself
+    for character, count in raw.items():  # the normalizer treats each one alone
         for each in backend.normalizer.normalize_str(character).split():
             counts.update(dict.fromkeys(each, count))
     words = backend.pre_tokenizer.pre_tokenize_str
@@ -313,7 +313,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     for number, token in enumerate(lines):
         if (first := vocab.setdefault(token, number)) != number:
             raise ModelError(
-                f"token {token!r} stands in line {first + 1} and again in line {number + 1}; all numbers after it would shift",
+                f"token {token!r} is in line {first + 1} and again in line {number + 1}; all later ids would shift",
                 where=f"{path}:{number + 1}",
                 hint="take the vocab.txt that the model was trained with",
             )
@@ -321,7 +321,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
-    """Add the tokens behind vocab.txt under their own numbers: added_tokens.json, or added_tokens_decoder of newer tools."""
+    """Add the tokens after vocab.txt with their own ids, from added_tokens.json, or added_tokens_decoder of newer tools."""
     added: dict[int, str | dict[str, Any]] = {
         int(number): token for token, number in _read_json(folder / "added_tokens.json").items()
     }
@@ -330,17 +330,17 @@ def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str,
         token = added[number]
         backend.add_tokens([tokenizers.AddedToken(**token) if isinstance(token, dict) else token])
         if (found := backend.token_to_id(_content(token))) != number:
-            what = f"added token {_content(token)!r} has number {number}; behind vocab.txt it would get {found}"
+            what = f"added token {_content(token)!r} has id {number}; after vocab.txt it would get {found}"
             raise ModelError(what, where=str(folder))
 
 
 def _content(token: str | dict[str, Any]) -> str:
-    """The text of a token that may be given with its options."""
+    """The text of a token, which may be an object with options."""
     return token["content"] if isinstance(token, dict) else token
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """An object of a JSON file; empty where there is no such file."""
+    """The object in a JSON file; empty if there is no such file."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""What stays of texts that are longer than a sequence, reckoned from lengths alone (Sun et al., 2019, section 5.3.1).
+"""Truncation of texts that are longer than a sequence, computed from lengths alone (Sun et al., 2019, section 5.3.1).
 
-head keeps the begin of a text, tail its end, head+tail a quarter of what stays from the begin and the rest from the end;
+head keeps the begin of a text, tail its end, head+tail a quarter of what is kept from the begin and the rest from the end;
 windows keep all, in several sequences. E examples, S sequences.
 """
 
@@ -21,7 +21,7 @@ _HEAD = 4  # head+tail keeps one in so many tokens from the begin: 128 of 510 in
 
 @dataclass(frozen=True)
 class Part:
-    """What sequences have of one column of texts: `kept` tokens from `first` on, the last of them after a gap. All are (S,)."""
+    """What sequences contain of one column of texts: `kept` tokens from `first` on, with a gap after `head`. All are (S,)."""
 
     kept: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -29,7 +29,7 @@ class Part:
     gap: NDArray[np.int64]
 
     def places(self, begins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where its tokens stand in flat values, of texts that begin at `begins` (S,)."""
+        """Indices of its tokens in flat values; texts begin at `begins` (S,)."""
         within = ranges(np.zeros_like(self.kept), self.kept)
         each = np.repeat(np.arange(len(self.kept)), self.kept)
         return begins[each] + self.first[each] + within + np.where(within >= self.head[each], self.gap[each], 0)
@@ -44,17 +44,17 @@ class Cut(NamedTuple):
 
 
 def cut_texts(lengths: Sequence[NDArray[np.int64]], room: int, how: str = "head") -> Cut:
-    """What stays of texts, or pairs of texts, of these lengths, one array a column, where `room` tokens are free.
+    """What is kept of texts, or pairs of texts, of these lengths, one array per column, in `room` tokens.
 
-    Of a pair the longer text is cut. Windows are of equal length and as few as hold all; they overlap where they must.
+    Of a pair the longer text is truncated. Windows have equal lengths, are as few as possible, and overlap if they must.
     """
     kept = [np.minimum(lengths[0], room)] if len(lengths) == 1 else list(longest_first(lengths[0], lengths[1], room))
-    lost = np.array([all_of - its for all_of, its in zip(lengths, kept, strict=True)])  # (columns, E)
+    lost = np.array([whole - part for whole, part in zip(lengths, kept, strict=True)])  # (columns, E)
     zero = np.zeros_like(kept[0])
     if how != "windows":
         share = {"head": 1, "tail": 0}.get(how)
-        heads = [its // _HEAD if share is None else its * share for its in kept]
-        parts = [Part(its, zero, head, gap) for its, head, gap in zip(kept, heads, lost, strict=True)]
+        heads = [part // _HEAD if share is None else part * share for part in kept]
+        parts = [Part(count, zero, head, gap) for count, head, gap in zip(kept, heads, lost, strict=True)]
         return Cut(np.arange(len(zero)), parts, np.asarray(lost.any(axis=0)))
     in_windows = lost.argmax(axis=0)  # the column that is read in windows
     of_cut = np.where(in_windows == 0, kept[0], kept[-1])
@@ -63,19 +63,19 @@ def cut_texts(lengths: Sequence[NDArray[np.int64]], room: int, how: str = "head"
     examples = np.repeat(np.arange(len(zero)), counts)
     number = ranges(np.zeros_like(counts), counts)  # of each window in its example
     parts = []
-    for column, its in enumerate(kept):
+    for column, part in enumerate(kept):
         mine = in_windows[examples] == column
         steps = np.maximum(counts[examples] - 1, 1)
         first = np.where(mine, lost[column][examples] * number // steps, 0)
-        parts.append(Part(its[examples], first, its[examples], np.zeros_like(first)))
+        parts.append(Part(part[examples], first, part[examples], np.zeros_like(first)))
     other = np.where(in_windows == 0, lost[-1], lost[0]) if len(lengths) > 1 else zero
     return Cut(examples, parts, (other > 0) | ((lost.max(axis=0) > 0) & ~cut))
 
 
 def longest_first(a: NDArray[np.int64], b: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many tokens of each pair of lengths stay: the rule of truncate_encodings in the tokenizers library.
+    """How many tokens of each pair are kept, by the rule of truncate_encodings in the tokenizers library.
 
-    The shorter of the two stays whole if it fits in half the room; else both get half, the longer (or b) the odd token.
+    The shorter text is kept whole if it fits in half the room; else both get half, the longer one (or b) the odd token.
     """
     over = a + b > room
     shorter = np.minimum(np.minimum(a, b), room // 2)

@@ -1,7 +1,7 @@
-"""Which features a step has, cut into packed micro-batches and dealt to the processes.
+"""The features of each step, split into packed micro-batches that the processes share.
 
-What a step sees is a pure function of (seed, step): the order of an epoch comes from (seed, epoch), the cut from the
-lengths. So a restart, another number of processes or another micro_batch_tokens changes nothing about it.
+What a step sees is a pure function of (seed, step): the order of an epoch comes from (seed, epoch), the split from the
+lengths. A restart, another number of processes or another micro_batch_tokens does not change it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.features import IGNORED, Features, offsets_of, ranges
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """The features of each optimizer step: every epoch a fresh order, the last step of an epoch takes what is left."""
+    """The features of each optimizer step: a new order every epoch; the last step of an epoch takes the rest."""
 
     num_features: int
     batch_size: int
@@ -42,10 +42,10 @@ def _order(num_features: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.default_rng((seed, epoch)).permutation(num_features)
 
 
-def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list[NDArray[np.int64]]:
+def split_by_tokens(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list[NDArray[np.int64]]:
     """Split features of these lengths, longest first, into groups of about equal tokens, at most `limit` each.
 
-    A feature longer than the limit stands alone. Empty groups make their number a multiple of `multiple_of`.
+    A feature longer than the limit is a group of its own. Empty groups make the count a multiple of `multiple_of`.
     """
     order = np.argsort(-num_tokens, kind="stable")
     lengths = num_tokens[order]
@@ -63,7 +63,7 @@ def cut(num_tokens: NDArray[np.int64], limit: int, multiple_of: int = 1) -> list
 
 
 def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = False) -> Batch:
-    """The features at `indices`, packed. With `empty` no target counts: all weights are 0."""
+    """Pack the features at `indices`. empty: no target counts, all weights are 0."""
     starts = features.offsets[indices]
     counts = features.offsets[indices + 1] - starts
     sequences = ranges(starts, counts)
@@ -74,6 +74,7 @@ def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = Fal
         cu_rows, max_rows = chosen.offsets, int(chosen.lengths.max())
         rows = torch.from_numpy(chosen.values + np.repeat(input_ids.offsets[:-1], chosen.lengths))
     labels = {term: _targets(ragged.take(indices).values) for term, ragged in features.labels.items()}
+    weights = {term: _weight(targets, features.class_weights.get(term)) for term, targets in labels.items()}
     return Batch(
         input_ids=torch.from_numpy(input_ids.values.astype(np.int64)),
         token_type_ids=torch.from_numpy(token_type_ids.values.astype(np.int64)),
@@ -86,53 +87,58 @@ def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = Fal
         features=torch.from_numpy(np.asarray(indices)),
         cu_features=torch.from_numpy(offsets_of(counts)),
         labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
-        weights={term: 0.0 if empty else _weight(its, features.class_weights.get(term)) for term, its in labels.items()},
+        weights=dict.fromkeys(labels, 0.0) if empty else weights,
     )
 
 
 def _targets(values: NDArray) -> NDArray:
-    return values.astype(np.int64) if np.issubdtype(values.dtype, np.integer) else values  # what torch takes for a class
+    return values.astype(np.int64) if np.issubdtype(values.dtype, np.integer) else values  # torch takes classes as int64
 
 
-def _weight(targets: NDArray, of_class: NDArray | None) -> float:
+def _weight(targets: NDArray, class_weights: NDArray | None) -> float:
     if not np.issubdtype(targets.dtype, np.integer):
         return float(targets.size)  # a score may be -100
     counted = targets[targets != IGNORED]
-    return float(counted.size if of_class is None else of_class[counted].sum())
+    return float(counted.size if class_weights is None else class_weights[counted].sum())
 
 
 def training_batches(
     features: Features, sampler: Sampler, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1
 ) -> Callable[[int], list[Batch]]:
-    """step -> the micro-batches of this process: equally many on each, an empty one where there is nothing left."""
+    """step -> the micro-batches of this process, as `micro_batches_for_rank` makes them."""
 
     def batches(step: int) -> list[Batch]:
-        return deal(features, sampler.features_at(step), micro_batch_tokens, rank=rank, world_size=world_size)
+        return micro_batches_for_rank(features, sampler.features_at(step), micro_batch_tokens, rank=rank, world_size=world_size)
 
     return batches
 
 
-def deal(features: Features, indices: NDArray[np.int64], limit: int, *, rank: int = 0, world_size: int = 1) -> list[Batch]:
-    """The features of a step as micro-batches of at most `limit` tokens: those of this process, equally many on each."""
-    groups = cut(features.num_tokens[indices], limit, multiple_of=world_size)
+def micro_batches_for_rank(
+    features: Features, indices: NDArray[np.int64], limit: int, *, rank: int = 0, world_size: int = 1
+) -> list[Batch]:
+    """This process's share of a step's features, as micro-batches of at most `limit` tokens.
+
+    Every process gets the same number; one for which no features are left gets an empty one, of weight 0.
+    """
+    groups = split_by_tokens(features.num_tokens[indices], limit, multiple_of=world_size)
     mine = [indices[group] for group in groups[rank::world_size]]
     return [collate(features, group if len(group) else indices[:1], empty=not len(group)) for group in mine]
 
 
 def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
-    """Each feature once, over all processes; similar lengths together."""
+    """This process's share of all features, each once; similar lengths together."""
     if len(features):
-        for group in cut(features.num_tokens, micro_batch_tokens)[rank::world_size]:
+        for group in split_by_tokens(features.num_tokens, micro_batch_tokens)[rank::world_size]:
             if len(group):
                 yield collate(features, group)
 
 
 def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
-    """Logits (R, C) as one array a feature, by feature index."""
+    """Logits (R, C) by feature index. There is a row per feature, per sequence, or per row that the batch names."""
     per_sequence = np.diff(batch.cu_rows.cpu().numpy())
-    if len(rows) == len(batch.features) != per_sequence.sum():  # one row a feature
-        return {feature: rows[at : at + 1] for at, feature in enumerate(batch.features.tolist())}
-    if len(rows) != per_sequence.sum():  # one row a sequence, as pooling heads give
+    if len(rows) == len(batch.features) != per_sequence.sum():  # one row per feature
+        return {feature: rows[index : index + 1] for index, feature in enumerate(batch.features.tolist())}
+    if len(rows) != per_sequence.sum():  # one row per sequence, as pooling heads give
         assert len(rows) == len(per_sequence), (
             f"{len(rows)} logits for {per_sequence.sum()} rows of {len(per_sequence)} sequences"
         )

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: written aside, flushed, listed with their sha256, then renamed into place."""
+"""Checkpoints that are complete or absent: written aside, flushed, listed with their sha256, then renamed into place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 
 
 def write_checkpoint(folder: Path, write: Callable[[Path], None]) -> None:
-    """Make `folder` with what `write(temporary_folder)` puts there; a kill at any moment leaves all of it or nothing."""
+    """Make `folder` with what `write(temporary_folder)` puts there, atomically: a kill leaves all of it or nothing."""
     aside = folder.with_name(UNFINISHED + folder.name)
     with disk_errors(folder):
         shutil.rmtree(aside, ignore_errors=True)
@@ -24,7 +24,7 @@ def write_checkpoint(folder: Path, write: Callable[[Path], None]) -> None:
         write(aside)
         manifest = {str(path.relative_to(aside)): sha256_of(path) for path in files_in(aside)}
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        mode = (aside / MANIFEST).stat().st_mode  # as the umask has it; safetensors leaves 0600
+        mode = (aside / MANIFEST).stat().st_mode  # as the umask has it; safetensors writes 0600
         for path in files_in(aside):
             path.chmod(mode)
         for path in [*files_in(aside), *(path for path in aside.rglob("*") if path.is_dir()), aside]:
@@ -41,17 +41,17 @@ def verify_checkpoint(folder: Path) -> None:
         if not isinstance(manifest, dict):
             raise ValueError("it lists no files")
     except (OSError, ValueError):
-        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=BEGIN_AGAIN) from None
+        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=START_OVER) from None
     for name, expected in manifest.items():
         path = folder / name
         if not path.is_file():
-            raise ModelError(f"the checkpoint lacks {name}", where=str(folder), hint=BEGIN_AGAIN)
-        if (found := sha256_of(path)) != expected:
-            what = f"{name} of the checkpoint is damaged: sha256 {found[:12]}..., expected {expected[:12]}..."
-            raise ModelError(what, where=str(folder), hint=BEGIN_AGAIN)
+            raise ModelError(f"the checkpoint lacks {name}", where=str(folder), hint=START_OVER)
+        if (sha256 := sha256_of(path)) != expected:
+            what = f"{name} of the checkpoint is damaged: sha256 {sha256[:12]}..., expected {expected[:12]}..."
+            raise ModelError(what, where=str(folder), hint=START_OVER)
 
 
-BEGIN_AGAIN = "--overwrite begins again, and keeps what is there under another name"
+START_OVER = "--overwrite starts over, and keeps the old content under another name"
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:
@@ -63,7 +63,7 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
 
 
 def drop_other_checkpoints(keep: Path) -> None:
-    """Delete the checkpoints beside `keep`, and what a killed run left unfinished."""
+    """Delete all other checkpoints beside `keep`, also unfinished ones of a killed run."""
     for path in keep.parent.glob("*checkpoint-*"):
         if path != keep and re.fullmatch(rf"({re.escape(UNFINISHED)})?checkpoint-\d+", path.name):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The training loop: one plain function for pre-training and for every recipe.
 
 It knows a module that maps a Batch to Outputs, the batches of each step, and a TrainConfig; it knows no recipe. The loss of a
-step is the sum over its targets divided by their weight over the whole step, all processes and micro-batches together.
+step is the sum over its targets divided by their weight over the whole step: all processes, all micro-batches.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import write_json
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 from bertkit.model.devices import working_dtype
 from bertkit.model.dropout import seed_dropout, set_dropout
-from bertkit.training.checkpoint import BEGIN_AGAIN, drop_other_checkpoints, verify_checkpoint, write_checkpoint
-from bertkit.training.optimizer import MasterAdamW, learning_rate_of
+from bertkit.training.checkpoint import START_OVER, drop_other_checkpoints, verify_checkpoint, write_checkpoint
+from bertkit.training.learning_rate import learning_rate_of
+from bertkit.training.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-TRAINING = "training"  # the folder of a checkpoint that a restart needs and a user does not
+TRAINING = "training"  # the folder of a checkpoint that only a resumed run needs
 
 
 @dataclass
 class TrainState:
-    """How far a run has come: steps done and the time that they took, also before a stop, the best evaluation so far (ties: the
-    earlier), and how many have come after it."""
+    """A run's progress: steps done and their time, also before a restart; the best evaluation so far (ties: the earlier), and
+    how many came after it."""
 
     step: int = 0
     seconds: float = 0.0
@@ -51,7 +52,7 @@ class TrainState:
     last_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
     def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
-        """Take in an evaluation; whether it is the best so far. An undefined objective is worse than any other."""
+        """Take in an evaluation; returns whether it is the best so far. An undefined objective is worse than any other."""
         self.last_scores = scores
         self.evaluations_since_best += 1
         better = self.best_objective is None or (objective is not None and objective > self.best_objective)
@@ -63,12 +64,10 @@ class TrainState:
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user or the scheduler asked to stop; what is saved, is so at `step`."""
+    """The user or the scheduler asked to stop, after `step`."""
 
     def __init__(self, step: int, *, saved: bool) -> None:
-        what = (
-            "the same command (without --overwrite) goes on from there" if saved else "it was a trial, of which nothing is kept"
-        )
+        what = "the same command (without --overwrite) resumes from there" if saved else "nothing is saved"
         super().__init__(f"stopped after step {step}; {what}")
 
 
@@ -90,13 +89,13 @@ def train(
     batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict, step)
     writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is
     best (higher is better); without it the last is. Every `eval_every` steps, and at the end, the model is evaluated and a
-    checkpoint written. A checkpoint given as `resume_from` is gone on from, bit for bit. Raises UsageError when the loss is
+    checkpoint written. resume_from: a checkpoint, from which training resumes bit-exactly. Raises UsageError when the loss is
     not finite, Interrupted on SIGINT and SIGTERM.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
         set_dropout(module, config.dropout)
-    optimizer = MasterAdamW(module, config, dtype=working_dtype(config.precision, accelerator.device))
+    optimizer = Optimizer(module, config, dtype=working_dtype(config.precision, accelerator.device))
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
     log = progress.MetricsLog(run_dir / "metrics.jsonl")
@@ -112,7 +111,7 @@ def train(
         nonlocal saved_step, clock
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
-        if main and save_model is not None and state.step != saved_step:  # to write one again would leave none for a moment
+        if main and save_model is not None and state.step != saved_step:  # rewriting one would leave none for a moment
             checkpoint = run_dir / f"checkpoint-{state.step}"
             write_checkpoint(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))
             drop_other_checkpoints(checkpoint)
@@ -131,7 +130,7 @@ def train(
             save_model(run_dir, model_state(), state.step)
         accelerator.wait_for_everyone()
     if main:
-        log.cut_after(state.step)
+        log.drop_after(state.step)
 
     wrapped = accelerator.prepare_model(module) if accelerator.num_processes > 1 else module
     wrapped.train()
@@ -151,9 +150,9 @@ def train(
         record(event)
         return event
 
-    in_vain = _in_vain(state, config, accelerator)
+    stop_early = should_stop_early(state, config, accelerator)
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
-        while state.step < total_steps and not in_vain:
+        while state.step < total_steps and not stop_early:
             micro_batches = batches(state.step)
             weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
             if stopping:
@@ -170,7 +169,7 @@ def train(
                     loss = losses.sum()
                     # DDP takes the mean over processes of what is already a share of the whole
                     accelerator.backward(loss * accelerator.num_processes)
-                if not last and wrapped is module:  # what wraps a module reduces the sum of all micro-batches where they are
+                if not last and wrapped is module:  # DDP sums all micro-batches in the module's gradients
                     optimizer.collect()
                 window.add(losses.detach(), len(batch.input_ids), first=micro_step == 0)
             window.terms = sorted(weights)
@@ -186,14 +185,14 @@ def train(
                 if evaluate is not None:
                     scores, objective = evaluate(module)
                     state.record(scores, objective)
-                    in_vain = _in_vain(state, config, accelerator)
+                    stop_early = should_stop_early(state, config, accelerator)
                     record({"step": state.step, **scores})
                 else:
                     state.best_step = state.step  # nothing says which is best: the last one
                 save()
                 window.start = time.perf_counter()  # tokens_per_second is that of training
     if state.step < total_steps:
-        progress.note(f"stopped early: the best score is {state.evaluations_since_best} evaluations old")
+        progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
     return state
 
 
@@ -216,14 +215,14 @@ def _denominators(batches: list[Batch], stop: bool, accelerator: Accelerator) ->
     return dict(zip(terms, sums, strict=True)), bool(stop)
 
 
-def _in_vain(state: TrainState, config: TrainConfig, accelerator: Accelerator) -> bool:
-    """Whether training has waited long enough for a better score; one process that says so ends it for all."""
+def should_stop_early(state: TrainState, config: TrainConfig, accelerator: Accelerator) -> bool:
+    """Whether early_stopping_patience has run out; one process that says so stops all."""
     if config.early_stopping_patience is None:
         return False
-    ended = state.evaluations_since_best >= config.early_stopping_patience
+    stop = state.evaluations_since_best >= config.early_stopping_patience
     if accelerator.num_processes > 1:
-        ended = bool(accelerator.reduce(torch.tensor(float(ended), device=accelerator.device), "sum"))
-    return ended
+        stop = bool(accelerator.reduce(torch.tensor(float(stop), device=accelerator.device), "sum"))
+    return stop
 
 
 class _Window:
@@ -261,16 +260,16 @@ class _Window:
         by_step = losses[:-1].tolist()
         values = [sum(each) for each in by_step]
         norm = float(self.grad_norm)
-        for at, value in enumerate([*values, norm]):
+        for index, value in enumerate([*values, norm]):
             if not math.isfinite(value):
-                first = min(step, step - len(values) + 1 + at)
-                what = "loss" if at < len(values) else "gradient's norm"
-                what = f"the {what} is {value} at step {first}"
+                first = min(step, step - len(values) + 1 + index)
+                quantity = "loss" if index < len(values) else "gradient's norm"
+                what = f"the {quantity} is {value} at step {first}"
                 raise UsageError(what, hint="lower --learning-rate, raise --warmup-ratio, or try --precision fp32")
         seconds = time.perf_counter() - self.start
         self._begin()
-        of_terms = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(self.terms, zip(*by_step), strict=True)}
-        loss = {"loss": math.fsum(values) / len(values), **(of_terms if len(self.terms) > 1 else {})}
+        by_term = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(self.terms, zip(*by_step), strict=True)}
+        loss = {"loss": math.fsum(values) / len(values), **(by_term if len(self.terms) > 1 else {})}
         return {**loss, "grad_norm": norm, "tokens_per_second": tokens / seconds}
 
 
@@ -290,26 +289,26 @@ def _write(
     write_json(training / "progress.json", dataclasses.asdict(state))
 
 
-def _restore(checkpoint: Path, optimizer: MasterAdamW, device: torch.device) -> TrainState:
+def _restore(checkpoint: Path, optimizer: Optimizer, device: torch.device) -> TrainState:
     from safetensors.torch import load_file
 
-    place = str(device) if device.type == "cuda" else device.type  # to safetensors there is one CPU, and no cpu:0
-    optimizer.restore(load_file(checkpoint / TRAINING / "optimizer.safetensors", device=place))
+    name = str(device) if device.type == "cuda" else device.type  # safetensors knows no cpu:0
+    optimizer.restore(load_file(checkpoint / TRAINING / "optimizer.safetensors", device=name))
     return read_progress(checkpoint)
 
 
 def read_progress(checkpoint: Path) -> TrainState:
-    """How far the run had come when the checkpoint was written. Raises ModelError where it does not say."""
+    """The progress that a checkpoint holds. Raises ModelError where it is not readable."""
     path = checkpoint / TRAINING / "progress.json"
     try:
         return TrainState(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        raise ModelError("the checkpoint does not say how far it had come", where=str(path), hint=BEGIN_AGAIN) from None
+        raise ModelError("the checkpoint has no readable progress.json", where=str(path), hint=START_OVER) from None
 
 
 @contextmanager
 def _stop_requested() -> Iterator[threading.Event]:
-    """An event that SIGINT or SIGTERM sets, so that a step ends whole; a second signal stops at once."""
+    """An event that SIGINT or SIGTERM sets, so that the step is finished; a second signal stops at once."""
     requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield requested
@@ -319,7 +318,7 @@ def _stop_requested() -> Iterator[threading.Event]:
         if requested.is_set():
             raise KeyboardInterrupt
         requested.set()
-        progress.note("stopping after this step; once more stops at once and loses what came after the last checkpoint")
+        progress.note("stopping after this step; a second signal stops at once and loses what came after the last checkpoint")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -27,7 +27,7 @@ def check_trackers(names: Sequence[str] | None) -> None:
 
 @contextmanager
 def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Report what `accelerator.log` is given to these trackers until the run is over. settings: shown beside the curves."""
+    """Report what `accelerator.log` gets to these trackers until the block ends. settings: shown beside the curves."""
     if not names:
         yield
         return
@@ -40,5 +40,5 @@ def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path,
     try:
         yield
     finally:
-        for tracker in accelerator.trackers:  # not end_training, after which no process could wait for another
+        for tracker in accelerator.trackers:  # end_training would keep processes from waiting for each other
             tracker.finish()

@@ -1,8 +1,8 @@
 """Train only the embedding rows of tokens that the data has.
 
-A fine-tuning set uses a third or less of BERT's word pieces. The rows of the others get no gradient: AdamW would do nothing to
-them but decay them, at the price of as much memory traffic as the whole encoder. So they are left out of the module while it
-trains, and take their weight decay when the model is saved. The result is the same.
+A fine-tuning set uses a third or less of BERT's word pieces. The rows of the others get no gradient: an elementwise rule, such
+as AdamW, would only decay them, at the price of as much memory traffic as the whole encoder. So they are left out of the module
+while it trains, and take their weight decay when the model is saved. The result is the same. Other rules train all rows.
 """
 
 from __future__ import annotations
@@ -18,20 +18,25 @@ from torch import Tensor, nn
 from bertkit.config import TrainConfig
 from bertkit.features import Features, Ragged
 from bertkit.model.layerwise import learning_rate_scales
-from bertkit.training.optimizer import learning_rate_of
+from bertkit.training.learning_rate import learning_rate_of
+from bertkit.training.optimizer import RULES
 
 _EMBEDDING = "bert.embeddings.word_embeddings"
 
 
 class UsedVocabulary:
-    """The word pieces that some features use, numbered anew in their old order, and the rows of all others, put aside."""
+    """The word pieces that some features use, renumbered in their old order, and the rows of all others, put aside."""
 
-    def __init__(self, features: Iterable[Features], module: nn.Module) -> None:
-        """Take the unused rows out of the module, which from then on takes the token numbers that `narrow` gives."""
-        self.tokens = np.unique(np.concatenate([np.unique(part.input_ids.values) for part in features]))
+    def __init__(self, features: Iterable[Features], module: nn.Module, config: TrainConfig) -> None:
+        """Take the unused rows out of the module, which then takes the token numbers that `narrow` gives."""
         embedding = module.get_submodule(_EMBEDDING)
         assert isinstance(embedding, nn.Embedding)
+        self.config, self.module = config, module
         self.full = embedding.weight.detach()  # (V, H)
+        if RULES[config.optimizer].elementwise:
+            self.tokens = np.unique(np.concatenate([np.unique(part.input_ids.values) for part in features]))
+        else:  # a row without gradient still counts in the update of the others
+            self.tokens = np.arange(len(self.full))
         padding = np.flatnonzero(self.tokens == embedding.padding_idx)
         narrowed = nn.Embedding.from_pretrained(
             self.full[torch.from_numpy(self.tokens)].clone(),
@@ -39,19 +44,18 @@ class UsedVocabulary:
             padding_idx=int(padding[0]) if len(padding) else None,
         )
         module.set_submodule(_EMBEDDING, narrowed)
-        self.module = module
 
     def narrow(self, features: Features) -> Features:
         """The same features in the new token numbers."""
         old = features.input_ids
         return replace(features, input_ids=Ragged(np.searchsorted(self.tokens, old.values).astype(np.int32), old.offsets))
 
-    def widen(self, state_dict: dict[str, Tensor], config: TrainConfig, *, step: int, total_steps: int) -> dict[str, Tensor]:
-        """The state dict with all rows, after `step` steps; the unused ones as AdamW's weight decay alone leaves them."""
-        name = f"{_EMBEDDING}.weight"
+    def widen(self, state_dict: dict[str, Tensor], *, step: int, total_steps: int) -> dict[str, Tensor]:
+        """The state dict with all rows, after `step` steps; the unused ones as weight decay alone leaves them."""
+        name, config = f"{_EMBEDDING}.weight", self.config
         names = dict(self.module.named_parameters())
         decay = config.weight_decay * learning_rate_scales(names, config)[name] if names[name].requires_grad else 0.0
-        left = math.prod(1 - decay * learning_rate_of(s, config, total_steps) for s in range(step))
-        weight = self.full * left
+        remaining = math.prod(1 - decay * learning_rate_of(s, config, total_steps) for s in range(step))
+        weight = self.full * remaining
         weight[torch.from_numpy(self.tokens)] = state_dict[name].to("cpu", weight.dtype)
         return {**state_dict, name: weight}

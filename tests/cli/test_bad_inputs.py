@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,19 @@ def bertkit(run_bertkit, write, tiny_model_dir: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def refused(tmp_path: Path):
-    """A function that runs a command and asserts that it ends with exactly this message and code, and writes nothing."""
+    """A function that runs a command and asserts that it exits with this code, writes nothing, and ends with one line of error
+    and at most one of hint, which have these words: the place, and values where they are the point.
+    """
 
-    def refused(run: Callable[[], Any], code: int, error: str, hint: str | None = None) -> None:
+    def refused(run: Callable[[], Any], code: int, *words: str) -> None:
         before = files_of(tmp_path)
         ran = run()
         lines = ran.err.splitlines()
-        said = [f"error: {error}", *([f"hint: {hint}"] if hint else [])]
-        assert lines[-len(said) :] == said
-        assert ran.code == code
-        assert sum(line.startswith(("error:", "hint:")) for line in lines) == len(said)
+        last = lines[-2:] if lines[-1].startswith("hint: ") else lines[-1:]
+        assert last[0].startswith("error: "), ran.err
+        assert sum(line.startswith(("error:", "hint:")) for line in lines) == len(last)
+        assert ran.code == code, ran.err
+        assert [word for word in words if word not in "\n".join(last)] == [], last
         assert "Traceback" not in ran.err
         assert ran.out == ""
         assert files_of(tmp_path) == before, "something was written"
@@ -97,25 +101,20 @@ def trained(ran, tmp_path: Path) -> dict[str, Any]:
 
 def test_01_labels_that_start_at_1(bertkit, write, refused, tmp_path: Path) -> None:
     write("one.csv", "text,label\ngood movie,1\nbad movie,2\n")
-    what = f"label 2 is out of range; expected 0 to 1 (no, yes) ({tmp_path}/one.csv:3)"
-    hint = "labels count from 0; --labels names them in the order of their numbers"
-    refused(lambda: bertkit("--labels", "no,yes", train="one.csv"), 3, what, hint)
-    what = f"label 2 is out of range; expected 0 to 1 (negative, positive) ({tmp_path}/one.csv:3)"
-    refused(lambda: bertkit("--text", "text", train="one.csv", recipe="sst2"), 3, what, hint)
+    refused(lambda: bertkit("--labels", "no,yes", train="one.csv"), 3, f"({tmp_path}/one.csv:3)")
+    refused(lambda: bertkit("--text", "text", train="one.csv", recipe="sst2"), 3, f"({tmp_path}/one.csv:3)")
     # Without names of their own they are classes like any other.
-    assert trained(bertkit(train="one.csv", validation="one.csv"), tmp_path)["recipe"]["labels"] == ["1", "2"]
+    assert trained(bertkit(train="one.csv", validation="one.csv"), tmp_path)["task"]["labels"] == ["1", "2"]
 
 
 def test_01_a_number_that_train_has_not(bertkit, write, refused, tmp_path: Path) -> None:
     write("one.csv", "text,label\ngood movie,1\nbad movie,2\n")
     write("zero.csv", "text,label\ngood movie,1\nbad movie,0\n")
-    what = f"unknown label '0'; expected one of 1, 2 ({tmp_path}/zero.csv:3)"
-    refused(lambda: bertkit(train="one.csv", validation="zero.csv"), 3, what, "known: 1, 2 (--labels sets the names)")
+    refused(lambda: bertkit(train="one.csv", validation="zero.csv"), 3, f"({tmp_path}/zero.csv:3)", "'0'", "--labels")
 
 
 def test_02_more_tokens_than_the_model_has_positions(bertkit, write, refused, tmp_path: Path) -> None:
-    hint = "give --max-length 64 or less"
-    refused(lambda: bertkit("--max-length", 65), 2, "--max-length is 65; the model has 64 positions", hint)
+    refused(lambda: bertkit("--max-length", 65), 2, "--max-length is 65", "64")
     # A long text is cut at max_length, and that is said.
     write("long.csv", f"text,label\n{'good movie ' * 600},pos\nbad movie,neg\n")
     ran = bertkit("--max-length", 64, train="long.csv")
@@ -125,9 +124,8 @@ def test_02_more_tokens_than_the_model_has_positions(bertkit, write, refused, tm
 
 def test_03_labels_of_text_and_of_mixed_types(bertkit, write, refused, tmp_path: Path) -> None:
     write("mixed.jsonl", '{"text": "good movie", "label": "1"}\n{"text": "bad movie", "label": 0}\n')
-    what = f"column 'label' mixes types of label: '1' ({tmp_path}/mixed.jsonl:1) and 0 ({tmp_path}/mixed.jsonl:2)"
-    refused(lambda: bertkit(train="mixed.jsonl"), 3, what, "write every label as text, or every one as a number")
-    assert trained(bertkit(), tmp_path)["recipe"]["labels"] == ["neg", "pos"]
+    refused(lambda: bertkit(train="mixed.jsonl"), 3, f"({tmp_path}/mixed.jsonl:2)")
+    assert trained(bertkit(), tmp_path)["task"]["labels"] == ["neg", "pos"]
 
 
 def test_04_a_model_with_the_labels_in_another_order(run_bertkit, make_model_dir, write, tmp_path: Path) -> None:
@@ -166,14 +164,11 @@ def test_04_a_model_with_the_labels_in_another_order(run_bertkit, make_model_dir
 
 def test_05_an_unlabelled_test_split(bertkit, run_bertkit, write, refused, tmp_path: Path) -> None:
     write("test.csv", "text,label\ngood movie,-1\nbad movie,-1\n")
-    what = f"no row has a label in column 'label': this is a test split without labels ({tmp_path}/test.csv)"
-    hint = "evaluate on a split with labels; `bertkit predict` needs none"
-    refused(lambda: bertkit(validation="test.csv"), 3, what, hint)
+    refused(lambda: bertkit(validation="test.csv"), 3, f"({tmp_path}/test.csv)")
     trained(bertkit(), tmp_path)
-    refused(lambda: run_bertkit("eval", "run", "--test", "test.csv"), 3, what, hint)
+    refused(lambda: run_bertkit("eval", "run", "--test", "test.csv"), 3, f"({tmp_path}/test.csv)")
     write("bare.csv", "id,text\n1,good movie\n")
-    what = f"no column 'label'; columns: id, text ({tmp_path}/bare.csv)"
-    refused(lambda: run_bertkit("eval", "run", "--test", "bare.csv"), 3, what, "say which column it is: --label NAME")
+    refused(lambda: run_bertkit("eval", "run", "--test", "bare.csv"), 3, f"({tmp_path}/bare.csv)")
     ran = run_bertkit("predict", "run", "test.csv")
     assert (ran.code, len(ran.out.splitlines())) == (0, 2)
 
@@ -184,15 +179,12 @@ def test_06_a_tokenizer_larger_than_the_embedding(bertkit, model_copy, refused) 
     count = len(values["model"]["vocab"])
     values["model"]["vocab"]["zebra"] = count
     (folder / "tokenizer.json").write_text(json.dumps(values), encoding="utf-8")
-    what = f"the tokenizer has {count + 1} tokens, the model's embedding only {count}"
-    refused(lambda: bertkit(model=folder), 4, what, "take tokenizer and weights from the same model")
+    refused(lambda: bertkit(model=folder), 4, f"{count + 1} tokens", f"only {count}")
 
 
 def test_07_hub_names_without_a_network(bertkit, refused) -> None:
-    what = "the data set is not in the cache, and the hub cannot be reached (nyu-mll/glue)"
-    refused(lambda: bertkit(recipe="sst2", train=None), 5, what, "give a folder that holds the data set: --data DIR")
-    what = "no-one/no-model is neither a folder nor whole in the hub's cache, and HF_HUB_OFFLINE is set"
-    refused(lambda: bertkit(model="no-one/no-model"), 5, what, "unset HF_HUB_OFFLINE, or give --model a folder")
+    refused(lambda: bertkit(recipe="sst2", train=None), 5, "(nyu-mll/glue)", "--data DIR")
+    refused(lambda: bertkit(model="no-one/no-model"), 5, "no-one/no-model", "HF_HUB_OFFLINE")
 
 
 def test_07_a_data_set_that_needs_a_script(bertkit, refused, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +192,7 @@ def test_07_a_data_set_that_needs_a_script(bertkit, refused, monkeypatch: pytest
         raise RuntimeError("Dataset scripts are no longer supported, but found glue.py")  # as datasets 5 says it
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    what = "the data set needs a loading script, which datasets no longer runs (nyu-mll/glue)"
-    hint = 'revision="refs/convert/parquet" may have it without; or give a folder that holds the data set: --data DIR'
-    refused(lambda: bertkit(recipe="sst2", train=None), 3, what, hint)
+    refused(lambda: bertkit(recipe="sst2", train=None), 3, "(nyu-mll/glue)", "script")
 
 
 # --- 11 to 18 --------------------------------------------------------------------------------------------------------------
@@ -211,7 +201,7 @@ def test_07_a_data_set_that_needs_a_script(bertkit, refused, monkeypatch: pytest
 def test_11_words_that_others_take_for_missing_values(bertkit, run_bertkit, write, tmp_path: Path) -> None:
     write("na.csv", "text,label\nNA,null\nnull,None\nNone,null\nnan,None\n")
     values = trained(bertkit(train="na.csv", validation="na.csv"), tmp_path)
-    assert values["recipe"]["labels"] == ["None", "null"]
+    assert values["task"]["labels"] == ["None", "null"]
     assert values["data"]["train"]["rows"] == 4
     ran = run_bertkit("predict", "run", "na.csv")
     assert [json.loads(line)["text"] for line in ran.out.splitlines()] == ["NA", "null", "None", "nan"]
@@ -227,9 +217,7 @@ def test_14_a_table_with_unbalanced_quotes(bertkit, run_bertkit, write, tmp_path
 
 def test_14_an_open_quote_in_csv_is_named_by_its_line(bertkit, write, refused, tmp_path: Path) -> None:
     write("open.csv", 'text,label\ngood movie,pos\n"bad movie,neg\nfine film,pos\n')
-    what = f"a quoted field opens here and never closes ({tmp_path}/open.csv:3)"
-    hint = 'close it, and double each quote that belongs to the text: ""'
-    refused(lambda: bertkit(train="open.csv"), 3, what, hint)
+    refused(lambda: bertkit(train="open.csv"), 3, f"({tmp_path}/open.csv:3)")
 
 
 def test_15_a_loss_that_is_not_finite(bertkit, tmp_path: Path) -> None:
@@ -238,7 +226,7 @@ def test_15_a_loss_that_is_not_finite(bertkit, tmp_path: Path) -> None:
     assert ran.code == 2
     *_, error, hint = ran.err.splitlines()
     assert error == "error: the loss is nan at step 2"
-    assert hint == "hint: lower --learning-rate, raise --warmup-ratio, or try --precision fp32"
+    assert "--learning-rate" in hint
     assert "Traceback" not in ran.err
     # At an evaluation too, before a model of NaN is saved as the best.
     shutil.rmtree(tmp_path / "run")
@@ -248,53 +236,23 @@ def test_15_a_loss_that_is_not_finite(bertkit, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "what", "hint"),
+    ("content", "options", "line", "words"),
     [
-        (
-            GOOD,
-            ("--label", "Lable"),
-            "no column 'Lable'; columns: text, label ({file})",
-            "did you mean label? set it with --label label",
-        ),
-        (
-            GOOD,
-            ("--text", "Text"),
-            "no column 'Text'; columns: text, label ({file})",
-            "did you mean text? set it with --text text",
-        ),
-        (
-            "text,other\ngood movie,pos\nbad movie,neg\n",
-            (),
-            "no telling which column is the label; columns: text, other ({file})",
-            "name it: --label NAME",
-        ),
-        (
-            "good movie,pos\nbad movie,neg\n",
-            (),
-            "no telling which column is the text; columns: good movie, pos ({file})",
-            "name it: --text good movie; for files without a header --columns label,text",
-        ),
-        (
-            "Where is it?,pos\nbad movie,neg\n",
-            ("--text", "text"),
-            "no column 'text'; columns: Where is it?, pos ({file})",
-            "the first row looks like data: if the file has no header, name its columns: --columns label,text",
-        ),
-        (
-            "text;label\ngood movie;pos\nbad movie;neg\n",
-            (),
-            "one column, 'text;label', whose name holds ';' ({file}:1)",
-            "say what separates the columns: --separator ';'",
-        ),
+        (GOOD, ("--label", "Lable"), "", ["'Lable'", "did you mean label?"]),
+        (GOOD, ("--text", "Text"), "", ["'Text'", "did you mean text?"]),
+        ("text,other\ngood movie,pos\nbad movie,neg\n", (), "", ["text, other", "--label"]),
+        ("good movie,pos\nbad movie,neg\n", (), "", ["good movie, pos", "--columns label,text"]),
+        ("Where is it?,pos\nbad movie,neg\n", ("--text", "text"), "", ["'text'", "--columns label,text"]),
+        ("text;label\ngood movie;pos\nbad movie;neg\n", (), ":1", ["--separator ';'"]),
     ],
     ids=["label", "text", "no label", "no header", "header asked for", "semicolon"],
 )
 @pytest.mark.parametrize("validation", ["good.csv", "10%"])
 def test_18_columns_and_separators(
-    bertkit, write, refused, content: str, options: tuple, what: str, hint: str, validation: str
+    bertkit, write, refused, content: str, options: tuple, line: str, words: list[str], validation: str
 ) -> None:
     path = write("odd.csv", content)
-    refused(lambda: bertkit(*options, train="odd.csv", validation=validation), 3, what.format(file=path), hint)
+    refused(lambda: bertkit(*options, train="odd.csv", validation=validation), 3, f"({path}{line})", *words)
 
 
 def test_18_what_the_hints_say_works(bertkit, write, tmp_path: Path) -> None:
@@ -315,17 +273,15 @@ def test_18_what_the_hints_say_works(bertkit, write, tmp_path: Path) -> None:
 def test_20_another_number_of_labels_than_the_head(bertkit, make_model_dir, refused, tmp_path: Path) -> None:
     named = {0: "a", 1: "b", 2: "c"}
     model = make_model_dir("BertForSequenceClassification", id2label=named, label2id={name: i for i, name in named.items()})
-    refused(lambda: bertkit(model=model), 4, f"the model has 3 labels and the data 2: neg, pos ({model})", HINT_HEAD)
+    refused(lambda: bertkit(model=model), 4, f"({model})", "--fresh-head")
     unnamed = make_model_dir("BertForSequenceClassification", num_labels=3)
-    what = f"the model's head has 3 labels, this task has 2 ({unnamed})"
-    refused(lambda: bertkit(model=unnamed), 4, what, "give --fresh-head to train a new head in its place")
+    refused(lambda: bertkit(model=unnamed), 4, f"({unnamed})", "--fresh-head")
     assert trained(bertkit("--fresh-head", model=model), tmp_path)["model"]["fresh_head"] is True
 
 
 def test_21_another_architecture(bertkit, model_copy, refused) -> None:
     folder = model_copy(model_type="roberta")
-    what = f"this is a roberta model; expected model_type bert ({folder}/config.json)"
-    refused(lambda: bertkit(model=folder), 4, what, "bertkit trains BERT alone: choose a BERT checkpoint")
+    refused(lambda: bertkit(model=folder), 4, f"({folder}/config.json)")
 
 
 def test_21_weights_of_another_architecture(bertkit, model_copy, refused) -> None:
@@ -334,44 +290,37 @@ def test_21_weights_of_another_architecture(bertkit, model_copy, refused) -> Non
     folder = model_copy()
     weights = load_file(folder / "model.safetensors")
     save_file({f"roberta.{name}": tensor for name, tensor in weights.items()}, folder / "model.safetensors")
-    listed = ", ".join(f"roberta.{name}" for name in sorted(weights)[:5])
-    what = (
-        f"the weights are of another architecture: {listed}, and {len(weights) - 5} more; expected bert.embeddings.* and so on"
-    )
-    refused(lambda: bertkit(model=folder), 4, f"{what} ({folder})", "choose a BERT checkpoint")
+    refused(lambda: bertkit(model=folder), 4, f"({folder})", "roberta.", f"{len(weights) - 5} more")
 
 
 def test_22_more_layers_than_the_file(bertkit, model_copy, refused) -> None:
     folder = model_copy(num_hidden_layers=3)
-    self = "bert.encoder.layer.2.attention.self"
-    lacking = [f"{self}.{name}" for name in ("query.weight", "query.bias", "key.weight", "key.bias", "value.weight")]
-    what = f"the configuration has 3 layers, the weights have 2; they lack {', '.join(lacking)}, and 11 more ({folder})"
-    refused(lambda: bertkit(model=folder), 4, what, "take config.json and the weights from the same model")
+    refused(
+        lambda: bertkit(model=folder),
+        4,
+        f"({folder})",
+        "3 layers",
+        "bert.encoder.layer.2.attention.self.query.weight",
+        "11 more",
+    )
 
 
 def test_23_a_truncated_or_empty_weights_file(bertkit, model_copy, refused) -> None:
     model = model_copy()
     weights = model / "model.safetensors"
     whole = weights.read_bytes()
-    for content, said in (
-        (whole[: len(whole) // 2], "incomplete metadata, file not fully covered"),
-        (whole[:4], "header too small"),
-    ):
+    for content in (whole[: len(whole) // 2], whole[:4]):
         weights.write_bytes(content)
-        reason = f"(Error while deserializing header: {said})"
-        what = f"the weight file is truncated or not a safetensors file {reason} ({weights})"
-        refused(lambda what=what: bertkit(model=model), 4, what, "copy or download it again")
+        refused(lambda: bertkit(model=model), 4, f"({weights})")
     weights.write_bytes(b"")
-    refused(lambda: bertkit(model=model), 4, f"the weight file is empty ({weights})", "copy or download it again")
+    refused(lambda: bertkit(model=model), 4, f"empty ({weights})")
 
 
 def test_25_latin_1_and_utf_16(bertkit, write, refused) -> None:
     path = write("latin.csv", "text,label\ncafé noir,pos\nbad,neg\n".encode("latin-1"))
-    what = f"byte 0xe9, byte 4 of its line, is not UTF-8; the file looks like Latin-1 ({path}:2)"
-    refused(lambda: bertkit(train="latin.csv"), 3, what, f"convert it: iconv -f ISO-8859-1 -t UTF-8 {path} > utf8.txt")
+    refused(lambda: bertkit(train="latin.csv"), 3, f"({path}:2)", f"iconv -f ISO-8859-1 -t UTF-8 {path}")
     path = write("utf16.csv", b"\xff\xfe" + GOOD.encode("utf-16-le"))
-    what = f"the file looks like UTF-16 (it starts with the bytes 0xff 0xfe); expected UTF-8 ({path}:1)"
-    refused(lambda: bertkit(train="utf16.csv"), 3, what, f"convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.txt")
+    refused(lambda: bertkit(train="utf16.csv"), 3, f"({path}:1)", f"iconv -f UTF-16 -t UTF-8 {path}")
 
 
 def test_26_byte_order_mark_and_carriage_returns(bertkit, write, tmp_path: Path) -> None:
@@ -382,8 +331,7 @@ def test_26_byte_order_mark_and_carriage_returns(bertkit, write, tmp_path: Path)
 
 def test_26_nul_bytes(bertkit, write, refused) -> None:
     path = write("nul.csv", "text,label\ngood\0 movie,pos\nbad movie,neg\n")
-    hint = f"is this a text file? remove such bytes with: tr -d '\\000' < {path} > clean.txt"
-    refused(lambda: bertkit(train="nul.csv"), 3, f"a NUL byte, byte 5 of its line; expected text ({path}:2)", hint)
+    refused(lambda: bertkit(train="nul.csv"), 3, f"({path}:2)", "NUL", "byte 5")
 
 
 # --- 29 to 36, 42 ----------------------------------------------------------------------------------------------------------
@@ -391,156 +339,121 @@ def test_26_nul_bytes(bertkit, write, refused) -> None:
 
 def test_27_a_row_with_too_many_or_too_few_fields(bertkit, write, refused, tmp_path: Path) -> None:
     write("more.csv", "text,label\ngood movie,pos\nbad,movie,neg\n")
-    what = f"found 3 fields, expected 2: 'text, label' ({tmp_path}/more.csv:3)"
-    refused(lambda: bertkit(train="more.csv"), 3, what, "put a text that holds ',' in quotes: \"...\"")
+    refused(lambda: bertkit(train="more.csv"), 3, f"({tmp_path}/more.csv:3)")
     write("less.tsv", "text\tlabel\ngood movie\tpos\nbad\n")
-    what = f"found 1 field, expected 2: 'text, label' ({tmp_path}/less.tsv:3)"
-    refused(lambda: bertkit(train="less.tsv"), 3, what, "is a field missing, or a text broken over two lines?")
+    refused(lambda: bertkit(train="less.tsv"), 3, f"({tmp_path}/less.tsv:3)")
 
 
 def test_28_a_line_of_json_that_is_cut_off(bertkit, write, refused, tmp_path: Path) -> None:
     write("cut.jsonl", '{"text": "good", "label": "a"}\n\n{"text": "bad", "la')
-    what = f"the JSON ends too early: Unterminated string starting at character 17 ({tmp_path}/cut.jsonl:3)"
-    hint = "expected one object a line, or one list of objects; is the file cut off? copy or download it again"
-    refused(lambda: bertkit(train="cut.jsonl"), 3, what, hint)
+    refused(lambda: bertkit(train="cut.jsonl"), 3, f"({tmp_path}/cut.jsonl:3)")
 
 
 def test_29_an_empty_file_and_a_header_alone(bertkit, write, refused) -> None:
     path = write("empty.csv", "")
-    refused(lambda: bertkit(train="empty.csv"), 3, f"the file is empty ({path})")
+    refused(lambda: bertkit(train="empty.csv"), 3, f"empty ({path})")
     path = write("header.csv", "text,label\n")
-    hint = "if the file has no header, name its columns: --columns label,text"
-    refused(lambda: bertkit(validation="header.csv"), 3, f"the file holds a header and no rows ({path})", hint)
+    refused(lambda: bertkit(validation="header.csv"), 3, f"({path})", "--columns")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "what", "hint"),
+    ("name", "content", "line", "column"),
     [
-        (
-            "no-label.csv",
-            "text,label\ngood,pos\nbad,neg\nfilm,\nplot,\n",
-            "2 of 4 rows have no label in column 'label'; the first is here ({file}:4)",
-            "remove these rows or give them a label",
-        ),
+        ("no-label.csv", "text,label\ngood,pos\nbad,neg\nfilm,\nplot,\n", 4, "label"),
         (
             "no-label.jsonl",
             '{"text": "good", "label": "pos"}\n{"text": "bad", "label": "neg"}\n{"text": "film", "label": null}\n',
-            "1 of 3 rows have no label in column 'label'; the first is here ({file}:3)",
-            "remove these rows or give them a label",
+            3,
+            "label",
         ),
-        (
-            "no-text.csv",
-            "text,label\ngood,pos\n,neg\n",
-            "the text in column 'text' is empty ({file}:3)",
-            "mend or remove the row",
-        ),
-        (
-            "no-text.jsonl",
-            '{"text": "good", "label": "pos"}\n{"label": "neg"}\n',
-            "column 'text' holds nothing; expected text ({file}:2)",
-            "mend or remove the row",
-        ),
+        ("no-text.csv", "text,label\ngood,pos\n,neg\n", 3, "text"),
+        ("no-text.jsonl", '{"text": "good", "label": "pos"}\n{"label": "neg"}\n', 2, "text"),
     ],
 )
 def test_30_rows_without_a_label_or_without_text(
-    bertkit, write, refused, name: str, content: str, what: str, hint: str
+    bertkit, write, refused, name: str, content: str, line: int, column: str
 ) -> None:
     path = write(name, content)
-    refused(lambda: bertkit(train=name), 3, what.format(file=path), hint)
+    refused(lambda: bertkit(train=name), 3, f"({path}:{line})", f"'{column}'")
 
 
 def test_31_a_label_only_in_the_dev_set_or_spelt_otherwise(bertkit, write, refused) -> None:
     path = write("dev.csv", "text,label\ngood,pos\nbad,Neg\n")
-    what = f"unknown label 'Neg'; expected one of neg, pos ({path}:3)"
-    refused(lambda: bertkit(validation="dev.csv"), 3, what, "did you mean neg? (--labels sets the names)")
+    refused(lambda: bertkit(validation="dev.csv"), 3, f"({path}:3)", "'Neg'", "did you mean neg?")
     path = write("dev.csv", "text,label\ngood,pos\nbad,mixed\n")
-    what = f"unknown label 'mixed'; expected one of neg, pos ({path}:3)"
-    refused(lambda: bertkit(validation="dev.csv"), 3, what, "known: neg, pos (--labels sets the names)")
+    refused(lambda: bertkit(validation="dev.csv"), 3, f"({path}:3)", "'mixed'")
 
 
 def test_31_contradictory(bertkit, write, refused) -> None:
     path = write("xnli.tsv", "premise\thypothesis\tlabel\na\tb\tcontradictory\n")
-    what = f"unknown label 'contradictory'; expected one of entailment, neutral, contradiction ({path}:2)"
-    hint = "did you mean contradiction? (--labels sets the names)"
-    refused(lambda: bertkit(recipe="mnli", train="xnli.tsv", validation="xnli.tsv"), 3, what, hint)
+    refused(lambda: bertkit(recipe="mnli", train="xnli.tsv", validation="xnli.tsv"), 3, f"({path}:2)")
 
 
 def test_32_an_output_folder_that_is_not_empty(bertkit, refused, tmp_path: Path) -> None:
-    hint = "give another --output-dir, or --overwrite, which moves it aside"
     trained(bertkit(), tmp_path)
-    refused(bertkit, 2, "the output folder holds a finished run (run)", hint)
+    refused(bertkit, 2, "finished run (run)", "--overwrite")
     first = files_of(tmp_path / "run")
     ran = bertkit("--seed", 7, "--overwrite")
     assert trained(ran, tmp_path)["training"]["seed"] == 7
     assert "moved the old content of run to run.old-1" in ran.err.splitlines()
     assert files_of(tmp_path / "run.old-1") == first
+    (tmp_path / "run" / "rows.csv").write_text("text,label\na,x\nb,y\n", encoding="utf-8")
+    for read in ({"model": "run"}, {"validation": "run/rows.csv"}):
+        refused(partial(bertkit, "--overwrite", **read), 2, next(iter(read.values())), "(run)")
 
 
 def test_32_a_folder_of_someone_else(bertkit, refused, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine", encoding="utf-8")
-    hint = "give another --output-dir, or --overwrite, which moves it aside"
-    refused(bertkit, 2, "the output folder is not empty and holds no run of bertkit (run)", hint)
+    for overwrite in ((), ("--overwrite",)):
+        refused(partial(bertkit, *overwrite), 2, "(run)")
 
 
 def test_33_numbers_and_switches_in_a_yaml_file(bertkit, write, refused, tmp_path: Path) -> None:
-    hint = "in YAML, no, yes, off and on mean false and true: put them in quotes"
     write("run.yaml", "schedule: no\n")
-    refused(lambda: bertkit("--config", "run.yaml"), 2, "--schedule is False; expected text (run.yaml)", hint)
+    refused(lambda: bertkit("--config", "run.yaml"), 2, "--schedule is False", "(run.yaml)", "quotes")
     write("run.yaml", "labels: [no, yes]\n")
-    what = "--labels is [False, True]; expected a list of text (run.yaml)"
-    refused(lambda: bertkit("--config", "run.yaml"), 2, what, hint)
+    refused(lambda: bertkit("--config", "run.yaml"), 2, "(run.yaml)")
     write("run.yaml", "learning_rate: fast\n")
-    what = "--learning-rate is 'fast'; expected a number (run.yaml)"
-    refused(lambda: bertkit("--config", "run.yaml"), 2, what, "peak learning rate of AdamW")
+    refused(lambda: bertkit("--config", "run.yaml"), 2, "(run.yaml)")
     write("run.yaml", "learning_rate: 1e-5\nlabels: ['neg', 'pos']\n")
     values = trained(bertkit("--config", "run.yaml"), tmp_path)
     assert values["training"]["learning_rate"] == 1e-5
 
 
 @pytest.mark.parametrize(
-    ("changes", "what", "hint"),
+    ("changes", "words"),
     [
-        (
-            {"hidden_act": "gelux"},
-            "hidden_act is 'gelux'; expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish, tanh",
-            "did you mean gelu?",
-        ),
-        (
-            {"num_attention_heads": 3},
-            "num_attention_heads 3 does not divide hidden_size 32",
-            "choose a hidden_size that is a multiple of num_attention_heads (the paper's heads are 64 wide)",
-        ),
+        ({"hidden_act": "gelux"}, ["hidden_act is 'gelux'", "did you mean gelu?"]),
+        ({"num_attention_heads": 3}, ["num_attention_heads", "hidden_size"]),
     ],
 )
-def test_34_unknown_activation_and_heads_that_do_not_divide(
-    bertkit, model_copy, refused, changes, what: str, hint: str
-) -> None:
+def test_34_unknown_activation_and_heads_that_do_not_divide(bertkit, model_copy, refused, changes, words: list[str]) -> None:
     folder = model_copy(**changes)
-    refused(lambda: bertkit(model=folder), 4, f"{what} ({folder}/config.json)", hint)
+    refused(lambda: bertkit(model=folder), 4, f"({folder}/config.json)", *words)
 
 
 def test_36_ctrl_c_in_mid_step(bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertkit.training.optimizer import MasterAdamW
+    from bertkit.training.optimizer import Optimizer
 
     steps = []
 
-    def interrupted(optimizer: MasterAdamW, learning_rate: float) -> Any:
+    def interrupted(optimizer: Optimizer, learning_rate: float) -> Any:
         steps.append(learning_rate)
         if len(steps) == 3:  # its gradients are there, its update is not
             os.kill(os.getpid(), signal.SIGINT)
         return step(optimizer, learning_rate)
 
-    step = MasterAdamW.step
+    step = Optimizer.step
     with monkeypatch.context() as patch:
-        patch.setattr(MasterAdamW, "step", interrupted)
+        patch.setattr(Optimizer, "step", interrupted)
         ran = bertkit("--max-steps", 9, "--eval-steps", 9)
     assert ran.code == 130
-    assert ran.err.splitlines()[-1] == "stopped after step 3; the same command (without --overwrite) goes on from there"
+    assert ran.err.splitlines()[-1] == "stopped after step 3; the same command (without --overwrite) resumes from there"
     assert "Traceback" not in ran.err
     assert (tmp_path / "run" / "checkpoint-3" / "manifest.json").is_file()
     ran = bertkit("--max-steps", 9, "--eval-steps", 9)
-    assert "going on from run/checkpoint-3" in ran.err.splitlines()
+    assert "resuming from run/checkpoint-3" in ran.err.splitlines()
     assert trained(ran, tmp_path)["last"]["step"] == 9
 
 
@@ -549,7 +462,7 @@ def test_36_ctrl_c_before_the_training(bertkit, write, tmp_path: Path, monkeypat
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
 
-    monkeypatch.setattr("bertkit.tasks.text_classification.task.read_file", interrupted)
+    monkeypatch.setattr("bertkit.tasks.recipe.read_file", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     ran = bertkit()
     signal.signal(signal.SIGINT, before)
@@ -581,11 +494,10 @@ def test_37_pickled_weights_old_and_hostile(bertkit, model_copy, refused, tmp_pa
         assert trained(bertkit(model=model), tmp_path)["best"] == expected
     shutil.rmtree(tmp_path / "run")
     torch.save({"weight": Hostile(f"touch {tmp_path}/taken")}, pickled)
-    what = f"the file pickles objects other than weights, which could run any code; it is not opened ({pickled})"
-    refused(lambda: bertkit(model=model), 4, what, "take the model in safetensors format")
+    refused(lambda: bertkit(model=model), 4, f"({pickled})")
     assert not (tmp_path / "taken").exists()
     pickled.write_bytes(b"no weights")
-    refused(lambda: bertkit(model=model), 4, f"the weight file is not a PyTorch file ({pickled})", "copy or download it again")
+    refused(lambda: bertkit(model=model), 4, f"({pickled})")
 
 
 def test_39_constant_predictions_are_said_and_no_score_is_nan(bertkit, write, tmp_path: Path) -> None:
@@ -602,12 +514,9 @@ def test_39_constant_predictions_are_said_and_no_score_is_nan(bertkit, write, tm
 
 def test_39_one_class_and_a_target_that_is_no_number(bertkit, write, refused, tmp_path: Path) -> None:
     write("one.csv", "text,label\ngood,a\nbad,a\n")
-    what = f"every row has the label 'a'; expected two or more labels ({tmp_path}/one.csv)"
-    refused(lambda: bertkit(train="one.csv"), 3, what)
+    refused(lambda: bertkit(train="one.csv"), 3, f"({tmp_path}/one.csv)")
     write("nan.csv", "text,label\ngood,1\nbad,nan\n")
-    what = f"'nan' in column 'label' is not a finite number, as regression needs ({tmp_path}/nan.csv:3)"
-    hint = "mend the row, or leave out --regression for classes"
-    refused(lambda: bertkit("--regression", train="nan.csv"), 3, what, hint)
+    refused(lambda: bertkit("--regression", train="nan.csv"), 3, f"({tmp_path}/nan.csv:3)")
 
 
 def test_40_what_is_silent_elsewhere_is_found_by_check(run_bertkit, write, tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -617,9 +526,9 @@ def test_40_what_is_silent_elsewhere_is_found_by_check(run_bertkit, write, tiny_
     ran = run_bertkit("check", "data", "--model", tiny_model_dir, "--max-length", 16, "--json")
     found = [finding["what"] for finding in json.loads(ran.out)["findings"]]
     for what in (
-        "train: 1 rows repeat another",
-        "validation: 2 of 2 rows stand in train too, 1 of them with another label",
-        "train: 1 rows are [UNK] alone",
+        "train: 1 duplicate row",
+        "validation: 2 of 2 rows also in train, 1 of them with another label",
+        "train: 1 row with nothing but [UNK]",
     ):
         assert what in found, found
 
@@ -631,37 +540,28 @@ def test_41_a_vocabulary_with_a_token_twice(bertkit, model_copy, refused) -> Non
     tokens = vocabulary.read_text(encoding="utf-8").splitlines()
     vocabulary.write_text("\n".join([*tokens, "the"]) + "\n", encoding="utf-8")
     lines = tokens.index("the") + 1, len(tokens) + 1
-    what = f"token 'the' stands in line {lines[0]} and again in line {lines[1]}; all numbers after it would shift"
-    refused(
-        lambda: bertkit(model=model),
-        4,
-        f"{what} ({vocabulary}:{lines[1]})",
-        "take the vocab.txt that the model was trained with",
-    )
+    refused(lambda: bertkit(model=model), 4, f"({vocabulary}:{lines[1]})", "'the'", str(lines[0]))
 
 
 def test_42_a_path_that_is_a_file(bertkit, refused, write) -> None:
     path = write("taken", "")
-    hint = "choose another --output-dir"
-    refused(lambda: bertkit("--output-dir", "taken"), 2, "the output folder is a file (taken)", hint)
-    refused(lambda: bertkit("--output-dir", "taken/run"), 2, f"the output folder is a file ({path})", hint)
+    refused(lambda: bertkit("--output-dir", "taken"), 2, "(taken)", "--output-dir")
+    refused(lambda: bertkit("--output-dir", "taken/run"), 2, f"({path})")
 
 
 def test_42_a_read_only_output_folder(bertkit, refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "others"
     folder.mkdir(mode=0o555)
-    what = f"the output folder cannot be written ({folder})"
     with monkeypatch.context() as patch:
         if os.access(folder, os.W_OK):  # the superuser may write everywhere, and is told otherwise here
             allowed = os.access
             patch.setattr(os, "access", lambda path, mode: Path(path) != folder and allowed(path, mode))
-        refused(lambda: bertkit("--output-dir", "others/run"), 5, what, "choose another --output-dir")
+        refused(lambda: bertkit("--output-dir", "others/run"), 5, f"({folder})")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even the superuser can write into")
 def test_42_an_output_folder_that_cannot_be_made(bertkit, refused) -> None:
-    what = "the output folder cannot be written: No such file or directory (/proc/run)"
-    refused(lambda: bertkit("--output-dir", "/proc/run"), 5, what, "choose another --output-dir")
+    refused(lambda: bertkit("--output-dir", "/proc/run"), 5, "(/proc/run)")
 
 
 def test_43_markup_and_control_characters_are_shown_and_not_obeyed(bertkit, run_bertkit, write, tmp_path: Path) -> None:
@@ -670,7 +570,7 @@ def test_43_markup_and_control_characters_are_shown_and_not_obeyed(bertkit, run_
     ran = bertkit("--dry-run", **data)
     assert ran.code == 0, ran.err
     assert "[[red]pos]" in ran.err
-    assert trained(bertkit(**data), tmp_path)["recipe"]["labels"] == ["[red]pos", "neg"]
+    assert trained(bertkit(**data), tmp_path)["task"]["labels"] == ["[red]pos", "neg"]
     ran = run_bertkit("eval", "run", "--errors", 2)
     assert ran.code == 0, ran.err
     assert "[red]pos" in ran.err

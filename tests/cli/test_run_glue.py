@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bertkit import progress
-from bertkit.cli.run_glue import in_our_spelling
+from bertkit.cli.run_glue import translate
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +43,8 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_option_has_our_name(theirs: str, ours: str) -> None:
-    assert in_our_spelling(["finetune", "mrpc", f"--{theirs}", "x"]) == ["finetune", "mrpc", f"--{ours}", "x"]
-    assert in_our_spelling(["finetune", "mrpc", f"--{theirs}=a=b"]) == ["finetune", "mrpc", f"--{ours}", "a=b"]
+    assert translate(["finetune", "mrpc", f"--{theirs}", "x"]) == ["finetune", "mrpc", f"--{ours}", "x"]
+    assert translate(["finetune", "mrpc", f"--{theirs}=a=b"]) == ["finetune", "mrpc", f"--{ours}", "a=b"]
 
 
 @pytest.mark.parametrize(
@@ -59,25 +59,25 @@ def test_an_option_has_our_name(theirs: str, ours: str) -> None:
     ],
 )
 def test_a_schedule_is_theirs(theirs: str, ours: list[str]) -> None:
-    assert in_our_spelling(["finetune", "mrpc", "--lr_scheduler_type", theirs]) == ["finetune", "mrpc", *ours]
+    assert translate(["finetune", "mrpc", "--lr_scheduler_type", theirs]) == ["finetune", "mrpc", *ours]
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_their_constant_never_warms_up(order: int) -> None:
     typed = [["--lr_scheduler_type", "constant"], ["--warmup_ratio", "0.1"]][::order]
-    found = in_our_spelling(["finetune", "mrpc", *typed[0], *typed[1]])
+    found = translate(["finetune", "mrpc", *typed[0], *typed[1]])
     assert found[-2:] == ["--warmup-ratio", "0"], "the last one counts"
 
 
 def test_what_does_not_train_is_refused(run_bertkit) -> None:
     ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", "--do_train", "false")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --do_train is false, and finetune trains")
+    assert (ran.code, "--do_train" in ran.err) == (2, True)
 
 
 def test_their_form_for_a_file_of_ones_own() -> None:
     theirs = ["--model_name_or_path", "m", "--train_file", "my.csv", "--per_device_eval_batch_size", "8", "--do_train"]
-    assert in_our_spelling(["finetune", *theirs]) == ["finetune", "text-classification", "--model", "m", "--train", "my.csv"]
-    assert in_our_spelling(["finetune", "ner", "--train_file", "my.csv"]) == ["finetune", "ner", "--train", "my.csv"]
+    assert translate(["finetune", *theirs]) == ["finetune", "text-classification", "--model", "m", "--train", "my.csv"]
+    assert translate(["finetune", "ner", "--train_file", "my.csv"]) == ["finetune", "ner", "--train", "my.csv"]
 
 
 def test_every_name_of_ours_is_an_option(run_bertkit) -> None:
@@ -101,7 +101,7 @@ def test_every_name_of_ours_is_an_option(run_bertkit) -> None:
     ],
 )
 def test_a_switch_may_have_a_value(typed: list[str], ours: list[str]) -> None:
-    assert in_our_spelling(["finetune", "rte", *typed]) == ["finetune", "rte", *ours]
+    assert translate(["finetune", "rte", *typed]) == ["finetune", "rte", *ours]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_switch_may_have_a_value(typed: list[str], ours: list[str]) -> None:
     ],
 )
 def test_the_task_is_the_recipe(typed: list[str], recipe: str) -> None:
-    assert in_our_spelling(["finetune", *typed])[:2] == ["finetune", recipe]
+    assert translate(["finetune", *typed])[:2] == ["finetune", recipe]
 
 
 @pytest.mark.parametrize(
@@ -129,32 +129,23 @@ def test_the_task_is_the_recipe(typed: list[str], recipe: str) -> None:
 def test_the_batch_is_that_of_a_whole_step(monkeypatch, typed: list[str], processes: str | None, batch: int) -> None:
     if processes is not None:
         monkeypatch.setenv("WORLD_SIZE", processes)
-    assert in_our_spelling(["finetune", "cola", *typed]) == ["finetune", "cola", "--batch-size", str(batch)]
+    assert translate(["finetune", "cola", *typed]) == ["finetune", "cola", "--batch-size", str(batch)]
 
 
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    "typed",
     [
-        (["--per_device_train_batch_size", "0"], "--per_device_train_batch_size is '0'; expected a whole number of at least 1"),
-        (
-            ["--per_device_train_batch_size=8.5"],
-            "--per_device_train_batch_size is '8.5'; expected a whole number of at least 1",
-        ),
-        (["--per_device_train_batch_size"], "--per_device_train_batch_size is ''; expected a whole number of at least 1"),
-        (
-            ["--gradient_accumulation_steps", "-2"],
-            "--gradient_accumulation_steps is '-2'; expected a whole number of at least 1",
-        ),
-        (
-            ["--gradient_accumulation_steps", "2"],
-            "--gradient_accumulation_steps multiplies --per_device_train_batch_size, which is missing",
-        ),
-        (["--bf16=yes"], "--bf16 is 'yes'; expected true or false"),
+        ["--per_device_train_batch_size", "0"],
+        ["--per_device_train_batch_size=8.5"],
+        ["--per_device_train_batch_size"],
+        ["--gradient_accumulation_steps", "-2"],
+        ["--gradient_accumulation_steps", "2"],  # without the batch that it multiplies
+        ["--bf16=yes"],
     ],
 )
-def test_bad_values(run_bertkit, typed: list[str], message: str) -> None:
+def test_bad_values(run_bertkit, typed: list[str]) -> None:
     ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", *typed)
-    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", f"error: {message}")
+    assert (ran.code, ran.out, ran.err.startswith(f"error: {typed[0].partition('=')[0]} ")) == (2, "", True), ran.err
     assert not Path("run").exists()
 
 
@@ -169,14 +160,14 @@ def test_bad_values(run_bertkit, typed: list[str], message: str) -> None:
     ],
 )
 def test_their_other_options(typed: list[str], ours: list[str]) -> None:
-    assert in_our_spelling(["finetune", "cola", *typed]) == ["finetune", "cola", *ours]
+    assert translate(["finetune", "cola", *typed]) == ["finetune", "cola", *ours]
 
 
 def test_what_has_no_effect_is_said() -> None:
     with progress.console.capture() as said:
-        argv = in_our_spelling(["finetune", "cola", "--save_steps", "500", "--eval_strategy=steps", "--seed", "3"])
+        argv = translate(["finetune", "cola", "--save_steps", "500", "--eval_strategy=steps", "--seed", "3"])
     assert argv == ["finetune", "cola", "--seed", "3"]
-    assert said.get().startswith("of no effect here: --save_steps, --eval_strategy; ")
+    assert said.get().startswith("ignored, without effect here: --save_steps, --eval_strategy; ")
 
 
 def test_a_head_of_another_size_gives_way_and_one_that_fits_stays(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -200,7 +191,7 @@ def test_a_head_of_another_size_gives_way_and_one_that_fits_stays(run_bertkit, t
 def test_a_number_of_processes_that_is_none(run_bertkit, monkeypatch, processes: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", processes)
     ran = run_bertkit("finetune", "mrpc", "-m", "x", "-o", "run", "--per_device_train_batch_size", "8")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: WORLD_SIZE is {processes!r}; expected the number of processes")
+    assert (ran.code, f"WORLD_SIZE is {processes!r}" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +205,7 @@ def test_a_number_of_processes_that_is_none(run_bertkit, monkeypatch, processes:
     ],
 )
 def test_other_words_stay_as_they_are(argv: list[str]) -> None:
-    assert in_our_spelling(argv) == argv
+    assert translate(argv) == argv
 
 
 def test_other_commands_do_not_know_them(run_bertkit) -> None:

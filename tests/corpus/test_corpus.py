@@ -155,14 +155,14 @@ def test_neither_processes_nor_a_kill_change_a_byte(
     monkeypatch.setattr(module, "_write_part", stopping)
     with pytest.raises(KeyboardInterrupt):
         build_corpus(*arguments, tmp_path / "again", config)
-    with pytest.raises(UsageError, match="the corpus is not finished"):
+    with pytest.raises(UsageError):
         read_meta(tmp_path / "again")
     build_corpus(*arguments, tmp_path / "again", config)
     assert content(tmp_path / "again") == content(tmp_path / "one")
     assert len(made) == len(set(made)) > 8, "no part was made twice"
 
 
-def test_killed_in_the_midst_its_workers_end_and_it_goes_on(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+def test_a_killed_build_ends_its_workers_and_resumes(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     """A real kill of a build in two processes, whose parts are small."""
     path = write(tmp_path / "a.txt", made_documents(3000, 5))
     program = (
@@ -211,22 +211,22 @@ def test_what_is_read_is_not_overwritten(run_bertkit, tiny_tokenizer_dir: Path, 
         ("build", "one/b.txt", "-t", tiny_tokenizer_dir),
     ):
         ran = run_bertkit("corpus", *command, "-o", "one", "--overwrite")
-        assert (ran.code, "the output folder holds what is to be read" in ran.err) == (2, True), command
+        assert ran.code == 2, command
     (tmp_path / "one" / "b.txt").unlink()
     assert content(tmp_path / "one") == before
 
 
 @pytest.mark.parametrize(
-    ("foreign", "what"),
+    "foreign",
     [
-        ({"meta.json": '{"title": "my data"}', "notes.txt": "precious"}, "meta.json is not that of a corpus"),
-        ({"building/house.txt": "precious"}, "the output folder is not empty and holds no corpus"),
-        ({"building/plan.json": "[]"}, "the output folder is not empty and holds no corpus"),
+        {"meta.json": '{"title": "my data"}', "notes.txt": "precious"},
+        {"building/house.txt": "precious"},
+        {"building/plan.json": "[]"},
     ],
 )
 @pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
 def test_what_is_no_corpus_is_not_deleted(
-    run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, foreign: dict[str, str], what: str, overwrite: tuple[str, ...]
+    run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, foreign: dict[str, str], overwrite: tuple[str, ...]
 ) -> None:
     write(tmp_path / "a.txt", made_documents(20, 1))
     for name, text in foreign.items():
@@ -234,28 +234,39 @@ def test_what_is_no_corpus_is_not_deleted(
         (tmp_path / "mine" / name).write_text(text, encoding="utf-8")
     before = content(tmp_path / "mine")
     ran = run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "mine", *overwrite)
-    assert (ran.code, what in ran.err) == (2, True), ran.err
+    assert (ran.code, "(mine)" in ran.err) == (2, True), ran.err
     assert content(tmp_path / "mine") == before
 
 
-def test_what_lies_in_a_corpus_is_not_deleted_with_it(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+def test_overwrite_moves_a_corpus_aside_and_nothing_else(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     write(tmp_path / "a.txt", made_documents(20, 1))
     build = ("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c", "--overwrite")
     (tmp_path / "c" / "building").mkdir(parents=True)  # as a kill right at the begin leaves it
     assert run_bertkit(*build[:-1]).code == 0
     (tmp_path / "c" / "run").mkdir()
     ran = run_bertkit(*build)
-    said = "the output folder holds run, which is no part of a corpus, and --overwrite would delete it"
-    assert (ran.code, said in ran.err) == (2, True), ran.err
+    assert (ran.code, (tmp_path / "c" / "run").is_dir()) == (2, True), ran.err
     (tmp_path / "c" / "run").rmdir()
-    assert run_bertkit(*build).code == 0
+    before = content(tmp_path / "c")
+    assert run_bertkit(*build, "--min-tokens", 9).code == 0
+    assert content(tmp_path / "c") != content(tmp_path / "c.old-1") == before
+    assert run_bertkit("corpus", "merge", "c.old-1", "-o", "c", "--overwrite").code == 0
+    assert content(tmp_path / "c") == content(tmp_path / "c.old-1")
+    assert (tmp_path / "c.old-2").is_dir()
+
+
+def test_a_corpus_among_its_texts_is_none_of_them(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    """Nor is one that was moved aside: its vocab.txt ends as texts do."""
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    for _ in range(3):
+        meta = build_corpus([str(tmp_path)], tiny_tokenizer_dir, tmp_path / "c", CorpusConfig(), overwrite=True)
+        assert [source["name"] for source in meta["sources"]] == [str(tmp_path / "a.txt")]
+    assert (tmp_path / "c.old-2" / "vocab.txt").is_file()
 
 
 def test_a_corpus_without_documents_is_no_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
-    ran = run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c")
-    assert ran.code == 3
-    assert "all 2 documents have fewer than 5 tokens" in ran.err
+    assert run_bertkit("corpus", "build", "a.txt", "-t", tiny_tokenizer_dir, "-o", "c").code == 3
 
 
 def test_a_damaged_shard_is_named(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
@@ -266,19 +277,16 @@ def test_a_damaged_shard_is_named(run_bertkit, tiny_tokenizer_dir: Path, tmp_pat
     for damage in (lambda: None, ids.unlink):
         damage()
         ran = run_bertkit("check", "c")
-        assert ran.code == 3
-        assert "error: the shard cannot be read" in ran.err
-        assert "c/train-00000" in ran.err
+        assert (ran.code, "(c/train-00000)" in ran.err) == (3, True)
 
 
-def test_it_is_said_what_parts_the_documents(run_bertkit, tiny_tokenizer_dir: Path) -> None:
+def test_the_layout_is_noted(run_bertkit, tiny_tokenizer_dir: Path) -> None:
     Path("lines.txt").write_text("the good movie\nthe bad movie\n" * 9, encoding="utf-8")
     Path("blank.txt").write_text("the good movie\nplays one\n\nthe bad movie plays two\n", encoding="utf-8")
     build = ("corpus", "build", "lines.txt", "blank.txt", "-t", tiny_tokenizer_dir, "-o", "c", "--overwrite", "--min-tokens", 1)
     ran = run_bertkit(*build)
     assert ran.code == 0, ran.err
-    assert "blank lines part the documents of 1 plain text source (--layout says otherwise)" in ran.err
-    assert "each line is a document of 1 plain text source (--layout says otherwise)" in ran.err
+    assert ran.err.count("in 1 plain text source") == 2, "of either layout"
     assert "plain text source" not in run_bertkit(*build, "--layout", "lines").err
 
 
@@ -365,42 +373,39 @@ def test_documents_are_held_out_by_their_text_alone(tiny_tokenizer_dir: Path, tm
 
 def test_what_is_refused(small_parts: None, tiny_tokenizer_dir: Path, minilm: Path, tmp_path: Path) -> None:
     path, config = str(write(tmp_path / "a.txt", made_documents(40, 4))), CorpusConfig()
-    corpus = tmp_path / "corpus"
+    corpus, other = tmp_path / "corpus", tmp_path / "other"
     build_corpus([path], tiny_tokenizer_dir, corpus, config)
-    before = content(corpus)
-    with pytest.raises(UsageError, match="holds a corpus already"):
-        build_corpus([path], tiny_tokenizer_dir, corpus, config)
-    assert content(corpus) == before
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "note.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="holds no corpus"):
-        build_corpus([path], tiny_tokenizer_dir, tmp_path / "other", config, overwrite=True)
-    assert (tmp_path / "other" / "note.txt").exists()
-    with pytest.raises(UsageError, match="there is no meta"):
-        read_meta(tmp_path / "other")
-    build_corpus([path], minilm, tmp_path / "second", config)
-    with pytest.raises(UsageError, match="the corpora differ in tokenizer"):
-        merge_corpora([corpus, tmp_path / "second"], tmp_path / "merged")
-    build_corpus([path], tiny_tokenizer_dir, tmp_path / "third", CorpusConfig(min_tokens=9))
-    with pytest.raises(UsageError, match=r"the corpora differ in min_tokens: 5 in .*, 9 in "):
-        merge_corpora([corpus, tmp_path / "third"], tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
-    build_corpus([path], tiny_tokenizer_dir, corpus, CorpusConfig(min_tokens=9), overwrite=True)
-    assert content(corpus) == content(tmp_path / "third")
-    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
-    with pytest.raises(DataError, match="there is no text"):
+    build_corpus([path], minilm, tmp_path / "minilm", config)
+    build_corpus([path], tiny_tokenizer_dir, tmp_path / "min-9", CorpusConfig(min_tokens=9))
+    write(tmp_path / "empty.txt", [])
+    other.mkdir()
+    write(other / "note.txt", [["mine"]])
+    before = content(tmp_path)
+    for refused, call in [
+        (UsageError, lambda: build_corpus([path], tiny_tokenizer_dir, corpus, config)),
+        (UsageError, lambda: build_corpus([path], tiny_tokenizer_dir, other, config, overwrite=True)),
+        (UsageError, lambda: read_meta(other)),
+        (UsageError, lambda: merge_corpora([corpus, tmp_path / "minilm"], tmp_path / "merged")),
+        (UsageError, lambda: merge_corpora([corpus, tmp_path / "min-9"], tmp_path / "merged")),
+    ]:
+        with pytest.raises(refused):
+            call()
+        assert content(tmp_path) == before
+    with pytest.raises(DataError):
         build_corpus([str(tmp_path / "empty.txt")], tiny_tokenizer_dir, tmp_path / "none", config)
+    build_corpus([path], tiny_tokenizer_dir, corpus, CorpusConfig(min_tokens=9), overwrite=True)
+    assert content(corpus) == content(tmp_path / "min-9")
 
 
-def test_an_unfinished_corpus_goes_on_only_as_it_began(small_parts: None, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts: None, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", made_documents(60, 5))
     path.write_bytes(path.read_bytes() + b"\xff\n")  # the build ends with an error
-    with pytest.raises(DataError, match="is not UTF-8"):
+    with pytest.raises(DataError):
         build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig())
-    with pytest.raises(UsageError, match="unfinished corpus of other text, options or tokenizer"):
+    with pytest.raises(UsageError):
         build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig(min_tokens=6))
-    path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(UsageError, match="unfinished corpus of other text"):  # which it is
+    path.write_bytes(path.read_bytes()[:-2])  # which is other text
+    with pytest.raises(UsageError):
         build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig())
     meta = build_corpus([str(path)], tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig(), overwrite=True)
     assert meta["documents"]["read"] == 60
@@ -414,24 +419,24 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
     options = ("--tokenizer", tiny_tokenizer_dir, "--num-processes", 1, "--validation", "10%")
     ran = run_bertkit("corpus", "build", path, *options, "-o", "c")
     assert ran.code == 0, ran.err
-    assert "80 documents read; dropped" in ran.err
+    assert "80 documents read" in ran.err
     ran = run_bertkit("corpus", "build", "-", *options, "-o", "piped", stdin=path.read_bytes())
     assert ran.code == 0, ran.err
     assert documents_in(tmp_path / "piped", "train") == documents_in(tmp_path / "c", "train")
     ran = run_bertkit("corpus", "merge", "c", "piped", "-o", "both")
     assert ran.code == 0, ran.err
     assert read_meta(tmp_path / "both")["train"]["tokens"] == read_meta(tmp_path / "c")["train"]["tokens"]
-    for more, what in (
-        (("--sentences", "words"), "--sentences is 'words'; expected split or lines"),
-        (("--layout", "x"), "--layout is 'x'; expected auto or blank-lines or lines"),
-        (("--validation", "0.1"), "--validation is '0.1'; expected a share of the documents, such as 1%"),
-        (("--tokenizer", "./nowhere"), "there is no folder ./nowhere"),
-    ):
-        ran = run_bertkit("corpus", "build", path, *options, *more, "-o", "x")
-        assert ran.code in (2, 4)
-        assert f"error: {what}" in ran.err.splitlines()
+    for code, flag, value in [
+        (2, "--sentences", "words"),
+        (2, "--layout", "x"),
+        (2, "--words", "x"),
+        (2, "--validation", "0.1"),
+        (4, "--tokenizer", "./nowhere"),
+    ]:
+        ran = run_bertkit("corpus", "build", path, *options, flag, value, "-o", "x")
+        assert (ran.code, value in ran.err) == (code, True)
     ran = run_bertkit("corpus", "merge", "c", "nowhere", "-o", "x")
-    assert (ran.code, "holds no corpus" in ran.err) == (2, True)
+    assert (ran.code, "(nowhere)" in ran.err) == (2, True)
 
 
 def resident(root: int) -> int:

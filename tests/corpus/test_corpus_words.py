@@ -48,13 +48,8 @@ def test_jieba_is_an_extra_and_said_to_be(chinese: Tokenizer, run_bertkit, tmp_p
     monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
     (tmp_path / "a.txt").write_text("我在银行工作。\n", encoding="utf-8")
     chinese.save(tmp_path / "vocabulary")
-    ran = run_bertkit("corpus", "build", "a.txt", "-t", "vocabulary", "-o", "corpus", "--words", "jieba")
-    assert ran.code != 0
-    assert "--words jieba needs the package jieba, which is not installed" in ran.err
+    assert run_bertkit("corpus", "build", "a.txt", "-t", "vocabulary", "-o", "corpus", "--words", "jieba").code == 5
     assert not (tmp_path / "corpus").exists()
-    assert (
-        "expected basic or jieba" in run_bertkit("corpus", "build", "a.txt", "-t", "vocabulary", "-o", "c", "--words", "x").err
-    )
 
 
 def test_in_real_text_jiebas_words_are_masked_whole(
@@ -101,20 +96,8 @@ def test_in_real_text_jiebas_words_are_masked_whole(
             together += len(part) > 1 and bool(part.all())
     assert together > 50
 
-    ran = run_bertkit(
-        "check",
-        tmp_path / "corpus",
-        "--masking",
-        "whole-word",
-        "--max-length",
-        64,
-        "--seed",
-        1,
-        "--examples",
-        64,
-        "--batch-size",
-        64,
-    )
+    options = ("--masking", "whole-word", "--max-length", 64, "--seed", 1, "--examples", 64, "--batch-size", 64)
+    ran = run_bertkit("check", tmp_path / "corpus", *options)
     assert ran.code == 0
     names = {number: token for token, number in chinese.vocab.items()}
     shown = ran.out.splitlines()[1:]

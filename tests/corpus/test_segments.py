@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertkit.corpus.segments import IS_NEXT, NOT_NEXT, Segments, draw_pairs, draw_spans
+from bertkit.corpus.segments import IN_ORDER, IS_NEXT, NOT_NEXT, SWAPPED, Segments, draw_ordered, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
 from bertkit.features import offsets_of
 
@@ -29,12 +29,20 @@ def document_of(shard: Shard, tokens: np.ndarray) -> np.ndarray:
     return np.searchsorted(bounds, tokens, side="right") - 1
 
 
+def in_text_order(pairs: Segments) -> Segments:
+    """The pairs of `draw_ordered` with what was swapped put back."""
+    swapped = pairs.label == SWAPPED
+    first, second = np.stack(pairs[:2]), np.stack(pairs[2:4])
+    return Segments(*np.where(swapped, second, first), *np.where(swapped, first, second), np.full(len(pairs), IS_NEXT))
+
+
+@pytest.mark.parametrize("draw", [draw_pairs, lambda *arguments: in_text_order(draw_ordered(*arguments))])
 @pytest.mark.parametrize("max_length", [16, 64, 512])
-def test_pairs_are_what_they_say(max_length: int) -> None:
+def test_pairs_are_what_they_say(draw, max_length: int) -> None:
     shard = made_shard(400, 1)
-    pairs = draw_pairs(shard, max_length, np.random.default_rng(2))
+    pairs = draw(shard, max_length, np.random.default_rng(2))
     total = pairs.num_a + pairs.num_b
-    assert len(pairs) > 500
+    assert len(pairs) > 400
     assert total.max() == max_length - 3
     assert pairs.num_a.min() >= 1
     assert pairs.num_b.min() >= 1
@@ -67,6 +75,20 @@ def test_shares_of_pairs() -> None:
     full = pairs.num_a + pairs.num_b == 125
     shares = [full[pairs.label == label].mean() for label in (IS_NEXT, NOT_NEXT)]
     assert min(shares) > 0.5
+
+
+def test_half_of_the_ordered_pairs_are_swapped_and_each_text_is_read_once() -> None:
+    shard = made_shard(30_000, 3)
+    pairs = draw_ordered(shard, 128, np.random.default_rng(4))
+    assert len(pairs) > 80_000
+    full = pairs.num_a + pairs.num_b == 125
+    for some in (full, ~full):
+        assert abs((pairs.label[some] == SWAPPED).mean() - 0.5) < 0.01, "of full pairs and of short ones"
+    pairs = in_text_order(draw_ordered(shard, 5000, np.random.default_rng(4)))  # hardly anything is cut
+    read = np.concatenate(
+        [np.arange(start, start + num) for start, num in zip([*pairs.a, *pairs.b], [*pairs.num_a, *pairs.num_b])]
+    )
+    assert len(np.unique(read)) == len(read) > 0.9 * len(shard.input_ids)
 
 
 def test_a_tenth_aims_at_less_than_the_full_length() -> None:
@@ -118,13 +140,13 @@ def test_the_text_after_a_is_taken_up_again_where_b_is_of_elsewhere() -> None:
 
 
 def test_one_document_and_documents_of_one_sentence() -> None:
-    alone = draw_pairs(made_shard(1, 9, most_sentences=90), 64, np.random.default_rng(0))
-    assert len(alone)
-    assert set(alone.label.tolist()) == {IS_NEXT}
-    assert len(draw_pairs(made_shard(50, 9, most_sentences=1), 64, np.random.default_rng(0))) == 0
+    for draw, labels in ((draw_pairs, {IS_NEXT}), (draw_ordered, {IN_ORDER, SWAPPED})):
+        alone = draw(made_shard(1, 9, most_sentences=90), 64, np.random.default_rng(0))
+        assert set(alone.label.tolist()) == labels
+        assert len(draw(made_shard(50, 9, most_sentences=1), 64, np.random.default_rng(0))) == 0
 
 
-@pytest.mark.parametrize("draw", [draw_pairs, draw_spans])
+@pytest.mark.parametrize("draw", [draw_pairs, draw_ordered, draw_spans])
 def test_the_same_generator_draws_the_same(draw) -> None:
     shard = made_shard(60, 10)
     found = [draw(shard, 48, np.random.default_rng(seed)) for seed in (1, 1, 2)]

@@ -8,9 +8,22 @@ import numpy as np
 import pytest
 
 from bertkit.metrics.bootstrap import interval, intervals
-from bertkit.readers import Examples
-from bertkit.tasks import MultipleChoice, QuestionAnswering, TextClassification, TokenClassification, accuracy, f1, macro_f1
-from bertkit.tasks.task import Task
+from bertkit.tasks import (
+    MultipleChoice,
+    MultipleChoiceTask,
+    QuestionAnswering,
+    QuestionAnsweringTask,
+    TextClassification,
+    TextClassificationTask,
+    TokenClassification,
+    TokenClassificationTask,
+    accuracy,
+    f1,
+    macro_f1,
+)
+from bertkit.tasks.question_answering.task import References
+from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.token_classification.task import Tagged
 
 RNG = np.random.default_rng(0)
 COUNT = 60
@@ -41,57 +54,55 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     assert first == again != other
 
 
-def classification() -> tuple[Task, list[dict[str, Any]], dict[str, list[Any]]]:
-    names = ("a", "b", "c")
-    task = TextClassification(labels=names, model_labels=("b", "c", "a"), metrics=(accuracy, f1, macro_f1))
-    return task, [{"label": str(RNG.choice(names))} for _ in range(COUNT)], {"label": RNG.choice(names, COUNT).tolist()}
+Made = tuple[Task, list[Prediction], list[Any]]
 
 
-def choices() -> tuple[Task, list[dict[str, Any]], dict[str, list[Any]]]:
-    return (
-        MultipleChoice(metrics=(accuracy,)),
-        [{"choice": int(RNG.integers(3))} for _ in range(COUNT)],
-        {"label": RNG.integers(0, 3, COUNT).tolist()},
-    )
+def classification(*names: str) -> Made:
+    metrics = (accuracy, f1) if len(names) == 2 else (accuracy, macro_f1)
+    task = TextClassificationTask(recipe=TextClassification(metrics=metrics), labels=names, positive=names[1])
+    return task, [Prediction(str(RNG.choice(names))) for _ in range(COUNT)], RNG.choice(names, COUNT).tolist()
 
 
-def tags(intent: bool = False) -> tuple[Task, list[dict[str, Any]], dict[str, list[Any]]]:
+def choices() -> Made:
+    predictions = [Prediction(int(RNG.integers(3))) for _ in range(COUNT)]
+    return MultipleChoiceTask(recipe=MultipleChoice(metrics=(accuracy,))), predictions, RNG.integers(0, 3, COUNT).tolist()
+
+
+def tags(*intents: str) -> Made:
     names = ["O", "B-A", "I-A", "B-B"]
-    drawn = [RNG.choice(names, RNG.integers(1, 9)).tolist() for _ in range(COUNT)]
-    pairs = [list(zip(["O", *row[:-1]], row, strict=True)) for row in drawn]  # by few illegal rows the scheme seems another
-    gold = [["B-A" if tag == "I-A" and before[-1] != "A" else tag for before, tag in row] for row in pairs]
-    found = [{"tags": [str(RNG.choice(names)) if RNG.random() < 0.3 else tag for tag in row]} for row in gold]
-    columns = {"tags": gold, "tokens": gold}
-    if intent:
-        columns["intent"] = RNG.choice(["ask", "tell"], COUNT).tolist()
-        found = [{**prediction, "intent": str(RNG.choice(["ask", "tell"]))} for prediction in found]
-    return TokenClassification(scheme="iob2", intent=intent), found, columns
+    gold = [RNG.choice(names, RNG.integers(1, 9)).tolist() for _ in range(COUNT)]
+    found = [[str(RNG.choice(names)) if RNG.random() < 0.3 else tag for tag in row] for row in gold]
+    said, known = ([str(RNG.choice(intents)) if intents else None for _ in range(COUNT)] for _ in range(2))
+    task = TokenClassificationTask(recipe=TokenClassification(), scheme="iob2", intents=intents)
+    predictions = [Prediction(row, details={"intent": intent}) for row, intent in zip(found, said, strict=True)]
+    return task, predictions, [Tagged(*pair) for pair in zip(gold, known, strict=True)]
 
 
-def answers(unanswerable: bool) -> tuple[Task, list[dict[str, Any]], dict[str, list[Any]]]:
+def answers(unanswerable: bool, null_threshold: float | None = None) -> Made:
     words = ["red lamp", "lamp", "the blue lamp", "nothing"]
-    found: list[dict[str, Any]] = []
+    found = []
     for _ in range(COUNT):
-        text = str(RNG.choice(words))
-        odds = float(RNG.normal())
-        nbest = [{"text": text, "start": 0}]
-        found.append({"answer": text if odds < 0 or not unanswerable else "", "nbest": nbest, "null_odds": odds})
-    gold = [[] if unanswerable and RNG.random() < 0.4 else [(str(RNG.choice(words)), 0)] for _ in range(COUNT)]
-    columns = {"answers": gold, "context": ["the red lamp"] * COUNT, "question": ["what"] * COUNT}
-    return QuestionAnswering(unanswerable=unanswerable), found, columns
+        text, odds = str(RNG.choice(words)), float(RNG.normal())
+        details = {"nbest": [{"text": text, "start": 0}], "null_odds": odds}
+        found.append(Prediction("" if unanswerable and odds > 0 else text, details=details))
+    texts = [[] if unanswerable and RNG.random() < 0.4 else [str(RNG.choice(words))] for _ in range(COUNT)]
+    task = QuestionAnsweringTask(recipe=QuestionAnswering(), unanswerable=unanswerable, null_threshold=null_threshold)
+    return task, found, [References(row, by_characters=False, unanswerable=unanswerable) for row in texts]
 
 
 @pytest.mark.parametrize(
     "made",
-    [classification(), choices(), tags(), tags(intent=True), answers(False), answers(True)],
-    ids="class choice tags intents answers odds".split(),
+    [
+        *(classification("a", "b"), classification("b", "c", "a"), choices(), tags(), tags("ask", "tell")),
+        *(answers(False), answers(True), answers(True, 0.5)),
+    ],
+    ids="binary class choice tags intents answers odds threshold".split(),
 )
-def test_a_scorer_scores_drawn_rows_as_if_they_were_the_data(made: tuple[Task, list[dict[str, Any]], dict]) -> None:
-    task, predictions, columns = made
-    examples = Examples(columns, "here", range(COUNT))
-    scorer = task.scorer(predictions, examples)
+def test_a_scorer_scores_drawn_rows_as_if_they_were_the_data(made: Made) -> None:
+    task, predictions, truth = made
+    scorer = task.scorer(predictions, truth)
     for rows in (np.arange(COUNT), RNG.integers(0, COUNT, COUNT), RNG.integers(0, COUNT, 7)):
         found = scorer(rows)
-        expected = task.score([predictions[row] for row in rows], examples.select(rows.tolist()))
+        expected = task.score([predictions[row] for row in rows], [truth[row] for row in rows])
         assert set(found) >= set(expected), "a score without an interval"
         assert found == pytest.approx({name: expected.get(name) for name in found}, nan_ok=True), rows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertkit.model import attention
-from bertkit.model.attention import MULTIPLE, Grouped, Layout, attend, group, rounded
+from bertkit.model.attention import MULTIPLE, Grouped, Layout, Pattern, group, round_up_shape
 from bertkit.model.dropout import Dropout, DropoutStream
 
 HEADS, SIZE = 3, 5
@@ -25,6 +25,10 @@ def bounds(lengths: list[int]) -> Tensor:
 
 def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[int] | None = None) -> Grouped:
     return Grouped.of(bounds(lengths), max(lengths), sum(lengths), dtype, groups or [0, len(lengths)])
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
+    return attention.attend(query, key, value, Pattern.of(queries, keys, None, query.dtype), dropout)
 
 
 def random_heads(seed: int, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -156,13 +160,13 @@ def test_large_scores_do_not_overflow(dropout: Dropout) -> None:
     torch.testing.assert_close(found[3], value[3].flatten())
 
 
-def test_filler_is_not_read_and_gets_zeros() -> None:
-    lengths, filler = [3, 20, 9, 1], 6
+def test_padding_rows_are_not_read_and_get_zeros() -> None:
+    lengths, count = [3, 20, 9, 1], 6
     query, key, value = (random_heads(seed, 33) for seed in range(3))
     expected = attend(query, key, value, queries=layout(lengths), keys=layout(lengths), dropout=no_dropout())
-    garbage = [torch.cat([x, torch.full((filler, HEADS, SIZE), 1e6, dtype=x.dtype)]) for x in (query, key, value)]
+    garbage = [torch.cat([x, torch.full((count, HEADS, SIZE), 1e6, dtype=x.dtype)]) for x in (query, key, value)]
     for groups in ([0, 4], [0, 1, 3, 4]):
-        rows = Grouped.of(bounds(lengths), 20, 33, torch.float64, groups, filler=filler)
+        rows = Grouped.of(bounds(lengths), 20, 33, torch.float64, groups, padding_rows=count)
         inputs = [x.clone().requires_grad_() for x in garbage]
         found = attend(*inputs, queries=rows, keys=rows, dropout=no_dropout())
         torch.testing.assert_close(found[:33], expected)
@@ -174,9 +178,9 @@ def test_filler_is_not_read_and_gets_zeros() -> None:
 
 def test_few_counts_are_round_and_little_is_added() -> None:
     counts = range(1, 20000)
-    assert all(count <= rounded(count) <= 1.04 * count for count in counts)
-    assert len({rounded(count) for count in counts if count >= 8192}) < 50
-    assert [rounded(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
+    assert all(count <= round_up_shape(count) <= 1.04 * count for count in counts)
+    assert len({round_up_shape(count) for count in counts if count >= 8192}) < 50
+    assert [round_up_shape(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
 
 
 def test_dropout_takes_weights_and_scales_the_rest() -> None:

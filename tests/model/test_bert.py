@@ -17,7 +17,8 @@ from transformers.activations import ACT2FN
 
 import bertkit
 from bertkit.model import config as bert_config
-from bertkit.model.bert import ACTIVATIONS, Batch, BertModel, initialize, pack, refuse
+from bertkit.model.batch import Batch, pack
+from bertkit.model.bert import ACTIVATIONS, BertModel, initialize, refuse
 from bertkit.model.config import MODEL_SIZES, BertConfig
 from bertkit.model.heads import BertForSequenceClassification
 

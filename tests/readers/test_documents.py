@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError
+from bertkit.readers import content
 from bertkit.readers import documents as module
 from bertkit.readers.documents import Document, Documents, Source, find_sources
 
@@ -61,7 +62,7 @@ def test_without_a_blank_line_each_line_is_a_document(tmp_path):
 
 
 def test_the_layout_is_that_of_the_first_block_for_the_whole_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 8)
+    monkeypatch.setattr(content, "BLOCK", 8)
     path = tmp_path / "a.txt"
     path.write_text("One.\nTwo.\nThree.\n\nFour.\n", encoding="utf-8")  # the blank line lies beyond the first 8 bytes
     assert lines_of(read(path)) == [["One."], ["Two."], ["Three."], ["Four."]]
@@ -126,14 +127,14 @@ def test_the_hub_gives_the_rows_of_its_train_split(monkeypatch):
 def test_what_is_written_is_read_whatever_the_blocks(tmp_path_factory, documents, block):
     path = tmp_path_factory.mktemp("texts") / "a.txt"
     path.write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8", newline="\n")
-    before, module.BLOCK = module.BLOCK, block
+    before, content.BLOCK = content.BLOCK, block
     try:
         wanted = [[stripped for line in lines if (stripped := line.strip().removeprefix("\ufeff"))] for lines in documents]
         if documents[0][0].startswith("\ufeff") or any("\ufeff" in line for lines in documents for line in lines):
             return  # a byte-order mark at the beginning of a block is none of the text
         assert lines_of(read(path, layout="blank-lines")) == [lines for lines in wanted if lines]
     finally:
-        module.BLOCK = before
+        content.BLOCK = before
 
 
 def test_the_position_ends_at_the_size_on_disk(tmp_path):
@@ -204,7 +205,7 @@ def test_names_that_lead_to_nothing(tmp_path, name, what):
 
 
 def test_bytes_that_are_not_utf8_are_named_by_line_in_any_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(content, "BLOCK", 16)
     path = tmp_path / "a.txt"
     path.write_bytes(b"good line of text\n" * 9 + "na\u00efve\n".encode("latin-1") + b"good\n")
     error = fails(path)
@@ -235,7 +236,7 @@ def test_rows_of_json_that_hold_no_text(tmp_path, line, what):
 def test_damaged_files(tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     packed = {"txt.gz": gzip.compress, "txt.xz": lzma.compress, "parquet": bytes}[ending](TEXT.encode() * 999)
-    for data in (packed[: len(packed) // 2], b"no such format"):
+    for data in (packed[: len(packed) // 2], packed[:20] + b"no such format" * 9):
         path.write_bytes(data)
         error = fails(path)
         assert "cannot be unpacked" in error.what or "not a readable Parquet file" in error.what

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 from typing import Any
 
 import pytest
+from file_contents import content_of, parsed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError
-from bertkit.readers.lines import read_text
-from bertkit.readers.squad import is_squad, parse_squad
+from bertkit.readers.formats import SQUAD, read_file
+from bertkit.readers.squad import looks_like_squad, parse_squad
 
 CONTEXT = "Normandy lies in France, \u2028and \U0001f600 so does Paris."
 FILE: dict[str, Any] = {
@@ -52,7 +52,7 @@ ANSWERS = [
 def refused(text: str) -> DataError:
     """The reader's error, which must be one line."""
     with pytest.raises(DataError) as caught:
-        parse_squad(text, "dev.json")
+        parsed(parse_squad, text, "dev.json")
     assert "\n" not in str(caught.value) + str(caught.value.hint)
     return caught.value
 
@@ -78,7 +78,7 @@ def changed(*path: str | int, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("ascii", [True, False])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_question_a_row_as_the_hub_has_them(ascii, indent):
-    examples = parse_squad(json.dumps(FILE, ensure_ascii=ascii, indent=indent), "dev.json")
+    examples = parsed(parse_squad, json.dumps(FILE, ensure_ascii=ascii, indent=indent), "dev.json")
     assert examples.columns == {
         "id": ["56be4db0", "56be4db1", "7"],
         "title": ["Normandy"] * 3,
@@ -93,11 +93,11 @@ def test_a_question_a_row_as_the_hub_has_them(ascii, indent):
 
 def test_impossible_questions_have_no_answers():
     content = changed(*QAS, 0, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
-    examples = parse_squad(json.dumps(content), "f")
+    examples = parsed(parse_squad, json.dumps(content), "f")
     assert examples.columns["is_impossible"] == [True, False, False]
     assert examples.columns["answers"] == [{"text": [], "answer_start": []}, *ANSWERS[1:]]
     content = changed(*QAS, 0, is_impossible=True, answers=...)
-    assert parse_squad(json.dumps(content), "f").columns["answers"][0] == {"text": [], "answer_start": []}
+    assert parsed(parse_squad, json.dumps(content), "f").columns["answers"][0] == {"text": [], "answer_start": []}
 
 
 def test_a_test_set_has_no_answers_and_a_title_may_lack():
@@ -105,14 +105,17 @@ def test_a_test_set_has_no_answers_and_a_title_may_lack():
     for paragraph in content["data"][0]["paragraphs"]:
         for question in paragraph["qas"]:
             del question["answers"]
-    examples = parse_squad(json.dumps(content), "f")
+    examples = parsed(parse_squad, json.dumps(content), "f")
     assert set(examples.columns) == {"id", "title", "context", "question"}
     assert examples.columns["title"] == [""] * 3
 
 
 def test_an_answer_need_not_stand_where_it_says():
     content = changed(*QAS, 0, answers=[{"text": "Spain", "answer_start": -1}, {"text": "", "answer_start": 10**6}])
-    assert parse_squad(json.dumps(content), "f").columns["answers"][0] == {"text": ["Spain", ""], "answer_start": [-1, 10**6]}
+    assert parsed(parse_squad, json.dumps(content), "f").columns["answers"][0] == {
+        "text": ["Spain", ""],
+        "answer_start": [-1, 10**6],
+    }
 
 
 ANSWER = (*QAS, 0, "answers", 1)
@@ -199,7 +202,7 @@ def test_what_is_written_comes_back(contexts, counts):
         paragraphs.append({"context": context, "qas": qas})
         rows += [(question["id"], context, question["question"]) for question in qas]
     content = {"data": [{"title": "t", "paragraphs": [paragraph]} for paragraph in paragraphs]}
-    columns = parse_squad(json.dumps(content), "f").columns
+    columns = parsed(parse_squad, json.dumps(content), "f").columns
     assert [*zip(columns["id"], columns["context"], columns["question"])] == rows
 
 
@@ -223,7 +226,7 @@ def test_what_is_written_comes_back(contexts, counts):
     ],
 )
 def test_the_form_is_seen_without_parsing(text, found):
-    assert is_squad(text) is found
+    assert looks_like_squad(content_of(text)) is found
 
 
 # --- real files --------------------------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ def test_the_form_is_seen_without_parsing(text, found):
     ],
 )
 def test_public_files_have_their_official_counts(data_dir, name, articles, paragraphs, questions, answers, impossible, astray):
-    examples = parse_squad(read_text(data_dir / name), str(data_dir / name))
+    examples = read_file(data_dir / name, (SQUAD,))
     columns = examples.columns
     assert {len(values) for values in columns.values()} == {len(set(columns["id"]))} == {questions}
     assert len(set(columns["context"])) in range(paragraphs - 9, paragraphs + 1)  # a few contexts stand twice
@@ -261,6 +264,6 @@ def test_public_files_have_their_official_counts(data_dir, name, articles, parag
 
 def test_real_json_of_other_forms_is_told_apart(data_dir):
     for name in ("SQuAD/dev-v2.0.half.json.gz", "CMRC2018/cmrc2018_dev.json.gz"):
-        assert is_squad(gzip.decompress((data_dir / name).read_bytes()).decode())
+        assert looks_like_squad(content_of((data_dir / name).read_bytes()))
     for name in ("C3/dev.json.gz", "OCNLI/dev.json.gz", "LingNLI/val.jsonl.gz"):
-        assert not is_squad(gzip.decompress((data_dir / name).read_bytes()).decode())
+        assert not looks_like_squad(content_of((data_dir / name).read_bytes()))

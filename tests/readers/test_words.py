@@ -1,19 +1,17 @@
-"""Words of plain text with their places; and which kind of file of words and tags a file is."""
+"""Words of plain text, with their places."""
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bertkit.errors import DataError
-from bertkit.readers.tagged import read_tagged
+from bertkit.readers.formats import TAGGED, read_file
 from bertkit.readers.words import split_words
 
 
@@ -76,64 +74,9 @@ def test_boundaries_cut_words_alone() -> None:
     assert words("Berlin-based Siemens", (0, 12, 13, 20)) == ["Berlin-based", "Siemens"]
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------
-
-CONLL = "EU NNP B-ORG\nrejects VBZ O\n\nBerlin NNP B-LOC\n"
-TOKENS, TAGS = [["EU", "rejects"], ["Berlin"]], [["B-ORG", "O"], ["B-LOC"]]
-
-
-@pytest.mark.parametrize("name", ["x.conll", "x.txt", "x", "x.bio", "x.tsv", "x.CONLL"])
-@pytest.mark.parametrize("separator", [" ", "\t"])
-def test_columns_by_name_or_by_look(tmp_path: Path, name: str, separator: str) -> None:
-    path = tmp_path / name
-    path.write_text(CONLL.replace(" ", separator), encoding="utf-8")
-    found = read_tagged(path)
-    assert found.columns == {"tokens": TOKENS, "tags": TAGS}
-    assert list(found.lines) == [1, 4]
-    assert read_tagged(path, column="2").columns["tags"] == [["NNP", "VBZ"], ["NNP"]]
-
-
-@pytest.mark.parametrize("name", ["x.conll", "x.txt"])
-def test_a_separator_of_ones_own(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text(CONLL.replace(" ", "|"), encoding="utf-8")
-    assert read_tagged(path, separator="|").columns == {"tokens": TOKENS, "tags": TAGS}
-
-
-def test_byte_order_mark_and_carriage_returns_change_no_token(tmp_path: Path) -> None:
-    path = tmp_path / "x.conll"
-    path.write_bytes(b"\xef\xbb\xbf" + CONLL.replace("\n", "\r\n").encode())
-    assert read_tagged(path).columns == {"tokens": TOKENS, "tags": TAGS}
-
-
-def test_all_kinds_of_file(tmp_path: Path) -> None:
-    def read(name: str, text: str, **options):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        return read_tagged(tmp_path / name, **options).columns
-
-    assert read("a.txt", "EU rejects it.\n\nSo.\n") == {"text": ["EU rejects it.", "", "So."]}
-    assert read("b.jsonl", json.dumps({"tokens": TOKENS[0], "tags": TAGS[0]})) == {"tokens": TOKENS[:1], "tags": TAGS[:1]}
-    assert read("c.csv", "words,tags\nEU rejects,B-ORG O\n") == {"words": ["EU rejects"], "tags": ["B-ORG O"]}
-    assert read("d.tsv", "words\ttags\nEU rejects\tB-ORG O\n") == {"words": ["EU rejects"], "tags": ["B-ORG O"]}
-    assert read("e.tsv", "EU rejects\tB-ORG O\n", columns=("words", "tags"))["tags"] == ["B-ORG O"]
-    assert read("f.conll", "EU\nrejects\n\nBerlin\n") == {"tokens": TOKENS}
-    conllu = "# text\n1\tEU\teu\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n\n1\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\t_\n"
-    assert read("g", conllu) == {"tokens": [["EU"], ["go"]], "tags": [["PROPN"], ["VERB"]]}
-    assert read("g.conllu", conllu, column="xpos")["tags"] == [["NNP"], ["VB"]]
-    folder = tmp_path / "side"
-    folder.mkdir()
-    (folder / "seq.in").write_text("EU rejects\n", encoding="utf-8")
-    (folder / "seq.out").write_text("B-ORG O\n", encoding="utf-8")
-    (folder / "label").write_text("news\n", encoding="utf-8")
-    assert read_tagged(folder) == read_tagged(folder)
-    assert read_tagged(folder).columns == {"tokens": TOKENS[:1], "tags": TAGS[:1], "label": ["news"]}
-    with pytest.raises(DataError, match="no such file"):
-        read_tagged(tmp_path / "nowhere.conll")
-
-
 @pytest.mark.parametrize("name", ["CoNLL2003/valid.txt.gz", "WeiboNER/weiboNER_2nd_conll.dev", "ResumeNER/dev.char.bmes"])
 def test_real_files_are_columns(data_dir: Path, name: str) -> None:
-    assert read_tagged(data_dir / name).columns == read_conll(data_dir / name).columns
+    assert read_file(data_dir / name, TAGGED).columns == read_conll(data_dir / name).columns
 
 
 def test_real_words_split_as_published_but_for_few(data_dir: Path) -> None:

@@ -187,7 +187,7 @@ def test_rows_that_changed_since_the_training_are_said(
     table.write_text("text,label\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40)), encoding="utf-8")
     data = ("--train", "rows.csv", "--validation", held_out, "--max-length", 16, "--max-steps", 1, "-m", tiny_model_dir)
     assert run_bertkit("finetune", "text-classification", *data, "-o", "run").code == 0
-    said = "validation: the rows are others than when the run was trained; it may have been trained on some of these"
+    said = "warning: validation: the rows have changed since training"
     for more in ((), ("--truncate", "tail"), ("--max-length", 8)):
         ran = run_bertkit("eval", "run", *more)
         assert (ran.code, said in ran.err.replace("\n", " ")) == (0, False), ran.err
@@ -235,24 +235,26 @@ def test_a_checkpoint_is_a_model_too(run: Path, run_bertkit) -> None:
 def test_a_model_needs_to_be_told_what_it_does(nli_model: Path) -> None:
     with pytest.raises(UsageError) as error:
         open_target(str(nli_model), None, {})
-    assert str(error.value) == f"{nli_model} is a model and no run of bertkit"
-    assert error.value.hint == "say what it does with --recipe NAME"
+    assert (str(nli_model) in error.value.what, "--recipe" in str(error.value.hint)) == (True, True)
 
 
 def test_a_model_without_a_trained_head(run_bertkit, tiny_model_dir: Path, make_model_dir, mnli, tmp_path: Path) -> None:
     options = ("--recipe", "mnli", "--data", "MNLI", "--max-length", 64)
     ran = run_bertkit("eval", tiny_model_dir, *options)
-    what = f"the model is a BertModel; text-classification needs BertForSequenceClassification ({tiny_model_dir})"
-    hint = "fine-tune it first: bertkit finetune RECIPE --model ..."
-    assert (ran.code, ran.out, ran.err) == (4, "", f"error: {what}\nhint: {hint}\n")
+    error, hint = ran.err.splitlines()
+    assert (ran.code, ran.out, error.endswith(f"({tiny_model_dir})"), "bertkit finetune" in hint) == (4, "", True, True)
     # One that calls itself a classifier, and has no classifier in its file.
     shutil.copytree(tiny_model_dir, tmp_path / "claims")
     config = json.loads((tmp_path / "claims" / "config.json").read_text(encoding="utf-8"))
     config |= {"architectures": ["BertForSequenceClassification"], "id2label": {str(i): n for i, n in enumerate(NAMES)}}
     (tmp_path / "claims" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     ran = run_bertkit("eval", "claims", *options)
-    what = "the model has no trained head: classifier.weight, classifier.bias are not in its file (claims)"
-    assert (ran.code, ran.err.splitlines()[-2:]) == (4, [f"error: {what}", f"hint: {hint}"])
+    error = ran.err.splitlines()[-2]
+    assert (ran.code, error.endswith("classifier.weight, classifier.bias (claims)"), ran.err.endswith(f"{hint}\n")) == (
+        4,
+        True,
+        True,
+    )
 
 
 def test_a_run_without_a_model_yet(run: Path) -> None:

@@ -20,8 +20,9 @@ import torch
 import transformers
 
 from bertkit.cli import main
-from bertkit.config import PretrainConfig
+from bertkit.config import PretrainConfig, filled
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
 from bertkit.errors import UsageError
@@ -32,7 +33,7 @@ from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs import pretrain as pretraining
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
-from bertkit.training.optimizer import learning_rate_at
+from bertkit.training.learning_rate import learning_rate_at
 
 SUBJECTS, VERBS, OBJECTS = (
     "the man|the woman|a player|the actor".split("|"),
@@ -59,8 +60,10 @@ def corpus(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def pretrain(run_bertkit, corpus: Path, tmp_path: Path) -> Callable[..., tuple[dict[str, Any], str]]:
-    def pretrain(name: str, *options: object, size: tuple[object, ...] = SIZE) -> tuple[dict[str, Any], str]:
-        ran = run_bertkit("pretrain", corpus, "-o", name, *SETTINGS, *size, *options)
+    def pretrain(
+        name: str, *options: object, size: tuple[object, ...] = SIZE, source: Path | str = corpus
+    ) -> tuple[dict[str, Any], str]:
+        ran = run_bertkit("pretrain", source, "-o", name, *SETTINGS, *size, *options)
         assert ran.code == 0, ran.err
         return json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")), ran.err
 
@@ -71,13 +74,33 @@ def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def transformers_scores(run: Path, corpus: Path, objective: str) -> dict[str, float]:
+    """The held-out scores of a run of 32 tokens, by transformers, from its folder alone."""
+    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
+    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
+    features = sampler.sequences(0, sampler.sequences_per_epoch)
+    model = transformers.BertForPreTraining.from_pretrained(run).eval()
+    token_term, pair_term = features.labels
+    tokens, pairs = [], []
+    for number in range(len(features)):
+        ids, segments, rows, labels = (
+            torch.from_numpy(ragged[number].astype(np.int64))
+            for ragged in (features.input_ids, features.token_type_ids, features.rows, features.labels[token_term])
+        )
+        with torch.no_grad():
+            outputs = model(ids[None], token_type_ids=segments[None])
+        tokens.append(torch.nn.functional.cross_entropy(outputs.prediction_logits[0, rows[1:]], labels, reduction="none"))
+        pairs.append(int(outputs.seq_relationship_logits.argmax()) == features.labels[pair_term][number][0])
+    return {"mlm_loss": float(torch.cat(tokens).mean()), f"{pair_term}_accuracy": float(np.mean(pairs))}
+
+
 # --- what is learned -----------------------------------------------------------------------------------------------------
 
 
 def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     pretrain, run_bertkit, corpus: Path, tmp_path: Path
 ) -> None:
-    run, said = pretrain("run", "--max-steps", 150, "--eval-steps", 50)
+    run, _ = pretrain("run", "--max-steps", 150, "--eval-steps", 50)
     scores = run["best"]["scores"]
     assert list(scores) == [
         f"validation/{name}" for name in ("mlm_loss", "perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
@@ -86,28 +109,15 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     assert [event["step"] for event in evaluated] == [50, 100, 150]
     assert scores["validation/mlm_loss"] == min(event["validation/mlm_loss"] for event in evaluated) < 2.5
     assert scores["validation/perplexity"] == pytest.approx(np.exp(scores["validation/mlm_loss"]))
-    assert "150 steps of 16 sequences of at most 32 tokens" in said
-    # The held-out scores again, by transformers, from the folder alone.
-    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
-    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
-    features = sampler.sequences(0, sampler.sequences_per_epoch)
-    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "run").eval()
-    losses, pairs = [], []
-    with torch.no_grad():
-        for at in range(len(features)):
-            ids = torch.from_numpy(features.input_ids[at].astype(np.int64))[None]
-            segments = torch.from_numpy(features.token_type_ids[at].astype(np.int64))[None]
-            found = theirs(ids, token_type_ids=segments)
-            labels = torch.from_numpy(features.labels["mlm"][at])
-            chosen = found.prediction_logits[0, torch.from_numpy(features.rows[at][1:])]
-            losses.append(torch.nn.functional.cross_entropy(chosen, labels, reduction="none"))
-            pairs.append(int(found.seq_relationship_logits.argmax()) == int(features.labels["nsp"][at][0]))
-    assert scores["validation/mlm_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
+    for name, value in transformers_scores(tmp_path / "run", corpus, "mlm+nsp").items():
+        assert scores[f"validation/{name}"] == pytest.approx(value, rel=1e-4), name
+    features = pretraining.held_out_sequences(
+        corpus, read_meta(corpus), Tokenizer.load(corpus), filled(PretrainConfig(max_length=32))
+    )
     counts = np.bincount(features.labels["mlm"].values)
     shares = counts[counts > 0] / counts.sum()
     assert scores["validation/mlm_loss"] < -(shares * np.log(shares)).sum() - 0.2, "below the entropy of single tokens"
     assert scores["validation/mlm_accuracy"] > 1.3 * shares.max()
-    assert scores["validation/nsp_accuracy"] == pytest.approx(np.mean(pairs))
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     assert f"| validation/mlm_loss | {scores['validation/mlm_loss']:.4f} |" in card
@@ -125,9 +135,28 @@ def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
     assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
 
 
-def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path) -> None:
+def test_sentence_order_is_an_objective_whose_model_opens_in_transformers(
+    pretrain, run_bertkit, corpus: Path, tmp_path: Path
+) -> None:
+    run, _ = pretrain("run", "--max-steps", 4, "--objective", "mlm+sop")
+    scores = run["best"]["scores"]
+    assert [*scores][-2:] == ["validation/sop_loss", "validation/sop_accuracy"]
+    for name, value in transformers_scores(tmp_path / "run", corpus, "mlm+sop").items():
+        assert scores[f"validation/{name}"] == pytest.approx(value, rel=1e-4), name
+    ran = run_bertkit("eval", "run", "--json", "--precision", "fp32", "--device", "cpu")
+    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["BertForPreTraining"]
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "`BertForPreTraining`" in card
+    assert "segment B is next or previous" in card
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop"])
+def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path, objective: str) -> None:
     """The same sequences, masks and first weights, float32, no dropout: 20 steps within 1e-4."""
-    pretrain("run", "--max-steps", 20, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 200, "--warmup-ratio", 0.2)
+    more = ("--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 200, "--warmup-ratio", 0.2)
+    pretrain("run", "--objective", objective, "--max-steps", 20, *more)
     ours = [event["loss"] for event in log_of(tmp_path / "run") if "loss" in event]
     assert len(ours) == 20
     values = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["model"]["config"]
@@ -144,7 +173,7 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-6)
     shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["train"]["shards"]]
-    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42)
+    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
     for step in range(20):
         features = sampler.features_at(step)
         longest = int(features.input_ids.lengths.max())
@@ -155,8 +184,8 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
             segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
             mask[at, :count] = 1
             labels[at, torch.from_numpy(features.rows[at][1:])] = torch.from_numpy(features.labels["mlm"][at])
-        nsp = torch.from_numpy(features.labels["nsp"].values)
-        loss = theirs(ids, mask, segments, labels=labels, next_sentence_label=nsp).loss
+        pairs = torch.from_numpy(features.labels[sampler.objective.pair_term].values)
+        loss = theirs(ids, mask, segments, labels=labels, next_sentence_label=pairs).loss
         assert ours[step] == pytest.approx(loss.item(), abs=1e-4), step
         loss.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -191,30 +220,25 @@ def test_masks_are_filled_as_transformers_fills_them(run_bertkit, make_model_dir
         assert shown.startswith(f"the man {best['token']} a movie\n  {best['token']} {best['probability']:.2f}  ")
         ran = run_bertkit("predict", model, "lines.txt", "--output", "out.csv", *options)
         assert (ran.code, (tmp_path / "out.csv").read_text(encoding="utf-8").count("\n")) == (0, 6)
-    ran = run_bertkit("predict", model, "-", stdin=b"nothing\n")
-    assert (ran.code, "error: no line has a [MASK] to fill (stdin)" in ran.err) == (2, True)
-    assert run_bertkit("predict", model, "lines.txt", "--format", "conll").code == 2
-    ran = run_bertkit("eval", model)
-    assert (ran.code, "hint: say what it is scored on: --corpus C" in ran.err) == (2, True)
+    for command in (("predict", model, "-"), ("predict", model, "lines.txt", "--format", "conll"), ("eval", model)):
+        assert run_bertkit(*command, stdin=b"no mask\n").code == 2, command
 
 
 def test_options_of_the_other_kind_are_refused(run_bertkit, tiny_model_dir: Path, make_model_dir, corpus: Path) -> None:
-    ran = run_bertkit("predict", tiny_model_dir, "-", "--top-k", 2, stdin=b"a\n")
-    assert (ran.code, "--top-k is for masks" in ran.err) == (2, True)
-    ran = run_bertkit("eval", tiny_model_dir, "--corpus", corpus, "--recipe", "sst2")
-    assert (ran.code, "--corpus is for pre-trained models" in ran.err) == (2, True)
+    assert run_bertkit("predict", tiny_model_dir, "-", "--top-k", 2, stdin=b"a\n").code == 2
+    assert run_bertkit("eval", tiny_model_dir, "--corpus", corpus, "--recipe", "sst2").code == 2
     other = make_model_dir("BertForMaskedLM", vocab_size=300)
     assert run_bertkit("eval", other, "--corpus", corpus, "--max-length", 32).code == 0  # padded embeddings, the same tokenizer
 
 
-def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
-    run, _ = pretrain("run", "--max-steps", 60, "--eval-steps", 30, "--objective", "ltr")
+def test_a_causal_model(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    run, _ = pretrain("run", "--max-steps", 60, "--eval-steps", 30, "--objective", "clm")
     assert list(run["best"]["scores"]) == ["validation/lm_loss", "validation/perplexity", "validation/lm_accuracy"]
     first = next(event["validation/lm_loss"] for event in log_of(tmp_path / "run") if "validation/lm_loss" in event)
     assert run["best"]["scores"]["validation/lm_loss"] < first
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert (config["architectures"], config["is_decoder"]) == (["BertLMHeadModel"], True)
-    assert "left to right" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "pipeline_tag: text-generation\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     theirs = transformers.BertLMHeadModel.from_pretrained(tmp_path / "run").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")
     ids = tokenizer("the man read a book . the man", return_tensors="pt").input_ids
@@ -224,32 +248,18 @@ def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> N
     said = run_bertkit("eval", "run", "--json")
     assert json.loads(said.out)["validation/lm_loss"] == pytest.approx(run["best"]["scores"]["validation/lm_loss"], rel=1e-5)
     (tmp_path / "lines.txt").write_text("the [MASK] .\n", encoding="utf-8")
-    assert "a left-to-right model fills no masks" in run_bertkit("predict", "run", "lines.txt").err
+    assert run_bertkit("predict", "run", "lines.txt").code == 2
     ran = run_bertkit("pretrain", corpus, "-o", "more", "--model", "run", "--max-steps", 1)
-    assert ran.code == 2
-    assert "run was trained left to right, and --objective is mlm+nsp" in ran.err
-    run, _ = pretrain("more", "--max-steps", 1, "--model", "run", "--objective", "ltr", size=())
+    assert (ran.code, "--objective" in ran.err) == (2, True)
+    run, _ = pretrain("more", "--max-steps", 1, "--model", "run", "--objective", "clm", size=())
     assert run["model"]["name"] == "run"
 
     rows = "".join(f"{'a b'.split()[number % 2]}\t{'good bad'.split()[number % 2]} the movie\n" for number in range(40))
     (tmp_path / "rows.tsv").write_text(f"label\ttext\n{rows}", encoding="utf-8")
-    data = (
-        "--train",
-        "rows.tsv",
-        "--validation",
-        "rows.tsv",
-        "--max-length",
-        16,
-        "--batch-size",
-        8,
-        "--learning-rate",
-        3e-3,
-        "--num-epochs",
-        15,
-    )
-    tuned = run_bertkit("finetune", "text-classification", "--model", "run", "-o", "tuned", *data, "--device", "cpu")
+    data = ("--train", "rows.tsv", "--validation", "rows.tsv", "--max-length", 16, "--batch-size", 8)
+    more = ("--learning-rate", 3e-3, "--num-epochs", 15, "--device", "cpu")
+    tuned = run_bertkit("finetune", "text-classification", "--model", "run", "-o", "tuned", *data, *more)
     assert tuned.code == 0, tuned.err
-    assert "transformers opens the folder as an encoder only" in tuned.err
     # [CLS] reads nothing but itself: only the last token's state can tell the two apart.
     scores = json.loads(run_bertkit("eval", "tuned", "--json").out)
     assert scores["validation/accuracy"] == 1.0
@@ -258,15 +268,15 @@ def test_left_to_right(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> N
     assert json.loads(run_bertkit("predict", "tuned", "lines.txt").out)["label"] in ("a", "b")
 
 
-# --- going on ------------------------------------------------------------------------------------------------------------
+# --- resumed ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "phases"])
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "mlm+sop", "ltr"])
 def test_stopped_and_resumed_it_is_the_same_run(
     pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
 ) -> None:
-    kind = ("--objective", objective, "--masking", "whole-word") if objective != "phases" else ("--phases", "16:55%,40:45%")
-    more = ("--max-steps", 9, "--eval-steps", 3, *kind, "--micro-batch-tokens", 200)
+    kind = ("--phases", "16:55%,40:45%") if objective in ("mlm+sop", "ltr") else ("--masking", "whole-word")
+    more = ("--objective", objective, *kind, "--max-steps", 9, "--eval-steps", 3, "--micro-batch-tokens", 200)
     pretrain("whole", *more)
     seed_dropout = training.seed_dropout
 
@@ -280,8 +290,11 @@ def test_stopped_and_resumed_it_is_the_same_run(
         assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, *more).code == 130
     progress = tmp_path / "again" / "checkpoint-5" / "training" / "progress.json"
     before = json.loads(progress.read_text(encoding="utf-8"))["seconds"]
-    run, said = pretrain("again", *more)
-    assert "going on from again/checkpoint-5" in said
+    if objective == "ltr":  # as an older run has it
+        file = tmp_path / "again" / "run.json"
+        file.write_text(file.read_text(encoding="utf-8").replace('"clm"', '"ltr"'), encoding="utf-8")
+    run, shown = pretrain("again", *more)
+    assert "again/checkpoint-5" in shown
     assert run["seconds"] > before > 0, "the time before the stop counts"
     for file in ("model.safetensors", "config.json", "checkpoint-9/model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
@@ -291,13 +304,13 @@ def test_phases_have_the_lengths_and_shares_that_are_asked_for(
     pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longest: list[int] = []
-    deal = pretraining.deal
+    micro_batches_for_rank = pretraining.micro_batches_for_rank
 
     def seen(features: Any, *arguments: Any, **named: Any) -> Any:
         longest.append(int(features.input_ids.lengths.max()))
-        return deal(features, *arguments, **named)
+        return micro_batches_for_rank(features, *arguments, **named)
 
-    monkeypatch.setattr(pretraining, "deal", seen)
+    monkeypatch.setattr(pretraining, "micro_batches_for_rank", seen)
     run, _ = pretrain("run", "--max-steps", 10, "--phases", "16:70%,48:30%")
     assert max(longest[:7]) <= 16 < min(longest[7:])
     assert (len(longest), max(longest)) == (10, 48)
@@ -309,8 +322,7 @@ def test_hours_are_rehearsed_once_and_then_are_a_number_of_steps(
     pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretraining, "rehearse", lambda *_: 1.0)  # a second, of 36
-    run, said = pretrain("hours", "--hours", 0.01)
-    assert "how many steps fit into 0.01 hours" in said
+    run, _ = pretrain("hours", "--hours", 0.01)
     steps = run["total_steps"]
     assert 10 <= steps < 36
     run, _ = pretrain("steps", "--max-steps", steps)
@@ -332,37 +344,34 @@ def test_a_stop_while_rehearsing_leaves_nothing(
     run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "seed_dropout", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    ran = run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--hours", 0.01)
-    assert ran.code == 130
-    assert "stopped after step 1; it was a trial, of which nothing is kept" in ran.err
+    assert run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--hours", 0.01).code == 130
     assert not (tmp_path / "run").exists()
+
+
+def in_two_processes(corpus: Path, folder: Path, *options: object) -> None:
+    command = ["pretrain", str(corpus), "-o", str(folder), *map(str, (*SETTINGS, *SIZE, *options))]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bertkit"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, *launcher, *command], env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
 
 
 def test_two_processes_agree_on_how_many_steps_fit_into_the_time(corpus: Path, tmp_path: Path) -> None:
     """By clocks of their own they would make runs of different length, and one would wait for the other."""
-    more = ("--hours", 0.002, "--micro-batch-tokens", 150)
-    command = ["pretrain", str(corpus), "-o", str(tmp_path / "two"), *map(str, (*SETTINGS, *SIZE, *more))]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bertkit"]
-    ran = subprocess.run(
-        [sys.executable, *launcher, *command],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    in_two_processes(corpus, tmp_path / "two", "--hours", 0.002, "--micro-batch-tokens", 150)
     run = json.loads((tmp_path / "two" / "run.json").read_text(encoding="utf-8"))
     assert run["last"]["step"] == run["total_steps"] > 5
 
 
 def test_the_steps_that_fit_into_the_time() -> None:
-    config = PretrainConfig(hours=1, batch_size=10, phases=("16:75%", "32:25%"))
+    config = filled(PretrainConfig(hours=1, batch_size=10, phases=("16:75%", "32:25%")))
     # a step of either phase takes 2 and 6 seconds, 3 on average; ten evaluations of 3 batches take 6 seconds each
     assert pretraining.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
     assert pretraining.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
     assert pretraining.steps_in(config, 360, [2.0, 6.0], 0) == 120
-    with pytest.raises(UsageError, match=r"no time for one step of 3\.0 seconds"):
+    with pytest.raises(UsageError):
         pretraining.steps_in(config, 2.9, [2.0, 6.0], 0)
 
 
@@ -370,7 +379,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
     tokenizer = Tokenizer.load(corpus)
     module = BertForPreTraining(BertConfig.of_size("tiny", vocab_size=len(tokenizer.vocab), num_hidden_layers=1))
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    config = PretrainConfig(hours=1, device="cpu", precision="fp32", batch_size=4, max_length=32)
+    config = filled(PretrainConfig(hours=1, device="cpu", precision="fp32", batch_size=4, max_length=32))
     meta = read_meta(corpus)
     sampler = CorpusSampler([Shard.load(corpus / s["name"]) for s in meta["train"]["shards"]], tokenizer, 4, 32, 0)
     asked: list[int] = []
@@ -379,7 +388,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
         asked.append(step)
         time.sleep(0.01)
         features = sampler.features_at(step)
-        return pretraining.deal(features, np.arange(len(features)), 512)
+        return pretraining.micro_batches_for_rank(features, np.arange(len(features)), 512)
 
     seconds = pretraining.rehearse(module, batches, config, start_accelerator("cpu"))
     assert asked == [*range(5), *range(pretraining.REHEARSED)]
@@ -393,13 +402,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 def test_two_processes_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
     more = ("--max-steps", 8, "--eval-steps", 4, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 150)
     pretrain("one", *more)
-    command = ["pretrain", str(corpus), "-o", str(tmp_path / "two"), *map(str, (*SETTINGS, *SIZE, *more))]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bertkit"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, *launcher, *command], env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    in_two_processes(corpus, tmp_path / "two", *more)
     logs = [log_of(tmp_path / name) for name in ("one", "two")]
     assert len(logs[0]) == len(logs[1]) == 10
     for one, two in zip(*logs, strict=True):
@@ -407,16 +410,16 @@ def test_two_processes_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: 
             assert two[name] == pytest.approx(one[name], rel=2e-4, abs=2e-5), name
 
 
-def test_going_on_from_a_model(pretrain, run_bertkit, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
-    run, said = pretrain("more", "--max-steps", 2, "--model", make_model_dir("BertModel"), size=())
-    assert "fresh weights (seed 42), not in the model: cls.predictions.bias" in said
+def test_training_begins_from_a_model(pretrain, run_bertkit, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    run, shown = pretrain("more", "--max-steps", 2, "--model", make_model_dir("BertModel"), size=())
+    assert "cls.predictions.bias" in shown, "the fresh weights"
     assert run["model"]["sha256"]
     config = json.loads((tmp_path / "more" / "config.json").read_text(encoding="utf-8"))
     assert (config["architectures"], config["num_hidden_layers"]) == (["BertForPreTraining"], 2)
     pretrain("still-more", "--max-steps", 1, "--model", "more", size=())
 
 
-def test_going_on_from_a_classifier_leaves_its_head_behind(pretrain, run_bertkit, make_model_dir, tmp_path: Path) -> None:
+def test_training_from_a_classifier_drops_its_head(pretrain, run_bertkit, make_model_dir, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\ngood movie,good\nbad movie,bad\n" * 9, encoding="utf-8")
     quick = ("--max-length", 16, "--max-steps", 1)
     train = ("finetune", "text-classification", "--train", "a.csv", "--validation", "a.csv", "--pooling", "mean", *quick)
@@ -432,7 +435,7 @@ def test_overwrite_does_not_move_away_what_is_read(run_bertkit, corpus: Path, ma
     shutil.copytree(make_model_dir("BertForPreTraining"), tmp_path / "all" / "model")
     for read, more in ((tmp_path / "all" / "corpus", SIZE), (corpus, ("--model", "all/model"))):
         ran = run_bertkit("pretrain", read, "-o", "all", *SETTINGS, *more, "--max-steps", 1, "--overwrite")
-        assert (ran.code, "--overwrite would move away" in ran.err) == (2, True), ran.err
+        assert ran.code == 2, ran.err
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["corpus", "model"]
 
 
@@ -440,13 +443,7 @@ def test_a_held_out_loss_that_is_none_is_one_line(run_bertkit, corpus: Path, mon
     scored = pretraining.score_language_model
     monkeypatch.setattr(pretraining, "score_language_model", lambda *a: scored(*a) | {"mlm_loss": float("nan")})
     ran = run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--max-steps", 1)
-    assert (ran.code, ran.err.splitlines()[-2:]) == (
-        2,
-        [
-            "error: the loss on what the corpus holds out is nan",
-            "hint: train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32",
-        ],
-    )
+    assert (ran.code, [line.partition(":")[0] for line in ran.err.splitlines()[-2:]]) == (2, ["error", "hint"])
 
 
 def test_the_architecture_of_a_config_file(pretrain, corpus: Path, tmp_path: Path) -> None:
@@ -470,10 +467,10 @@ def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path
     assert second["training"] == first["training"]
     assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
     ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
-    assert (ran.code, ran.err.splitlines()) == (2, ["error: this is no run of a task, as finetune makes one (first/run.json)"])
+    assert (ran.code, ran.err.strip().endswith("(first/run.json)")) == (2, True)
     (tmp_path / "own.yaml").write_text("max_steps: 1\nmaskign: token\n", encoding="utf-8")
     ran = run_bertkit("pretrain", corpus, "--config", "own.yaml", "--model-size", "tiny", "-o", "third")
-    assert ran.err.splitlines() == ["error: no option maskign (own.yaml)", "hint: did you mean masking?"]
+    assert (ran.code, "maskign (own.yaml)" in ran.err) == (2, True)
 
 
 def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(
@@ -483,11 +480,10 @@ def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False}), encoding="utf-8")
     ran = run_bertkit("pretrain", corpus, "-o", "run", "--model", folder, "--max-steps", 1)
-    assert ran.code == 2
-    assert "with the same vocabulary: it takes capitals" in ran.err
+    assert (ran.code, "accents" in ran.err) == (2, True)
 
 
-def test_another_text_in_the_corpus_is_no_way_to_go_on(
+def test_a_corpus_of_other_text_does_not_resume(
     run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(word: str) -> None:
@@ -505,76 +501,82 @@ def test_another_text_in_the_corpus_is_no_way_to_go_on(
         assert run_bertkit(*command).code == 130
     build("poor")  # as long, and as many documents
     ran = run_bertkit(*command)
-    assert ran.code == 2
-    assert "an unfinished run with other settings: corpus.hashes" in ran.err
+    assert (ran.code, "corpus.hashes" in ran.err) == (2, True)
     build("good")
     assert run_bertkit(*command).code == 0
 
 
-def test_pairs_need_two_segments_and_two_documents(
-    run_bertkit, corpus: Path, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path
+def test_pairs_need_two_segments_and_next_sentences_two_documents(
+    pretrain, run_bertkit, corpus: Path, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path
 ) -> None:
     ran = run_bertkit("pretrain", corpus, "-o", "run", "--model", make_model_dir("BertModel", type_vocab_size=1))
-    assert (ran.code, "pairs have two segments" in ran.err) == (2, True)
+    assert (ran.code, "type_vocab_size" in ran.err) == (2, True)
     (tmp_path / "a.txt").write_text("\n".join(["the good movie .", "the bad movie ."] * 30), encoding="utf-8")
     config = CorpusConfig(layout="blank-lines")
     build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / "one", config)
-    ran = run_bertkit("pretrain", "one", "-o", "run", *SETTINGS, *SIZE, "--max-steps", 1)
-    assert ran.code == 0
-    assert "warning: the corpus is one document, and every B is next" in ran.err
+    warned = {
+        objective: "warning: " in pretrain(objective, "--objective", objective, "--max-steps", 1, source="one")[1]
+        for objective in OBJECTIVES
+    }
+    assert warned == {name: name == "mlm+nsp" for name in OBJECTIVES}, "every B is next; a swapped one needs no other document"
 
 
 def test_options_of_tasks_are_refused_of_a_pre_trained_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     pretrain("run", "--phases", "16:50%,32:50%", "--max-steps", 2)
     for options in (("--split", "train"), ("--validation", "x.csv"), ("--output", "out"), ("--intervals",), ("--errors", 3)):
         ran = run_bertkit("eval", "run", *options)
-        assert (ran.code, f"{options[0]} is of no use to a pre-trained model" in ran.err) == (2, True)
+        assert (ran.code, options[0] in ran.err) == (2, True)
     (tmp_path / "lines.txt").write_text("the [MASK]\n", encoding="utf-8")
     assert run_bertkit("predict", "run", "lines.txt", "--question", "who").code == 2
-    assert "--split is of no use to a pre-trained model" in run_bertkit("predict", "run", "--split", "test").err
+    assert run_bertkit("predict", "run", "--split", "test").code == 2
     whole, short = (json.loads(run_bertkit("eval", "run", "--json", *more).out) for more in ((), ("--max-length", 12)))
-    assert whole != short, "what is typed holds, whatever the phases were"
+    assert whole != short, "the command line wins over the phases of the run"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_refused(run_bertkit, corpus: Path, minilm: Path, tmp_path: Path) -> None:
-    def refused(*options: object, target: object = corpus, code: int = 2) -> str:
-        ran = run_bertkit("pretrain", target, "-o", "run", *options)
-        assert ran.code == code, ran.err
-        assert not (tmp_path / "run").exists()
-        return next(line for line in ran.err.splitlines() if line.startswith("error: "))
+TINY = ("--model-size", "tiny")
 
-    assert "another tokenizer than that of" in refused("--model", minilm)
-    assert refused() == "error: nothing says what to train"
-    assert "which has its size" in refused("--model", minilm, "--hidden-size", 64)
-    for more in ("--model-size", "tiny"), ("--hidden-size", 64):
-        assert "--config-name says the whole architecture" in refused("--config-name", tmp_path, *more)
-    assert "the configuration cannot be read" in refused("--config-name", tmp_path / "no.json", code=4)
-    assert "--hidden-size is 200, which 3 attention heads do not divide" in refused(
-        "--num-hidden-layers", 1, "--hidden-size", 200
-    )
-    assert "no model size 'smal'" in refused("--model-size", "smal")
-    assert "holds no corpus" in refused("--model-size", "tiny", target=tmp_path)
-    for options, what in (
-        (("--phases", "16:50%,32:50%"), "--phases are shares of --max-steps or --hours, and neither is given"),
-        (("--hours", 1, "--max-steps", 5), "--hours and --max-steps both say how long to train"),
-        (("--objective", "ltr", "--masking", "whole-word"), "--objective ltr masks nothing"),
-        (("--hours", 0), "--hours is 0; expected at least 0.0001"),
-    ):
-        assert what in refused("--model-size", "tiny", *options)
-    for phases in ("16:50%,32:40%", "16,32", "4:50%,32:50%"):
-        assert "with shares that make 100%" in refused("--model-size", "tiny", "--max-steps", 2, "--phases", phases)
+
+@pytest.mark.parametrize(
+    ("named", "options"),
+    [  # what the error names, which options of the command it is about
+        ("", ()),
+        ("--model", ("--model", "MINILM", "--hidden-size", 64)),
+        ("--config-name", ("--config-name", ".", *TINY)),
+        ("--config-name", ("--config-name", ".", "--hidden-size", 64)),
+        ("--hidden-size", ("--num-hidden-layers", 1, "--hidden-size", 200)),
+        ("smal", ("--model-size", "smal")),
+        ("--phases", (*TINY, "--phases", "16:50%,32:50%")),
+        ("--phases", (*TINY, "--max-steps", 2, "--phases", "16:50%,32:40%")),
+        ("--phases", (*TINY, "--max-steps", 2, "--phases", "16,32")),
+        ("--phases", (*TINY, "--max-steps", 2, "--phases", "4:50%,32:50%")),
+        ("--phases", (*TINY, "--max-steps", 4, "--phases", "16:90%,32:10%")),  # no step is left to the second
+        ("--phases", ("--config-name", "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")),
+        ("--hours", (*TINY, "--hours", 1, "--max-steps", 5)),
+        ("--hours", (*TINY, "--hours", 0)),
+        ("--masking", (*TINY, "--objective", "clm", "--masking", "whole-word")),
+        ("--objective", (*TINY, "--objective", "nsp")),
+        ("--reinit-layers", (*TINY, "--reinit-layers", 1)),
+        ("nothing-held-out", (*TINY, "--early-stopping-patience", 2)),
+        ("tokenizer", ("--model", "MINILM")),
+    ],
+)
+def test_what_is_refused(
+    run_bertkit, corpus: Path, minilm: Path, tmp_path: Path, named: str, options: tuple[object, ...]
+) -> None:
+    target = corpus
+    if named == "nothing-held-out" and not (target := corpus.parent / named).exists():
+        build_corpus([str(corpus.parent / "a.txt")], corpus, target, CorpusConfig())
     (tmp_path / "short.json").write_text('{"hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}')
-    few = ("--num-hidden-layers", 1, "--hidden-size", 64, "--max-steps", 4, "--phases", "16:90%,32:10%")
-    assert refused(*few) == "error: --phases gives sequences of 32 tokens none of the 4 steps"
-    long = ("--config-name", tmp_path / "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")
-    assert refused(*long) == "error: --phases is 128; the model has 64 positions"
-    assert "--objective is 'nsp'; expected mlm+nsp or mlm or ltr" in refused("--model-size", "tiny", "--objective", "nsp")
-    assert "--reinit-layers is for --model" in refused("--model-size", "tiny", "--reinit-layers", 1)
-    whole = corpus.parent / "nothing-held-out"
-    if not whole.exists():
-        build_corpus([str(corpus.parent / "a.txt")], corpus, whole, CorpusConfig())
-    assert "the corpus holds nothing out" in refused("--model-size", "tiny", "--early-stopping-patience", 2, target=whole)
+    ran = run_bertkit("pretrain", target, "-o", "run", *(minilm if option == "MINILM" else option for option in options))
+    error = next(line for line in ran.err.splitlines() if line.startswith("error: "))
+    assert (ran.code, named in error) == (2, True), ran.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_corpus_and_a_config_that_is_not_there(run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    assert run_bertkit("pretrain", tmp_path, "-o", "run", *TINY).code == 2
+    assert run_bertkit("pretrain", corpus, "-o", "run", "--config-name", "no.json").code == 4
     assert main(["pretrain", "--help"]) == 0

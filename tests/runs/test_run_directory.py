@@ -7,16 +7,18 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertkit.config import TrainConfig
-from bertkit.errors import MachineError, ModelError, UsageError
+from bertkit.config import TrainConfig, filled
+from bertkit.errors import ModelError, UsageError
 from bertkit.model.devices import start_accelerator
-from bertkit.runs.directory import changed_settings, claim, describe_run, read_recipe, read_run_file, run_folder, write_run_file
-from bertkit.tasks.recipe import load_recipe, override, to_json
+from bertkit.runs.directory import RunFolder, changed_settings, describe_run, read_recipe, read_run_file, write_run_file
+from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.saved import to_json
 
 ROWS = [
     ("good movie", "praise"),
@@ -111,7 +113,7 @@ def test_run_json_says_all_that_the_run_was(run: str, tmp_path: Path, make_model
     assert values is not None
     model = make_model_dir("BertModel", seed=2, initializer_range=0.3)
     assert values["status"] == "finished"
-    expected = TrainConfig(max_steps=2, learning_rate=0.01, warmup_ratio=0, max_length=24, precision="fp32")
+    expected = filled(TrainConfig(max_steps=2, learning_rate=0.01, warmup_ratio=0, max_length=24, precision="fp32"))
     recipe = read_recipe(values, tmp_path / "run")
     assert recipe.training == expected
     assert values["model"]["name"] == str(model)
@@ -148,13 +150,13 @@ def test_the_card_has_the_scores_and_valid_front_matter(run: str, tmp_path: Path
 
 
 def a_run(folder: Path, **changes: Any) -> dict[str, Any]:
-    recipe = override(load_recipe("sst2"), {"data": "glue/SST-2"})
+    recipe = load_recipe("sst2").overridden({"data": "glue/SST-2"})
     model = {"name": "bert", "sha256": "0" * 64, "fresh_head": True}
     data = {"train": {"source": "train.tsv", "rows": 5, "sha256": "1" * 64}}
     values = (
         describe_run(
             recipe=to_json(recipe, name="sst2"),
-            training=recipe.training,
+            training=filled(recipe.training),
             model=model,
             data=data,
             num_processes=1,
@@ -170,10 +172,12 @@ def a_run(folder: Path, **changes: Any) -> dict[str, Any]:
 def test_run_json_is_plain_json_and_comes_back(tmp_path: Path) -> None:
     values = a_run(tmp_path)
     assert read_run_file(tmp_path) == values
-    assert read_recipe(values, tmp_path) == override(load_recipe("sst2"), {"data": "glue/SST-2"})
+    assert replace(read_recipe(values, tmp_path), training=TrainConfig()) == replace(
+        load_recipe("sst2").overridden({"data": "glue/SST-2"}), training=TrainConfig()
+    )
     # A setting of a later version is passed over.
     values["training"]["of_tomorrow"] = 1
-    assert read_recipe(values, tmp_path).training == load_recipe("sst2").training
+    assert read_recipe(values, tmp_path).training == filled(load_recipe("sst2").training)
 
 
 def test_no_run_and_a_damaged_one(tmp_path: Path) -> None:
@@ -185,21 +189,14 @@ def test_no_run_and_a_damaged_one(tmp_path: Path) -> None:
     assert str(error.value).endswith(f"({tmp_path}/run.json)")
 
 
-def test_a_claim_changes_nothing(tmp_path: Path) -> None:
-    for folder in (tmp_path / "new" / "deep", tmp_path):
-        found = claim(folder)
-        assert (found.folder, found.resume_from, found.unfinished, found.move_to) == (folder, None, None, None)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_unfinished_run_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
     values = a_run(tmp_path)
     for step in (9, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
-    found = claim(tmp_path)
+    found = RunFolder.prepare(tmp_path)
     assert found.resume_from == tmp_path / "checkpoint-10"
-    found.check_same(values)
-    assert claim(tmp_path, resume=str(tmp_path / "checkpoint-9")).resume_from == tmp_path / "checkpoint-9"
+    found.refuse_other_settings(values)
+    assert RunFolder.prepare(tmp_path, resume=str(tmp_path / "checkpoint-9")).resume_from == tmp_path / "checkpoint-9"
 
 
 def test_other_settings_are_named(tmp_path: Path) -> None:
@@ -209,22 +206,22 @@ def test_other_settings_are_named(tmp_path: Path) -> None:
     other["data"]["train"]["rows"] = 6
     other["versions"]["torch"] = "another"  # is allowed
     with pytest.raises(UsageError) as error:
-        claim(tmp_path).check_same(other)
-    listed = "learning_rate 2e-05 there, 1.0 here; train.rows 5 there, 6 here"
-    assert str(error.value) == f"the folder holds an unfinished run with other settings: {listed} ({tmp_path})"
+        RunFolder.prepare(tmp_path).refuse_other_settings(other)
+    listed = "learning_rate was 2e-05, is 1.0; train.rows was 5, is 6"
+    assert str(error.value).endswith(f": {listed} ({tmp_path})")
 
 
 def test_what_the_older_run_did_not_know_is_no_change() -> None:
     new = {
-        "recipe": {"text": "a", "ragged": 0.0, "no_label": None},
+        "recipe": {"text": "a", "truncate": "head", "labels_are": None},
         "training": {"seed": 1},
         "data": {"train": {"rows": 5, "rows_sha256": "1"}},
     }
     old = {"recipe": {"text": "a"}, "training": {"seed": 1}, "data": {"train": {"rows": 5}}}
     assert changed_settings(old, new) == ""
-    assert changed_settings(old, new | {"recipe": {"text": "a", "ragged": 0.5}}) == "ragged 0.0 there, 0.5 here"
+    assert changed_settings(old, new | {"recipe": {"text": "a", "truncate": "tail"}}) == "truncate was 'head', is 'tail'"
     other = {"train": {"rows": 5, "rows_sha256": "2"}}
-    assert changed_settings(new, new | {"data": other}) == "train.rows_sha256 '1' there, '2' here"
+    assert changed_settings(new, new | {"data": other}) == "train.rows_sha256 was '1', is '2'"
 
 
 def test_an_option_that_the_older_run_did_not_know_had_its_default(tmp_path: Path) -> None:
@@ -234,80 +231,27 @@ def test_an_option_that_the_older_run_did_not_know_had_its_default(tmp_path: Pat
         values["training"].pop(name)
     write_run_file(tmp_path, values)
     now = a_run(tmp_path / "now")
-    claim(tmp_path).check_same(now)
+    RunFolder.prepare(tmp_path).refuse_other_settings(now)
     now["training"]["reinit_layers"] = 2
-    with pytest.raises(UsageError, match="reinit_layers 0 there, 2 here"):
-        claim(tmp_path).check_same(now)
+    with pytest.raises(UsageError, match="reinit_layers was 0, is 2"):
+        RunFolder.prepare(tmp_path).refuse_other_settings(now)
 
 
 @pytest.mark.parametrize("status", ["finished", "running"])
 def test_what_may_not_be_gone_on_with(tmp_path: Path, status: str) -> None:
     a_run(tmp_path, status=status)
     with pytest.raises(UsageError) as error:
-        claim(tmp_path, resume="never")
-    said = {"finished": "a finished run", "running": "an unfinished run and --resume is never"}[status]
+        RunFolder.prepare(tmp_path, resume="never")
+    said = {"finished": "a finished run", "running": "an unfinished run, and --resume is never"}[status]
     assert str(error.value) == f"the output folder holds {said} ({tmp_path})"
-
-
-def test_overwriting_moves_aside_under_a_name_that_is_free(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    a_run(folder, status="finished")
-    (tmp_path / "run.old-1").mkdir()
-    found = claim(folder, overwrite=True)
-    assert found.move_to == tmp_path / "run.old-2"
-    assert (folder / "run.json").exists()
-    with found.entered():
-        assert list(folder.iterdir()) == []
-    assert (tmp_path / "run.old-2" / "run.json").exists()
-
-
-def test_the_folder_that_one_stands_in_is_not_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "gone").symlink_to(folder / "nowhere")  # which has no time of its own to ask for
-    assert claim(folder, overwrite=True).move_to == tmp_path / "run.old-1"
-    monkeypatch.chdir(folder)
-    for name in (".", "..", folder):
-        with pytest.raises(UsageError, match="would move away the folder that the command runs in"):
-            claim(Path(name), overwrite=True)
-
-
-def test_two_commands_cannot_train_in_one_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with claim(folder).entered():
-        with pytest.raises(UsageError) as error:
-            claim(folder).entered().__enter__()
-        assert str(error.value) == f"another process is training in the output folder ({folder})"
-    with claim(folder).entered():  # the first one is over
-        assert list(folder.iterdir()) == []
-
-
-def test_a_folder_in_use_is_not_moved_aside(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with claim(folder).entered():
-        write_run_file(folder, a_run(tmp_path / "other"))
-        with pytest.raises(UsageError, match="another process is training"):
-            claim(folder, overwrite=True).entered().__enter__()
-        assert [path.name for path in folder.iterdir()] == ["run.json"]
-
-
-def test_a_folder_that_changed_since_it_was_looked_at(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    early = claim(folder)
-    with claim(folder).entered():
-        write_run_file(folder, a_run(tmp_path / "other"))
-    with pytest.raises(UsageError) as error:
-        early.entered().__enter__()
-    assert str(error.value) == f"another process has written into the output folder since this command began ({folder})"
 
 
 def test_a_checkpoint_of_another_run_does_not_go_into_an_unfinished_one(tmp_path: Path) -> None:
     a_run(tmp_path / "one")
     a_run(tmp_path / "two")
     (tmp_path / "two" / "checkpoint-3").mkdir()
-    with pytest.raises(UsageError, match="holds an unfinished run, and --resume names a checkpoint of another"):
-        claim(tmp_path / "one", resume=str(tmp_path / "two" / "checkpoint-3"))
+    with pytest.raises(UsageError, match="--resume"):
+        RunFolder.prepare(tmp_path / "one", resume=str(tmp_path / "two" / "checkpoint-3"))
 
 
 def test_a_run_that_went_on_from_another_goes_on(tmp_path: Path) -> None:
@@ -316,63 +260,40 @@ def test_a_run_that_went_on_from_another_goes_on(tmp_path: Path) -> None:
     origin = tmp_path / "one" / "checkpoint-3"
     origin.mkdir()
     (tmp_path / "one" / "metrics.jsonl").write_text("{}\n", encoding="utf-8")
-    claimed, accelerator = claim(tmp_path / "two", resume=str(origin)), start_accelerator("cpu")
-    with run_folder(claimed, values, accelerator):
+    run, accelerator = RunFolder.prepare(tmp_path / "two", resume=str(origin)), start_accelerator("cpu")
+    with run.open(values, accelerator):
         assert (tmp_path / "two" / "metrics.jsonl").is_file()
     for resume in ("auto", str(origin)):
-        assert claim(tmp_path / "two", resume=resume).resume_from == origin
+        assert RunFolder.prepare(tmp_path / "two", resume=resume).resume_from == origin
     (tmp_path / "two" / "checkpoint-9").mkdir()
     for resume in ("auto", str(origin)):
-        again = claim(tmp_path / "two", resume=resume)
+        again = RunFolder.prepare(tmp_path / "two", resume=resume)
         assert again.resume_from == tmp_path / "two" / "checkpoint-9"
-        with run_folder(again, dict(values), accelerator):
+        with again.open(dict(values), accelerator):
             assert json.loads((tmp_path / "two" / "run.json").read_text(encoding="utf-8"))["resumed_from"] == str(origin)
     (tmp_path / "two" / "checkpoint-9").rmdir()
     origin.rmdir()
-    with pytest.raises(UsageError, match=r"the run went on from .*checkpoint-3, which is gone"):
-        claim(tmp_path / "two")
-
-
-def test_what_is_read_is_not_moved_away(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    (folder / "model").mkdir(parents=True)
-    (folder / "train.csv").touch()
-    (tmp_path / "train.csv").touch()
-    claimed = claim(folder, overwrite=True)
-    claimed.check_apart([None, tmp_path / "train.csv", "10%", folder / "not-there.csv"])
-    for read in (folder, folder / "model", str(folder / "train.csv"), tmp_path / "run" / ".." / "run" / "train.csv"):
-        with pytest.raises(UsageError, match=r"--overwrite would move away .*, which the command reads"):
-            claimed.check_apart([tmp_path / "train.csv", read])
-    claim(tmp_path / "new", overwrite=True).check_apart([folder])
+    with pytest.raises(UsageError, match="checkpoint-3"):
+        RunFolder.prepare(tmp_path / "two")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"status": "running"}'])
 def test_a_run_json_that_is_not_ours(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content, encoding="utf-8")
     with pytest.raises(ModelError) as error:
-        claim(tmp_path)
-    assert str(error.value) == f"run.json is not that of a run of bertkit ({tmp_path / 'run.json'})"
+        RunFolder.prepare(tmp_path)
+    assert error.value.where == str(tmp_path / "run.json")
 
 
 @pytest.mark.parametrize(("name", "value"), [("micro_batch_tokens", 64), ("device", "cpu"), ("logging_steps", 3)])
 def test_what_may_change_between_stop_and_resume(tmp_path: Path, name: str, value: object) -> None:
     values = a_run(tmp_path)
-    claim(tmp_path).check_same({**values, "training": {**values["training"], name: value}})
-    with pytest.raises(UsageError, match="with other settings: seed 42 there, 7 here"):
-        claim(tmp_path).check_same({**values, "training": {**values["training"], "seed": 7}})
+    RunFolder.prepare(tmp_path).refuse_other_settings({**values, "training": {**values["training"], name: value}})
+    with pytest.raises(UsageError, match="seed was 42, is 7"):
+        RunFolder.prepare(tmp_path).refuse_other_settings({**values, "training": {**values["training"], "seed": 7}})
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
-        claim(tmp_path / "run", resume="checkpoint-7")
+        RunFolder.prepare(tmp_path / "run", resume="checkpoint-7")
     assert str(error.value) == "--resume is 'checkpoint-7'; expected auto, never, or the folder of a checkpoint"
-
-
-def test_a_folder_that_cannot_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied")  # what Path.exists raises below a folder of someone else
-
-    monkeypatch.setattr(Path, "exists", closed)
-    with pytest.raises(MachineError) as error:
-        claim(tmp_path / "run")
-    assert str(error.value) == f"the output folder cannot be reached: Permission denied ({tmp_path}/run)"

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.readers import Examples
-from bertkit.tasks import TokenClassification
-from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, doubt_order
+from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
+from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order
+from bertkit.tasks.token_classification.task import Tagged
 
 LABELS = ("a", "b", "c")
 RNG = np.random.default_rng(0)
@@ -60,27 +60,26 @@ def test_calibration_by_hand() -> None:
 
 def test_another_order_of_labels_is_found_and_chance_is_not() -> None:
     moved, names = (TAKEN + 1) % 3, ("a", "b", "c")
-    (said,) = doubt_order(names, moved, GOLD, ("c", "a", "b"))
+    said = warn_of_label_order(names, moved, GOLD, ("c", "a", "b"))
     # What is called a should be called c, b a, and c b; the model's outputs are c, a and b.
     assert 'with "id2label": {"0": "b", "1": "c", "2": "a"} in its config.json' in said
     assert f"accuracy {(moved == GOLD).mean():.3f} as they are named, {(TAKEN == GOLD).mean():.3f} with" in said
-    assert doubt_order(names, TAKEN, GOLD, names) == []
-    assert doubt_order(names, RNG.integers(0, 3, 200), GOLD, names) == []
-    assert doubt_order(("a", "b"), [1, 0, 1], [0, 1, 0], ("a", "b")) == [], "three rows prove nothing"
+    assert warn_of_label_order(names, TAKEN, GOLD, names) is None
+    assert warn_of_label_order(names, RNG.integers(0, 3, 200), GOLD, names) is None
+    assert warn_of_label_order(("a", "b"), [1, 0, 1], [0, 1, 0], ("a", "b")) is None, "three rows prove nothing"
 
 
 def test_tags_of_a_model_without_names_are_told() -> None:
-    words = [["one"] * 40] * 5
     tags = [(["O", "B-X", "I-X", "O"] * 10)] * 5
-    examples = Examples({"tokens": words, "tags": tags}, "my.conll", range(5))
     own = {"O": "LABEL_2", "B-X": "LABEL_0", "I-X": "LABEL_1"}
     names = ("LABEL_0", "LABEL_1", "LABEL_2")
-    task = TokenClassification(labels=names, model_labels=names)
-    (said,) = task.doubts([{"tags": [own[tag] for tag in its]} for its in tags], examples)
+    task = TokenClassificationTask(recipe=TokenClassification(), labels=names)
+    predictions = [Prediction([own[tag] for tag in sentence]) for sentence in tags]
+    said = task.label_order_warning(predictions, [Tagged(sentence) for sentence in tags])
     assert "accuracy 0.000 as they are named, 1.000 with" in said
     assert '{"0": "B-X", "1": "I-X", "2": "O"}' in said
-    same = TokenClassification(labels=("O", "B-X", "I-X"), model_labels=("O", "B-X", "I-X"), scheme="iob2")
-    assert same.doubts([{"tags": its} for its in tags], examples) == []
+    same = TokenClassificationTask(recipe=TokenClassification(), labels=("O", "B-X", "I-X"), scheme="iob2")
+    assert same.label_order_warning([Prediction(row) for row in tags], [Tagged(row) for row in tags]) is None
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertkit.runs.directory import held
+from bertkit.files import lock
 from bertkit.runs.seeds import describe_seeds, summarize
 from bertkit.training import loop as training
 
@@ -101,7 +101,7 @@ def test_a_stopped_overwrite_leaves_no_run_of_other_settings(finetune, tmp_path:
     (tmp_path / "several" / "seeds.json").unlink()
     ran = finetune("several", "--seeds", 3)
     assert ran.code == 2
-    assert "the folder holds a run of other settings: learning_rate 0.001 there, 5e-05 here (several/seed-1)" in ran.err
+    assert "learning_rate was 0.001, is 5e-05 (several/seed-1)" in ran.err
     (tmp_path / "several" / "seeds.json").write_text("{", encoding="utf-8")
     ran = finetune("several", "--seeds", 3, "--learning-rate", 1e-3)
     assert (ran.code, "seeds.json is damaged" in ran.err) == (4, True)
@@ -116,9 +116,9 @@ def test_overwriting_moves_nothing_before_all_is_known(finetune, tmp_path: Path)
     assert finetune("several", "--seeds", 2).code == 0
     ran = finetune("several", "--seeds", 2, "--overwrite", "-m", tmp_path / "nowhere")
     assert ran.code == 4, ran.err
-    with held(tmp_path / "several" / "seed-2"):
+    with lock(tmp_path / "several" / "seed-2"):
         ran = finetune("several", "--seeds", 2, "--overwrite")
-    assert (ran.code, "another process is training in the output folder (several/seed-2)" in ran.err) == (2, True)
+    assert (ran.code, ran.err.splitlines()[0].endswith("(several/seed-2)")) == (2, True), ran.err
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and "several" in path.name) == ["several"]
 
 
@@ -141,14 +141,15 @@ def test_what_is_refused(finetune, tmp_path: Path) -> None:
     assert finetune("several", "--seeds", 2).code == 0
     ran = finetune("several", "--seeds", 2, "--learning-rate", 1e-3)
     assert ran.code == 2
-    assert "the folder holds seeds of other settings: learning_rate 5e-05 there, 0.001 here (several)" in ran.err
+    assert "learning_rate was 5e-05, is 0.001 (several)" in ran.err
     (tmp_path / "rows.csv").write_text("label,text\n" + "a,the movie\nb,the book\n" * 20, encoding="utf-8")
     ran = finetune("several", "--seeds", 3)
     assert ran.code == 2
-    assert "seed 1 and seed 3 saw different data" in ran.err
+    assert "data changed between seed 1 and seed 3" in ran.err
     assert finetune("single").code == 0
-    ran = finetune("single", "--seeds", 2)
-    assert (ran.code, "the output folder is no folder of seeds: it holds " in ran.err) == (2, True)
+    for overwrite in ((), ("--overwrite",)):
+        ran = finetune("single", "--seeds", 2, *overwrite)
+        assert (ran.code, "--output-dir" in ran.err.splitlines()[-1]) == (2, True), ran.err
 
 
 def test_a_model_that_says_one_thing_is_counted(finetune, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_model_that_says_one_thing_is_counted(finetune, tmp_path: Path) -> Non
     (tmp_path / "rows.csv").write_text("label,text\n" + "a,the movie\nb,the movie\n" * 20, encoding="utf-8")
     ran = finetune("alike", "--seeds", 2)
     assert ran.code == 0, ran.err
-    assert "2 of 2 runs say the same of every row: seed 1, 2" in ran.err
+    assert "2 of 2 runs predict the same for every row: seed 1, 2" in ran.err
     assert read(tmp_path / "alike" / "seeds.json")["constant"] == [1, 2]
 
 

@@ -27,7 +27,7 @@ def test_numbers_mean_nothing_to_names_that_were_derived() -> None:
     """The data's own 0 may be any of the names, whose order is alphabetical."""
     with pytest.raises(DataError) as error:
         label_ids(examples(["neg", "0"]), "label", ("neg", "pos"), by_number=False)
-    assert str(error.value) == "unknown label '0'; expected one of neg, pos (data.csv:3)"
+    assert error.value.where == "data.csv:3"
 
 
 @pytest.mark.parametrize("value", [["a"], {"a": 1}])
@@ -35,7 +35,7 @@ def test_a_label_that_is_a_list_or_an_object(value: Any) -> None:
     for check in (lambda rows: derive_labels(rows, "label"), lambda rows: label_ids(rows, "label", ("a", "b"))):
         with pytest.raises(DataError) as error:
             check(examples(["a", value]))
-        assert str(error.value) == f"the label in column 'label' is {value!r}; expected one label (data.csv:3)"
+        assert error.value.where == "data.csv:3"
 
 
 def test_digits_that_are_no_numbers() -> None:
@@ -89,18 +89,19 @@ def test_labels_of_the_training_data(values: list[Any], labels: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    ("values", "what"),
+    ("values", "part"),
     [
-        (["", "-1", None], "no row has a label in column 'label' (data.csv)"),
-        (["a", "a"], "every row has the label 'a'; expected two or more labels (data.csv)"),
-        ([f"t{i}" for i in range(30)], "column 'label' has 30 different values in 30 rows, too many for classes (data.csv)"),
-        (["1", 0], "column 'label' mixes types of label: '1' (data.csv:2) and 0 (data.csv:3)"),
+        (["", "-1", None], "(data.csv)"),
+        (["a", "a"], "'a'"),
+        ([f"t{i}" for i in range(30)], "'label' has 30 "),
+        (["1", 0], "'1' (data.csv:2) and 0 (data.csv:3)"),
     ],
 )
-def test_columns_that_are_no_labels(values: list[Any], what: str) -> None:
+def test_columns_that_are_no_labels(values: list[Any], part: str) -> None:
     with pytest.raises(DataError) as error:
         derive_labels(examples(values), "label")
-    assert str(error.value) == what
+    assert part in str(error.value)
+    assert "data.csv" in str(error.value)
 
 
 def test_a_missing_label_is_of_no_kind() -> None:
@@ -127,21 +128,21 @@ def test_numbers_count_from_0_where_they_are_no_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "labels", "what"),
+    ("values", "labels", "said", "place"),
     [
-        (["a", "d"], ("a", "b"), "unknown label 'd'; expected one of a, b (data.csv:3)"),
-        (["a", "2"], ("a", "b"), "label 2 is out of range; expected 0 to 1 (a, b) (data.csv:3)"),
-        (["1", "0"], ("1", "2"), "unknown label '0'; expected one of 1, 2 (data.csv:3)"),
-        (["a", "-2"], ("a", "b"), "label -2 is out of range; expected 0 to 1 (a, b) (data.csv:3)"),
-        (["a", 0.5], ("a", "b"), "unknown label '0.5'; expected one of a, b (data.csv:3)"),
-        (["a", None, ""], ("a", "b"), "2 of 3 rows have no label in column 'label'; the first is here (data.csv:3)"),
-        ([-1, -1], ("a", "b"), "no row has a label in column 'label': this is a test split without labels (data.csv)"),
+        (["a", "d"], "ab", "'d'", "data.csv:3"),
+        (["a", "2"], "ab", "2 is out of range; expected 0 to 1", "data.csv:3"),
+        (["1", "0"], "12", "'0'", "data.csv:3"),
+        (["a", "-2"], "ab", "-2 is out of range", "data.csv:3"),
+        (["a", 0.5], "ab", "'0.5'", "data.csv:3"),
+        (["a", None, ""], "ab", "2 of 3 rows", "data.csv:3"),
+        ([-1, -1], "ab", "no row has a label", "data.csv"),
     ],
 )
-def test_labels_that_are_none_of_these(values: list[Any], labels: tuple[str, ...], what: str) -> None:
+def test_labels_that_are_none_of_these(values: list[Any], labels: str, said: str, place: str) -> None:
     with pytest.raises(DataError) as error:
-        label_ids(examples(values), "label", labels)
-    assert str(error.value) == what
+        label_ids(examples(values), "label", tuple(labels))
+    assert (said in error.value.what, error.value.where) == (True, place)
 
 
 def test_numbers_to_regress_to() -> None:
@@ -152,7 +153,7 @@ def test_numbers_to_regress_to() -> None:
 def test_what_is_no_number_to_regress_to(value: Any) -> None:
     with pytest.raises(DataError) as error:
         scores_of(examples([1, value]), "label")
-    assert str(error.value) == f"{value!r} in column 'label' is not a finite number, as regression needs (data.csv:3)"
+    assert (repr(value) in error.value.what, error.value.where) == (True, "data.csv:3")
 
 
 # --- a model's order of labels -----------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def test_a_model_without_names_is_taken_in_the_recipes_order_and_that_is_said(ru
     model = with_labels(nli_model, nli_data / "model", None)
     assert scores(run_bertkit, model, data)["validation/accuracy"] == 0.75
     err = run_bertkit("eval", model, "--recipe", "mnli", "--validation", data, "--max-length", 64).err
-    assert "warning: the model does not name its labels; taken in this order: entailment, neutral, contradiction" in err
+    assert "the model does not name its labels" in err
 
 
 def test_labels_typed_say_the_order_of_the_numbers_in_the_data(run_bertkit, nli_model: Path, nli_data: Path) -> None:
@@ -252,21 +253,15 @@ def test_labels_typed_say_the_order_of_the_numbers_in_the_data(run_bertkit, nli_
 
 
 @pytest.mark.parametrize(
-    ("names", "what"),
-    [
-        (("yes", "maybe", "no"), "the model's labels are yes, maybe, no; the data's are entailment, neutral, contradiction"),
-        (("entailment", "neutral"), "the model has 2 labels and the data 3: entailment, neutral, contradiction"),
-    ],
+    ("names", "said"), [(("yes", "maybe", "no"), "yes, maybe, no"), (("entailment", "neutral"), "2 labels")]
 )
-def test_other_names_are_refused(run_bertkit, nli_model: Path, nli_data: Path, names: tuple[str, ...], what: str) -> None:
+def test_other_names_are_refused(run_bertkit, nli_model: Path, nli_data: Path, names: tuple[str, ...], said: str) -> None:
     model = with_labels(nli_model, nli_data / "model", names, tuple(range(len(names))))
-    ran = run_bertkit("eval", model, "--recipe", "mnli", "--validation", "names.tsv", "--max-length", 64)
-    assert ran.code == 4
-    assert f"error: {what} ({model})" in ran.err.splitlines()
-    options = ("-m", model, "-o", "run", "--max-steps", 1, "--max-length", 64)
-    ran = run_bertkit("finetune", "mnli", "--train", "names.tsv", "--validation", "names.tsv", *options)
-    assert ran.code == 4
-    assert f"error: {what} ({model})" in ran.err.splitlines()
+    train = ("finetune", "mnli", "--train", "names.tsv", "-m", model, "-o", "run", "--max-steps", 1)
+    for command in (("eval", model, "--recipe", "mnli"), train):
+        ran = run_bertkit(*command, "--validation", "names.tsv", "--max-length", 64)
+        (error,) = (line for line in ran.err.splitlines() if line.startswith("error: "))
+        assert (ran.code, said in error, error.endswith(f"({model})")) == (4, True, True), error
     assert not (nli_data / "run").exists()
 
 
@@ -297,7 +292,7 @@ def test_fine_tuning_from_labels_without_names_says_so(run_bertkit, nli_model: P
     options = ("-m", model, "-o", "run", "--max-steps", 1, "--max-length", 64)
     ran = run_bertkit("finetune", "mnli", "--train", "names.tsv", "--validation", "names.tsv", *options)
     assert ran.code == 0, ran.err
-    assert "warning: the model does not name its labels; taken in this order: entailment, neutral, contradiction" in ran.err
+    assert "the model does not name its labels" in ran.err
     assert "fresh weights" not in ran.err
 
 

@@ -56,7 +56,7 @@ class Theirs(nn.Module):
 
 def both(pooling: str, is_decoder: bool, ours: type[nn.Module], num_classes: int) -> tuple[nn.Module, nn.Module]:
     sizes = {**TINY, **NO_DROPOUT, "num_hidden_layers": 4, "num_labels": num_classes, "is_decoder": is_decoder}
-    config = transformers.BertConfig(**sizes, classifier_pooling=pooling, attn_implementation="eager")
+    config = transformers.BertConfig(**sizes, attn_implementation="eager")
     with torch.random.fork_rng():
         torch.manual_seed(7)
         theirs = Theirs(config, pooling, num_classes)
@@ -66,7 +66,7 @@ def both(pooling: str, is_decoder: bool, ours: type[nn.Module], num_classes: int
     state = theirs.state_dict()
     if pooling == "pooled" and not is_decoder:
         state = {name.removeprefix("head."): value for name, value in state.items()}
-    model = ours(BertConfig.from_dict(config.to_dict()))
+    model = ours(BertConfig.from_dict(config.to_dict()), pooling=pooling)
     model.load_state_dict(state, strict=True)
     return model.double().train(), theirs.double().train()
 
@@ -136,16 +136,15 @@ def finetune(run_bertkit, make_model_dir, tmp_path: Path):
 def test_a_run_knows_its_pooling(finetune, run_bertkit, tmp_path: Path, pooling: str) -> None:
     ran = finetune("--pooling", pooling)
     assert ran.code == 0, ran.err
-    assert "its head is bertkit's own: transformers opens the folder as an encoder only" in ran.err
+    assert "the head is bertkit's own: transformers opens the folder as an encoder only" in ran.err
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
-    assert (config["architectures"], config["classifier_pooling"]) == (["BertModel"], pooling)
+    assert (config["architectures"], config["bertkit"]["pooling"]) == (["BertModel"], pooling)
     scores = json.loads(run_bertkit("eval", "run", "--json", "--precision", "fp32").out)
     assert scores["validation/loss"] == pytest.approx(run["best"]["scores"]["validation/loss"], rel=1e-5)
     assert json.loads(run_bertkit("predict", "run", "rows.csv").out.splitlines()[0])["label"] in ("good", "bad")
     ran = run_bertkit("eval", "run", "--pooling", "pooled")
-    assert ran.code == 4
-    assert f"the model is a BertModel trained with --pooling {pooling}; text-classification needs BertForSeq" in ran.err
+    assert (ran.code, f"with --pooling {pooling}" in ran.err) == (4, True), ran.err
     _, info = transformers.AutoModel.from_pretrained("run", add_pooling_layer=False, output_loading_info=True)
     assert not info["missing_keys"]
 
@@ -157,7 +156,7 @@ def test_another_pooling_makes_a_fresh_head(finetune, tmp_path: Path) -> None:
     assert "fresh weights" in ran.err
     config = json.loads((tmp_path / "again" / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["BertForSequenceClassification"]
-    assert "classifier_pooling" not in config
+    assert config["bertkit"]["pooling"] == "pooled"
     ran = finetune("-m", "run", "--pooling", "mean", output="on")
     assert ran.code == 0, ran.err
     assert "fresh weights" not in ran.err
@@ -172,22 +171,12 @@ def test_the_model_alone_knows_its_pooling_and_its_family(finetune, run_bertkit,
     assert [json.loads(line)["label"] for line in ran.out.splitlines()] == [
         json.loads(line)["label"] for line in whole.splitlines()
     ]
-    ran = run_bertkit(
-        "eval",
-        "model",
-        "--recipe",
-        "multiple-choice",
-        "--validation",
-        "rows.csv",
-        "--choices",
-        "label,text",
-        "--max-length",
-        16,
-    )
-    assert ran.code == 4
-    assert "the model is a BertModel trained with --pooling max for text-classification; multiple-choice needs" in ran.err
+    other = ("--recipe", "multiple-choice", "--validation", "rows.csv", "--choices", "label,text", "--max-length", 16)
+    ran = run_bertkit("eval", "model", *other)
+    assert (ran.code, "text-classification with --pooling max; multiple-choice needs" in ran.err) == (4, True)
     config = json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"classifier_pooling": "avg"}), encoding="utf-8")
+    config["bertkit"]["pooling"] = "avg"
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     ran = run_bertkit("predict", "model", "rows.csv", "--text", "text", "--max-length", 16)
     assert (ran.code, "Traceback" in ran.err) == (4, False)
 

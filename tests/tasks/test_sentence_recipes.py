@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recipe_rows import fit, load
 
-from bertkit import progress
 from bertkit.errors import DataError
 from bertkit.tasks import TextClassification
-from bertkit.tasks.recipe import load_recipe, override
+from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.splits import read_splits
 
 FOLDERS = {
     "sms_spam": "SMSSpam",
@@ -64,7 +65,7 @@ FIRST = {
 
 
 def recipe_of(name: str, data_dir: Path, **typed: Any) -> TextClassification:
-    recipe = override(load_recipe(name), {"data": str(data_dir / FOLDERS[name]), **typed}).settled()
+    recipe = load_recipe(name).overridden({"data": str(data_dir / FOLDERS[name]), **typed}).resolved()
     assert isinstance(recipe, TextClassification)
     return recipe
 
@@ -76,7 +77,7 @@ def lines_of(path: Path) -> list[str]:
 
 def rows_of(recipe: TextClassification, split: str) -> list[tuple[str, ...]]:
     """The rows that a recipe loads: one or two texts, and the label."""
-    examples = recipe.load(split)
+    examples = load(recipe, split)
     names = ("text", "text_pair", "label") if recipe.text_pair else ("text", "label")
     assert set(examples.columns) == set(names)
     return list(zip(*(examples.columns[name] for name in names), strict=True))
@@ -107,8 +108,9 @@ def test_rows_are_those_of_the_file(data_dir: Path, name: str, split: str) -> No
 def gold_of(name: str, data_dir: Path, split: str, at: int) -> str:
     """What the recipe calls a row's label."""
     recipe = recipe_of(name, data_dir)
-    examples = recipe.load(split).select([at])
-    return recipe.with_labels(examples).gold(examples)[0]
+    rows = read_splits(recipe, [split]).rows[split]
+    task = fit(recipe, split)
+    return task.truth(task.examples(rows.select([at]), labelled=True))[0]
 
 
 def test_numbers_of_labels_mean_what_the_authors_say(data_dir: Path) -> None:
@@ -164,14 +166,11 @@ def test_ocnli_leaves_out_what_the_annotators_left_open(
     table = [json.loads(line) for line in lines_of(data_dir / "OCNLI" / file)]
     labelled = [(row["sentence1"], row["sentence2"], row["label"]) for row in table if row["label"] != "-"]
     recipe = recipe_of("ocnli", data_dir)
-    with progress.console.capture() as said:
-        rows = rows_of(recipe, split)
+    rows = rows_of(recipe, split)
     assert rows == labelled
     assert Counter(row[-1] for row in rows) == counts
     assert len(rows) == len(table) - left_out
-    what = f"{split}: {left_out} of {len(table)} rows left out, whose label is '-'\n"
-    assert said.get() == what
-    assert len(recipe.load(split, to_predict=True)) == len(table), "every row has its prediction"
+    assert load(recipe, split).remarks.notes == (f"the recipe drops {left_out} of {len(table)} rows",)
 
 
 # --- XNLI ------------------------------------------------------------------------------------------------------------------
@@ -219,11 +218,12 @@ def test_xnli_knows_fifteen_languages(data_dir: Path, tmp_path: Path) -> None:
     assert set(recipe.eval_splits) == {f"validation_{language}" for language in languages}
     assert recipe_of("xnli", data_dir).eval_splits == ("validation_en", "validation_zh")
     (tmp_path / "dev-sw.tsv").write_text("a\tb\tneutral\n", encoding="utf-8")
-    assert override(recipe, {"data": str(tmp_path)}).settled().eval_splits == ("validation_sw",)
+    assert recipe.overridden({"data": str(tmp_path)}).resolved().eval_splits == ("validation_sw",)
     (tmp_path / "dev-sw.tsv").unlink()
-    none = override(recipe, {"data": str(tmp_path)}).settled()
-    with pytest.raises(DataError, match=r"no file for the split validation_en, as dev-en\.tsv"):
-        none.load("validation_en")
+    none = recipe.overridden({"data": str(tmp_path)}).resolved()
+    with pytest.raises(DataError) as error:
+        load(none, "validation_en")
+    assert (error.value.where, "dev-en.tsv" in error.value.what) == (str(tmp_path), True)
 
 
 def test_xnli_asks_the_hub_for_a_language(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,14 +238,11 @@ def test_xnli_asks_the_hub_for_a_language(monkeypatch: pytest.MonkeyPatch) -> No
         return Examples(columns, "hub", range(2), {"label": THIRDS})
 
     monkeypatch.setattr(Hub, "read", read)
-    recipe = load_recipe("xnli").settled()
+    recipe = load_recipe("xnli").resolved()
     assert isinstance(recipe, TextClassification)
-    examples = recipe.load("validation_zh")
-    assert examples.columns["text"] == ["a", "c"]
-    assert examples.columns["text_pair"] == ["b", "d"]
-    assert recipe.with_labels(examples).gold(examples) == ["contradiction", "entailment"]
-    recipe.load("train")
-    assert asked == [("facebook/xnli", "zh", "validation"), ("facebook/xnli", "en", "train")]
+    examples = fit(recipe).examples(read_splits(recipe, ["validation_zh"]).rows["validation_zh"], labelled=True)
+    assert examples.columns == {"text": ["a", "c"], "text_pair": ["b", "d"], "label": ["contradiction", "entailment"]}
+    assert asked == [("facebook/xnli", "en", "train"), ("facebook/xnli", "zh", "validation")]
 
 
 # --- short runs ------------------------------------------------------------------------------------------------------------
@@ -312,7 +309,7 @@ def test_ocnli_without_its_open_rows(run_bertkit, data_dir: Path, tiny_chinese_d
     assert open_rows > 0
     run, said = run_of(run_bertkit, "ocnli", tiny_chinese_dir, "--data", "data", "--max-length", 64)
     assert run["data"]["validation"]["rows"] == 200 - open_rows
-    assert f"validation: {open_rows} of 200 rows left out, whose label is '-'" in said.splitlines()
+    assert f"validation: the recipe drops {open_rows} of 200 rows" in said.splitlines()
     ran = run_bertkit("predict", "run", "data/dev.json")
     assert ran.code == 0, ran.err
     assert len(ran.out.splitlines()) == 200
@@ -320,12 +317,13 @@ def test_ocnli_without_its_open_rows(run_bertkit, data_dir: Path, tiny_chinese_d
 
 @pytest.mark.parametrize(("name", "file"), [("thucnews", "dev.txt.gz"), ("lcqmc", "test.txt.gz")])
 def test_a_set_without_a_train_file(data_dir: Path, name: str, file: str) -> None:
-    with pytest.raises(DataError, match=r"no file for the split train, as train\.txt"):
-        recipe_of(name, data_dir).load("train")
+    with pytest.raises(DataError) as error:
+        load(recipe_of(name, data_dir))
+    assert (error.value.where, "train.txt" in error.value.what) == (str(data_dir / FOLDERS[name]), True)
     columns = ",".join(load_recipe(name).folder.headers["train"])
     files = {"train": str(data_dir / FOLDERS[name] / file), "columns": columns, "validation": "10%"}
-    recipe = override(load_recipe(name), files).settled()
+    recipe = load_recipe(name).overridden(files).resolved()
     rows = len(lines_of(data_dir / FOLDERS[name] / file))
-    parts = [len(recipe.load(split)) for split in ("train", "validation")]
+    parts = [len(load(recipe, split)) for split in ("train", "validation")]
     assert sum(parts) == rows
     assert parts[1] == pytest.approx(rows / 10, rel=0.02)

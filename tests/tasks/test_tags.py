@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Tokens
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.files import read_file
-from bertkit.readers.parallel import read_parallel
+from bertkit.readers.formats import TAGGED, read_file
 from bertkit.tasks.token_classification.tags import (
     SCHEMES,
     Span,
@@ -259,8 +258,8 @@ def real(data_dir: Path) -> dict[str, Callable[[], list[list[str]]]]:
             for name, (path, column) in conll.items()
         },
         "MSRA-NER": lambda: [tags.split(" ") for tags in read_file(data_dir / "MSRA-NER/test.tsv.gz").columns["label"]],
-        "ATIS": lambda: read_parallel(data_dir / "ATIS/train").columns["tags"],
-        "SNIPS": lambda: read_parallel(data_dir / "SNIPS/train").columns["tags"],
+        "ATIS": lambda: read_file(data_dir / "ATIS/train", TAGGED).columns["tags"],
+        "SNIPS": lambda: read_file(data_dir / "SNIPS/train", TAGGED).columns["tags"],
     }
 
 

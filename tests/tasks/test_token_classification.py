@@ -19,14 +19,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bertkit.cli import main
-from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.config import filled
+from bertkit.errors import DataError, ModelError
 from bertkit.features import IGNORED
 from bertkit.metrics.classification import mean_squared_error
 from bertkit.model.bert import initialize
@@ -36,11 +37,14 @@ from bertkit.model.directory import save_model
 from bertkit.readers import Examples
 from bertkit.runs.evaluate import predict
 from bertkit.runs.predict import build, open_target
-from bertkit.tasks import TokenClassification
-from bertkit.tasks.recipe import load_recipe, override
+from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
+from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
 from bertkit.tasks.token_classification.sentences import standard_columns
 from bertkit.tasks.token_classification.tags import convert, count_illegal, detect_scheme
+from bertkit.tasks.token_classification.task import Tagged
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
 from bertkit.training.batching import evaluation_batches
@@ -153,6 +157,29 @@ def predicted(run_bertkit, *arguments: object, stdin: bytes = b"") -> list[dict[
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
+def task_of(*labels: str, scheme: str | None = None, intents: tuple[str, ...] = (), **options: Any) -> TokenClassificationTask:
+    recipe = filled(TokenClassification(intent=bool(intents), **options))
+    return TokenClassificationTask(recipe=recipe, labels=labels, scheme=scheme, intents=intents)
+
+
+def read(path: Path, **options: Any) -> dict[str, list[Any]]:
+    """The columns of a file to train on."""
+    recipe = filled(TokenClassification(**options))
+    return recipe.standardize(recipe.read_file(path), labelled=True).columns
+
+
+def fitted(recipe: Recipe, train: str = "train") -> tuple[TokenClassificationTask, dict[str, Examples]]:
+    """The task that a recipe's training rows give, and the examples of all its splits."""
+    recipe = recipe.resolved()
+    rows = read_splits(recipe).rows
+    task = Task.fit(recipe, rows[train])
+    return task, {split: task.examples(each, labelled=True) for split, each in rows.items()}
+
+
+def scores_of(task: TokenClassificationTask, tags: list[list[str]], examples: Examples) -> dict[str, float | None]:
+    return task.score([Prediction(row) for row in tags], task.truth(examples))
+
+
 # --- every format ----------------------------------------------------------------------------------------------------------
 
 FORMATS: dict[str, tuple[Callable[[Sentences], str], str, tuple[str, ...]]] = {
@@ -173,7 +200,7 @@ def test_from_a_file_to_scores_and_back(run_bertkit, finetune, write, name: str)
     form, ending, options = FORMATS[name]
     files = [write(f"{split}{ending}", form(rows)) for split, rows in (("train", TRAIN), ("dev", DEV))]
     found, err = finetune("--train", files[0], "--validation", files[1], *options, steps=6)
-    assert found["recipe"]["labels"] == ["O", "B-THING", "B-WHO", "I-THING"]
+    assert found["task"]["labels"] == ["O", "B-THING", "B-WHO", "I-THING"]
     assert {split: data["rows"] for split, data in found["data"].items()} == {"train": len(TRAIN), "validation": len(DEV)}
     assert "tag scheme of the training data: iob2" in err.splitlines()
 
@@ -190,20 +217,20 @@ def test_from_a_file_to_scores_and_back(run_bertkit, finetune, write, name: str)
 
 
 def test_a_wrong_intent_is_an_error() -> None:
-    columns = {"tokens": [["a"], ["b"]], "tags": [["O"], ["B-X"]], "intent": ["ask", "tell"]}
-    rows = Examples(columns, "my.jsonl", [1, 2])
-    task = TokenClassification(scheme="iob2", intent=True)
-    found = [{"tags": ["O"], "intent": "tell"}, {"tags": ["O"], "intent": "ask"}]
-    assert task.wrongness(found, rows).tolist() == [1, 2]
-    assert replace(task, intent=False).wrongness(found, rows).tolist() == [0, 1]
-    assert task.gold(rows) == ["a (ask)", "b[B-X] (tell)"]
+    rows = Examples({"tokens": [["a"], ["b"]], "tags": [["O"], ["B-X"]], "intent": ["ask", "tell"]}, "my.jsonl", [1, 2])
+    found = [Prediction(["O"], details={"intent": "tell"}), Prediction(["O"], details={"intent": "ask"})]
+    for task, errors in ((task_of(intents=("ask", "tell")), [1, 2]), (task_of(), [0, 1])):
+        truth = task.truth(rows)
+        assert [task.error(*pair) for pair in zip(found, truth, strict=True)] == errors
+        shown = ["a (ask)", "b[B-X] (tell)"] if task.intents else ["a", "b[B-X]"]
+        assert [task.format_truth(known, rows, row) for row, known in enumerate(truth)] == shown
 
 
 def test_texts_that_are_named_come_before_words_that_are_guessed() -> None:
     columns = {"text": ["Ann lives"], "entities": [[[0, 3, "PER"]]], "tokens": [["Ann", "lives"]], "tags": [["NN", "VB"]]}
     rows = Examples(columns, "my.jsonl", [1])
     named = dict.fromkeys(("tokens", "tags", "text", "entities"))
-    how = {"intent": None, "strip": None, "to_predict": False}
+    how = {"intent": None, "to_predict": False}
     assert standard_columns(rows, named=named, **how).columns["tags"] == [["NN", "VB"]]
     for typed in ({"text": "text", "entities": "entities"}, {"entities": "entities"}):
         assert standard_columns(rows, named=named | typed, **how).columns["tags"] == [["B-PER", "O"]]
@@ -212,12 +239,8 @@ def test_texts_that_are_named_come_before_words_that_are_guessed() -> None:
 def test_options_that_would_say_nothing_are_refused(run_bertkit, write, tiny_model_dir: Path) -> None:
     path = write("three.conll", "Ann NN B-PER\nruns VB O\n\n" * 4)
     task = ("finetune", "token-classification", "--train", path, "--validation", path, "-m", tiny_model_dir, "-o", "run")
-    for typed, what in (
-        (("--tags", "pos"), f"no column 'pos' has the tags; columns: tokens, tags ({path})"),
-        (("--intent-column", "scene"), "--intent-column names what --intent learns, which is missing"),
-    ):
-        ran = run_bertkit(*task, *COMMON, *typed)
-        assert (ran.code, f"error: {what}" in ran.err.splitlines()) == (2, True), ran.err
+    for typed in (("--tags", "pos"), ("--intent-column", "scene")):
+        assert run_bertkit(*task, *COMMON, *typed).code == 2
     assert run_bertkit(*task, *COMMON, "--max-steps", 1, "--tags", "2").code == 0
 
 
@@ -257,8 +280,7 @@ def test_folders_with_an_intent(run_bertkit, finetune, write, tmp_path: Path) ->
     assert [row["intent"] == intent(row["tokens"]) for row in rows] == right
     write("data/train/label", "other\n" * len(TRAIN))
     ran = run_bertkit("finetune", "snips", "--data", "data", "--intent", "-m", "run", "-o", "run2", "--max-steps", 1, *COMMON)
-    assert ran.code == 4
-    assert "error: the model's intents are buy, sell; the data's are other" in ran.err
+    assert ran.code == 4, ran.err
 
 
 def test_a_share_held_out(finetune, write) -> None:
@@ -292,7 +314,7 @@ def test_stopped_and_resumed_it_is_the_same_run(
         assert run_bertkit("finetune", *data, "-o", "again").code != 0
     ran = run_bertkit("finetune", *data, "-o", "again")
     assert ran.code == 0, ran.err
-    assert "going on from again/checkpoint-" in ran.err
+    assert "resuming from again/checkpoint-" in ran.err
     models = [(tmp_path / name / "checkpoint-6" / "model.safetensors").read_bytes() for name in ("whole", "again")]
     assert models[0] == models[1]
     runs = [json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("whole", "again")]
@@ -391,15 +413,14 @@ def test_eval_writes_predictions_and_a_file_without_tags_predicts(run: Path, run
     path = write("bare.jsonl", "".join(json.dumps({"tokens": words}) + "\n" for words in words_in(DEV)))
     assert [row["tags"] for row in predicted(run_bertkit, run, path)] == [row["tags"] for row in rows]
     ran = run_bertkit("eval", run, "--validation", path)
-    assert ran.code == 3
-    assert "error: no column 'tags'; columns: tokens" in ran.err
+    assert ran.code == 3, ran.err
 
 
 def test_parts_of_speech_are_words_and_accuracy(run_bertkit, finetune, write) -> None:
     path = write("train.conllu", as_conllu(TRAIN))
     found, err = finetune("--train", path, "--validation", path)
     assert "tag scheme" not in err
-    assert found["recipe"]["scheme"] is None
+    assert found["task"]["scheme"] is None
     assert set(found["best"]["scores"]) == {f"validation/{name}" for name in ("accuracy", "sentence_accuracy", "loss")}
     (row,) = predicted(run_bertkit, "run", stdin=b"the phone is late\n")
     assert "entities" not in row
@@ -415,7 +436,7 @@ def test_parts_of_speech_are_words_and_accuracy(run_bertkit, finetune, write) ->
 def test_entities_split_the_words_that_they_cut(write) -> None:
     row = {"text": "Berlin-based  Siemens, Lyon.", "entities": [[0, 6, "LOC"], {"start": 14, "end": 21, "label": "ORG"}]}
     path = write("x.jsonl", json.dumps(row) + "\n")
-    found = TokenClassification(train=str(path)).load("train").columns
+    found = read(path)
     assert found["tokens"] == [["Berlin", "-based", "Siemens", ",", "Lyon", "."]]
     assert found["tags"] == [["B-LOC", "O", "B-ORG", "O", "O", "O"]]
     assert [row["text"][start:end] for start, end in found["places"][0]] == found["tokens"][0]
@@ -423,7 +444,7 @@ def test_entities_split_the_words_that_they_cut(write) -> None:
 
 def test_entities_next_to_each_other_and_with_white_space_at_their_ends(write) -> None:
     row = {"text": "in New York City", "entities": [[2, 12, "A"], [12, 16, "A"]]}
-    found = TokenClassification(train=str(write("x.jsonl", json.dumps(row)))).load("train").columns
+    found = read(write("x.jsonl", json.dumps(row)))
     assert found["tags"] == [["O", "B-A", "I-A", "B-A"]]
 
 
@@ -437,8 +458,8 @@ def test_data_in_one_scheme_trained_in_another(finetune, write, run_bertkit, dat
     found, err = finetune("--train", files[0], "--validation", files[1], *(("--scheme", scheme) if scheme else ()), steps=1)
     final = scheme or data
     tags = [tag for i in (0, 1) for row in tags_in(made_sentences(30, i, final)) for tag in row]
-    assert set(found["recipe"]["labels"]) <= set(tags)
-    assert set(found["recipe"]["labels"]) == {tag for row in tags_in(made_sentences(30, 0, final)) for tag in row}
+    assert set(found["task"]["labels"]) <= set(tags)
+    assert set(found["task"]["labels"]) == {tag for row in tags_in(made_sentences(30, 0, final)) for tag in row}
     turned = f", converted to {final}" if final != data else ""
     assert f"tag scheme of the training data: {data}{turned}" in err.splitlines()
     assert (f"tags converted from {data} to {final}" in err) == (data != final)
@@ -450,16 +471,14 @@ def test_data_in_one_scheme_trained_in_another(finetune, write, run_bertkit, dat
 @pytest.mark.parametrize(("train", "dev"), [("iob2", "iob1"), ("iob1", "iob2"), ("iobes", "iob2"), ("iob2", "iobes")])
 def test_dev_data_in_another_scheme_is_converted_and_said(write, tiny_tokenizer_dir: Path, train: str, dev: str) -> None:
     files = [str(write(f"{s}.conll", as_columns(made_sentences(40, 5, s)))) for s in (train, dev)]
-    recipe = TokenClassification(train=files[0], validation=files[1])
-    recipe = recipe.with_labels(recipe.load("train"))
-    assert recipe.scheme == train
+    task, examples = fitted(TokenClassification(train=files[0], validation=files[1]))
+    assert task.scheme == train
     tokenizer = Tokenizer.load(tiny_tokenizer_dir)
-    one, other = (recipe.encode(recipe.load(split), tokenizer, 64) for split in ("train", "validation"))
-    assert one.remarks == ()
-    assert other.remarks == (f"tags converted from {dev} to {train}",)
+    one, other = (task.encode(each, tokenizer, max_length=64) for each in examples.values())
+    notes = [each.remarks.notes for each in examples.values()]
+    assert (notes, one.remarks, other.remarks) == ([(), (f"tags converted from {dev} to {train}",)], (), ())
     assert one.features.labels["labels"].values.tolist() == other.features.labels["labels"].values.tolist()
-    gold = [{"tags": tags} for tags in recipe.load("train").columns["tags"]]
-    scores = recipe.score(gold, recipe.load("validation"))
+    scores = scores_of(task, examples["train"].columns["tags"], examples["validation"])
     assert scores["f1"] == scores["strict_f1"] == scores["accuracy"] == 1.0
 
 
@@ -468,21 +487,20 @@ def test_illegal_tags_are_counted_and_said(finetune, write) -> None:
     for options in ((), ("--head", "crf", "--constrained")):
         files = [write("a.conll", as_columns([*TRAIN, *slips])), write("b.conll", as_columns(DEV))]
         _, err = finetune("--train", files[0], "--validation", files[1], *options, "--overwrite")
-        assert re.search(r"^train: 42 rows, .*, 2 tags that iob2 does not allow where they stand$", err, re.MULTILINE), err
-        assert not re.search(r"^validation: .* does not allow where", err, re.MULTILINE)
+        assert re.search(r"^train: 42 rows, .*, 2 tags in places where iob2 does not allow them$", err, re.MULTILINE), err
+        assert not re.search(r"^validation: .* does not allow", err, re.MULTILINE)
     log = [json.loads(line) for line in Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert all(event["loss"] < 20 for event in log if "loss" in event), "a chain is not asked for what it forbids"
     assert "predicted tags that" not in err
 
 
-def test_predicted_tags_that_are_illegal_are_said(capsys) -> None:
-    recipe = TokenClassification(scheme="iob2", labels=("O", "B-A", "I-A"))
+def test_predicted_tags_that_are_illegal_are_said() -> None:
+    task = task_of("O", "B-A", "I-A", scheme="iob2")
     examples = Examples({"tokens": [["a", "b"]], "tags": [["O", "B-A"]]}, "f", [1])
-    assert recipe.score([{"tags": ["O", "I-A"]}], examples)["f1"] == 1.0
-    said = "1 predicted tags that iob2 does not allow (--constrained predicts legal ones alone)"
-    assert capsys.readouterr().err.splitlines() == [said]
-    recipe.score([{"tags": ["O", "B-A"]}], examples)
-    assert capsys.readouterr().err == ""
+    assert scores_of(task, [["O", "I-A"]], examples)["f1"] == 1.0
+    [remark] = task.remarks_on([Prediction(["O", "I-A"])])
+    assert remark.startswith("1 predicted tags that iob2 does not allow")
+    assert task.remarks_on([Prediction(["O", "B-A"])]) == ()
 
 
 LABELS = {
@@ -503,16 +521,15 @@ LABELS = {
 @example("iobes", "crf", [90, 0, 1], 1, True)
 def test_constrained_predictions_are_legal(tiny_tokenizer_dir, scheme, head, lengths, seed, intent) -> None:
     labels = LABELS[scheme]
-    recipe = TokenClassification(head=head, constrained=True, scheme=scheme, labels=labels, model_labels=labels, intent=intent)
-    recipe = replace(recipe, intents=("x", "y") if intent else None)
+    task = task_of(*labels, scheme=scheme, intents=("x", "y") if intent else (), head=head, constrained=True)
     examples = Examples({"tokens": [["the"] * n for n in lengths]}, "f", range(len(lengths)))
-    features, _ = recipe.encode(examples, Tokenizer.load(tiny_tokenizer_dir), 12, labelled=False)
+    features, _ = task.encode(examples, Tokenizer.load(tiny_tokenizer_dir), max_length=12, labelled=False)
     rng = np.random.default_rng(seed)
     logits = [rng.normal(scale=4, size=(len(features.rows[at]), len(labels))) for at in range(len(features))]
     outputs = {"logits": logits, "intent": [rng.normal(size=(1, 2)) for _ in logits]}
     if head == "crf":
         outputs["path"] = [rng.integers(0, len(labels), len(rows)) for rows in logits]
-    found = [prediction["tags"] for prediction in recipe.decode(outputs, features, examples)]
+    found = [prediction.value for prediction in task.decode(outputs, features, examples)]
     assert list(map(len, found)) == lengths
     assert count_illegal(found, scheme) == 0
     if head == "crf":  # a path that is legal as it is stays as it is
@@ -527,12 +544,11 @@ def test_constrained_predictions_are_legal(tiny_tokenizer_dir, scheme, head, len
 @pytest.mark.parametrize("head", ["linear", "crf"])
 def test_a_constrained_model_is_legal_over_windows(tiny_tokenizer_dir: Path, head: str, intent: bool) -> None:
     labels = LABELS["iobes"]
-    recipe = TokenClassification(head=head, constrained=True, scheme="iobes", labels=labels, model_labels=labels, intent=intent)
-    recipe = replace(recipe, intents=("x", "y") if intent else None)
+    task = task_of(*labels, scheme="iobes", intents=("x", "y") if intent else (), head=head, constrained=True)
     tokenizer = Tokenizer.load(tiny_tokenizer_dir)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = recipe.model_config(BertConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.5, **sizes))
-    module = recipe.build_model(config)
+    config = task.configure(BertConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.5, **sizes))
+    module = task.build(config)
     initialize(module, config, seed=4)
     if head == "crf":
         with torch.no_grad():
@@ -540,25 +556,29 @@ def test_a_constrained_model_is_legal_over_windows(tiny_tokenizer_dir: Path, hea
                 parameter.normal_(std=2, generator=torch.Generator().manual_seed(0))
     rng = np.random.default_rng(0)
     examples = Examples({"tokens": [rng.choice([*NAMED, *FILLER], n).tolist() for n in (70, 3, 1, 0, 25)]}, "f", range(5))
-    features, _ = recipe.encode(examples, tokenizer, 12, labelled=False)
+    features, _ = task.encode(examples, tokenizer, max_length=12, labelled=False)
     assert len(features) > 15
     found = predict(module, evaluation_batches(features, 100), start_accelerator("cpu"), num_features=len(features))
-    tags = [prediction["tags"] for prediction in recipe.decode(found.outputs, features, examples)]
+    tags = [prediction.value for prediction in task.decode(found.outputs, features, examples)]
     assert list(map(len, tags)) == [70, 3, 1, 0, 25]
     assert count_illegal(tags, "iobes") == 0
     assert len({tag for row in tags for tag in row}) > 2
-    free = replace(recipe, constrained=False)
+    free = replace(task, recipe=replace(task.recipe, constrained=False))
     if head == "linear":
-        assert count_illegal([p["tags"] for p in free.decode(found.outputs, features, examples)], "iobes") > 0
+        assert count_illegal([p.value for p in free.decode(found.outputs, features, examples)], "iobes") > 0
 
 
-def test_bmes_keeps_its_letters_unless_converted(write) -> None:
-    path = str(write("x.bmes", "a B-N\nb M-N\nc E-N\nd S-N\ne O\n"))
-    recipe = TokenClassification(train=path)
-    assert recipe.with_labels(recipe.load("train")).labels == ("O", "B-N", "E-N", "M-N", "S-N")
-    for scheme, labels in (("iob2", ("O", "B-N", "I-N")), ("iobes", ("O", "B-N", "E-N", "I-N", "S-N"))):
-        recipe = TokenClassification(train=path, scheme=scheme)
-        assert recipe.with_labels(recipe.load("train")).labels == labels
+@pytest.mark.parametrize(
+    ("scheme", "labels"),
+    [
+        (None, ("O", "B-N", "E-N", "M-N", "S-N")),
+        ("iob2", ("O", "B-N", "I-N")),
+        ("iobes", ("O", "B-N", "E-N", "I-N", "S-N")),
+    ],
+)
+def test_bmes_keeps_its_letters_unless_converted(scheme: str | None, labels: tuple[str, ...]) -> None:
+    rows = Examples({"tokens": [list("abcde")], "tags": [["B-N", "M-N", "E-N", "S-N", "O"]]}, "x.bmes", [1])
+    assert Task.fit(filled(TokenClassification(scheme=scheme)), rows).labels == labels
 
 
 LETTERS = {"BMES": "BMES", "BIOES": "BIES", "BILOU": "BILU"}
@@ -574,15 +594,13 @@ def test_the_same_chunks_in_other_letters_score_alike(write, tiny_tokenizer_dir:
         rows = [[(word, written(LETTERS[letters], tag)) for word, tag in s] for s in made_sentences(12, 1, "iobes")]
         return str(write(f"{letters}.conll", as_columns(rows)))
 
-    recipe = TokenClassification(train=source(train), validation=source(dev)).settled()
-    recipe = recipe.with_labels(recipe.load("train"))
-    assert {label[0] for label in recipe.labels or ()} <= {"O", *LETTERS[train]}
-    gold, other = recipe.load("train"), recipe.load("validation")
-    encoding = recipe.encode(other, Tokenizer.load(tiny_tokenizer_dir), 24)
-    assert encoding.remarks == ()
+    task, examples = fitted(TokenClassification(train=source(train), validation=source(dev)))
+    assert {label[0] for label in task.labels} <= {"O", *LETTERS[train]}
+    gold, other = examples.values()
+    encoding = task.encode(other, Tokenizer.load(tiny_tokenizer_dir), max_length=24)
+    assert (other.remarks.notes, encoding.remarks) == ((), ())
     assert (encoding.features.labels["labels"].values != IGNORED).all()
-    predictions = [{"tags": tags, "probabilities": [1.0] * len(tags)} for tags in gold.columns["tags"]]
-    scores = recipe.score(predictions, other)
+    scores = scores_of(task, gold.columns["tags"], other)
     assert (scores["f1"], scores["accuracy"], scores["sentence_accuracy"]) == (1.0, 1.0, 1.0)
 
 
@@ -607,7 +625,7 @@ def test_transformers_opens_a_linear_head(finetune, write, tmp_path: Path, inten
         wanted, found = theirs.eval()(**inputs).logits, ours(**inputs).logits["logits"]
     attended = inputs["attention_mask"].bool()
     assert torch.allclose(found[attended], wanted[attended], atol=1e-5)
-    assert theirs.config.id2label == dict(enumerate(target.recipe.model_labels))
+    assert theirs.config.id2label == dict(enumerate(target.task.labels))
     tagger = transformers.pipeline("token-classification", model="run", device="cpu")
     said = tagger("the phone is late")
     (ours_said,) = main_predictions(target, ["the phone is late"], tmp_path)
@@ -620,7 +638,7 @@ def main_predictions(target, lines: list[str], folder: Path) -> list[dict[str, A
 
     (folder / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     examples, found = predict_file(target, str(folder / "lines.txt"))
-    return [{"tokens": examples.columns["tokens"][at], **prediction} for at, prediction in enumerate(found)]
+    return target.task.rows(found, examples)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -632,7 +650,7 @@ def test_heads_of_our_own_are_saved_and_transformers_takes_the_encoder(
 
     path = write("train.conll", as_columns(TRAIN))
     found, err = finetune("--train", path, "--validation", path, "--head", head, "--precision", precision, steps=3)
-    assert "its head is bertkit's own: transformers opens the folder as an encoder only" in err.splitlines()
+    assert "the head is bertkit's own: transformers opens the folder as an encoder only" in err.splitlines()
     ran = run_bertkit("eval", "run", "--json", "--precision", precision)  # loaded again it says the same
     assert ran.code == 0, ran.err
     tolerance = 1e-5 if precision == "fp32" else 0.05
@@ -657,10 +675,7 @@ def test_another_head_than_the_models(finetune, write, run_bertkit) -> None:
     path = write("train.conll", as_columns(TRAIN))
     finetune("--train", path, "--validation", path, "--head", "crf", steps=1)
     ran = run_bertkit("eval", "run", "--head", "linear")
-    assert ran.code == 4
-    needed = "token-classification needs BertForTokenClassification"
-    assert ran.err.startswith(f"error: the model is a BertModel trained with --head crf; {needed} (run)")
-    assert "Traceback" not in ran.err
+    assert (ran.code, "--head crf" in ran.err, "(run)" in ran.err, "Traceback" in ran.err) == (4, True, True, False)
 
 
 # --- bad input (the numbers are those of the list) --------------------------------------------------------------------------
@@ -668,25 +683,29 @@ def test_another_head_than_the_models(finetune, write, run_bertkit) -> None:
 
 @pytest.fixture
 def refused(run_bertkit, write, tiny_model_dir: Path, tmp_path: Path):
-    """A function that trains on a good file and another, and asserts the one line that it ends with; nothing is made."""
+    """A function that trains on a good file and another, and asserts the one error, where it is, and that nothing is made."""
     write("good.conll", as_columns(TRAIN))
 
-    def refused(name: str, content: str | bytes, error: str, *options: object, as_dev: bool = False, code: int = 3) -> str:
+    def refused(
+        name: str,
+        content: str | bytes,
+        *options: object,
+        line: str = "",
+        as_dev: bool = False,
+        code: int = 3,
+        at_file: bool = True,
+    ) -> str:
         path = write(name, content)
         files = ("good.conll", path) if as_dev else (path, "good.conll")
         data = ("--train", files[0], "--validation", files[1], "-m", tiny_model_dir, "-o", "run", "--max-length", 24)
         ran = run_bertkit("finetune", "token-classification", *data, *options)
-        said = [line for line in ran.err.splitlines() if line.startswith(("error:", "hint:"))]
-        assert said[:1] == [f"error: {error.format(file=path)}"], ran.err
-        assert ran.code == code
+        [error] = [said for said in ran.err.splitlines() if said.startswith("error:")]
+        assert (ran.code, error.endswith(f"({path}{line})")) == (code, at_file), ran.err
         assert "Traceback" not in ran.err
         assert not (tmp_path / "run").exists()
-        return said[1] if len(said) > 1 else ""
+        return "".join(said for said in ran.err.splitlines(keepends=True) if said.startswith(("error:", "hint:")))
 
     return refused
-
-
-OUTSIDE = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
 
 
 def entity_row(*entities: object, text: Any = "the phone is late") -> str:
@@ -694,75 +713,50 @@ def entity_row(*entities: object, text: Any = "the phone is late") -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "error"),
+    ("name", "content", "line"),
     [
         # 12, tokens and tags of different length, and 30, a tag missing
-        (
-            "x.conll",
-            "a B-WHO\nb O\n\nc\n",
-            "found 1 column, expected 2 as in line 1: tokens and tags must be equally many ({file}:4)",
-        ),
-        ("x.conll", "a\tB-WHO\nb\t\n", "the token 'b' has no tag: its column 2 is '' ({file}:2)"),
-        (
-            "x.jsonl",
-            '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a", "b"], "tags": ["O"]}\n',
-            "2 words and 1 tags; expected a tag a word ({file}:2)",
-        ),
-        ("x.jsonl", '{"tokens": ["a"], "tags": null}\n', "the row has no tags ({file}:1)"),
-        ("x.jsonl", '{"tokens": ["a"], "tags": [null]}\n', "the word 'a' has the tag None; expected text ({file}:1)"),
-        (
-            "x.jsonl",
-            '{"tokens": ["a", 3], "tags": ["O", "O"]}\n',
-            "the words are ['a', 3]; expected a list of texts, or words parted by spaces ({file}:1)",
-        ),
-        ("x.jsonl", '{"tokens": ["a"]}\n', "no column 'tags'; columns: tokens ({file})"),
-        ("x.jsonl", '{"text": "a"}\n', "the rows are text without tags ({file})"),
-        ("x.conll", "a\nb\n", "no column 'tags'; columns: tokens ({file})"),
-        ("x.jsonl", '{"id": "a"}\n', "no column 'tokens'; columns: id ({file})"),
-        # entities
-        ("x.jsonl", entity_row([4, 99, "A"]), "the entity [4, 99, 'A'] lies outside its text of 17 characters ({file}:2)"),
-        ("x.jsonl", entity_row([-1, 3, "A"]), "the entity [-1, 3, 'A'] lies outside its text of 17 characters ({file}:2)"),
-        ("x.jsonl", entity_row([5, 5, "A"]), "the entity [5, 5, 'A'] lies outside its text of 17 characters ({file}:2)"),
-        (
-            "x.jsonl",
-            entity_row([0, 9, "A"], [4, 9, "B"]),
-            "the entities [0, 9, 'A'] and [4, 9, 'B'] overlap; a word has one tag ({file}:2)",
-        ),
-        ("x.jsonl", entity_row([3, 4, "A"]), "the entity [3, 4, 'A'] holds no word ({file}:2)"),
-        ("x.jsonl", entity_row(["the", "A"]), "the entity ['the', 'A'] ({file}:2)"),
-        ("x.jsonl", entity_row([0, 3.5, "A"]), "the entity [0, 3.5, 'A'] ({file}:2)"),
-        ("x.jsonl", entity_row([False, 3, "A"]), "the entity [False, 3, 'A'] ({file}:2)"),
-        ("x.jsonl", entity_row("A"), "the entity 'A' ({file}:2)"),
-        ("x.jsonl", entity_row({"start": 0, "end": 3}), "the entity {{'start': 0, 'end': 3}} ({file}:2)"),
-        ("x.jsonl", entity_row(text=None), "column 'text' holds nothing; expected text ({file}:2)"),
-        (
-            "x.jsonl",
-            '{"text": "a", "entities": null}\n',
-            "the entities are None; expected a list, empty where there are none ({file}:1)",
-        ),
+        ("x.conll", "a B-WHO\nb O\n\nc\n", ":4"),
+        ("x.conll", "a\tB-WHO\nb\t\n", ":2"),
+        ("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a", "b"], "tags": ["O"]}\n', ":2"),
+        ("x.jsonl", '{"tokens": ["a"], "tags": null}\n', ":1"),
+        ("x.jsonl", '{"tokens": ["a"], "tags": [null]}\n', ":1"),
+        ("x.jsonl", '{"tokens": ["a", 3], "tags": ["O", "O"]}\n', ":1"),
+        ("x.jsonl", '{"tokens": ["a"]}\n', ""),
+        ("x.jsonl", '{"text": "a"}\n', ""),
+        ("x.conll", "a\nb\n", ""),
+        ("x.jsonl", '{"id": "a"}\n', ""),
         # 28 and 29
-        ("x.conll", "", "the file is empty ({file})"),
-        ("x.conll", "\n\n", "the file is empty ({file})"),
-        ("x.conll", "-DOCSTART- -X- O\n\n", "the file holds no tokens ({file})"),
-        ("x.jsonl", '{"tokens": [], "tags": []}\n', "no row has a word ({file})"),
-        ("x.conll", "a O\n\nb O\n", "every word has the tag 'O'; expected two or more tags ({file})"),
+        ("x.conll", "", ""),
+        ("x.conll", "\n\n", ""),
+        ("x.conll", "-DOCSTART- -X- O\n\n", ""),
+        ("x.jsonl", '{"tokens": [], "tags": []}\n', ""),
+        ("x.conll", "a O\n\nb O\n", ""),
+        ("x.jsonl", as_tokens(DEV)[:-9], f":{len(DEV)}"),
+        # entities
+        ("x.jsonl", entity_row([4, 99, "A"]), ":2"),
+        ("x.jsonl", '{"text": "a", "entities": null}\n', ":1"),
     ],
 )
-def test_rows_that_cannot_be_used(refused, name: str, content: str, error: str) -> None:
-    hint = refused(name, content, error)
-    if error.startswith(("the entity [0", "the entity ['", "the entity '", "the entity {{", "the entities are")):
-        assert hint == f"hint: {OUTSIDE}"
-    elif not any(part in error for part in ("empty (", "holds", "no word", "has a word", "expected text", "two or more")):
-        assert hint.startswith("hint: ")
+def test_rows_that_cannot_be_used(refused, name: str, content: str, line: str) -> None:
+    refused(name, content, line=line)
 
 
-def test_28_a_line_of_json_that_is_cut_off(refused, write) -> None:
-    good = as_tokens(DEV)
-    path = write("x.jsonl", good[:-9])
+@pytest.mark.parametrize(
+    "entities",
+    [
+        *([[4, 99, "A"]], [[-1, 3, "A"]], [[5, 5, "A"]], [[0, 9, "A"], [4, 9, "B"]], [[3, 4, "A"]], [["the", "A"]]),
+        *([[0, 3.5, "A"]], [[False, 3, "A"]], ["A"], [{"start": 0, "end": 3}]),
+    ],
+)
+def test_entities_that_cannot_be_used(write, entities: list[Any]) -> None:
+    path = write("x.jsonl", entity_row(*entities))
     with pytest.raises(DataError) as raised:
-        TokenClassification(train=str(path)).load("train")
-    assert raised.value.where == f"{path}:{len(DEV)}"
-    refused("x.jsonl", good[:-9], str(raised.value).replace("{", "{{").replace("}", "}}"))
+        read(path)
+    assert raised.value.where == f"{path}:2"
+    with pytest.raises(DataError) as raised:
+        read(write("x.jsonl", entity_row(text=None)))
+    assert raised.value.where == f"{path}:2"
 
 
 def test_02_longer_than_the_model_is_read_in_windows_and_a_max_length_beyond_it_refused(
@@ -770,46 +764,38 @@ def test_02_longer_than_the_model_is_read_in_windows_and_a_max_length_beyond_it_
 ) -> None:
     path = write("long.conll", "".join(f"{word} {tag}\n" for sentence in TRAIN for word, tag in sentence))
     _, err = finetune("--train", path, "--validation", path)
-    assert "train: 1 rows" in err
+    assert "train: 1 row" in err
     assert "1 longer than 24 in overlapping windows" in err
     data = ("--train", path, "--validation", path, "-m", tiny_model_dir, "-o", "run2")
     ran = run_bertkit("finetune", "token-classification", *data, "--max-length", 65)
     assert (ran.code, ran.err.splitlines()[-2][:6]) == (2, "error:")
     ran = run_bertkit("finetune", "token-classification", *data, "--max-length", 2)
-    assert "error: --max-length is 2; expected at least 3" in ran.err.splitlines()
+    assert (ran.code, "error: --max-length" in ran.err) == (2, True), ran.err
 
 
 def test_13_schemes_of_words_that_have_none(refused) -> None:
     pos = "a NOUN\nb VERB\n\nc NOUN\n"
-    refused("x.conll", pos, "--scheme iobes is for chunk tags such as B-PER; the data has 'NOUN'", "--scheme", "iobes", code=2)
-    refused("x.conll", pos, "--constrained is for chunk tags such as B-PER; the data has 'NOUN'", "--constrained", code=2)
-    what = "not all tags are chunk tags such as B-PER, which training has: NOUN, VERB ({file}:1)"
-    assert refused("x.conll", pos, what, as_dev=True) == "hint: is it another column? --column says which"
+    for option in (("--scheme", "iobes"), ("--constrained",)):
+        assert option[0] in refused("x.conll", pos, *option, code=2, at_file=False)
+    assert "--column" in refused("x.conll", pos, as_dev=True, line=":1")
 
 
 def test_18_columns_that_are_not_there(refused) -> None:
-    refused("x.conll", "a O\nb B-WHO\n", "no column '5'; the file has columns 1 to 2 ({file}:1)", "--column", 5, code=2)
-    row = '{"tokens": ["a"], "tags": ["O"], "x": 1}\n'
-    hint = refused("x.jsonl", row, "no column 'tag_s'; columns: tokens, tags, x ({file})", "--tags", "tag_s")
-    assert hint == "hint: did you mean tags? set it with --tags tags"
-    hint = refused("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', "the data has no intents ({file})", "--intent")
-    assert (
-        hint == "hint: expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent; or --no-intent"
-    )
+    refused("x.conll", "a O\nb B-WHO\n", "--column", 5, line=":1", code=2)
     row = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
-    hint = refused("x.jsonl", row, "no column 'intent'; columns: tokens, tags, scenario ({file})", "--intent")
-    assert hint == "hint: say which column it is: --intent-column NAME"
-    hint = refused(
-        "x.jsonl", row, "no column 'scene'; columns: tokens, tags, scenario ({file})", "--intent", "--intent-column", "scene"
-    )
-    assert hint == "hint: did you mean scenario? set it with --intent-column scenario"
+    for options, hint in (
+        (("--tags", "tag_s"), "did you mean tags? set it with --tags tags"),
+        (("--intent",), "--intent-column NAME"),
+        (("--intent", "--intent-column", "scene"), "did you mean scenario? set it with --intent-column scenario"),
+    ):
+        assert hint in refused("x.jsonl", row, *options)
+    assert "--no-intent" in refused("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', "--intent")
 
 
 @pytest.mark.parametrize(("name", "form"), [("x.conll", as_columns), ("x.jsonl", as_tokens)])
 def test_26_byte_order_mark_and_carriage_returns(write, name: str, form: Callable[[Sentences], str]) -> None:
     path = write(name, b"\xef\xbb\xbf" + form(DEV).replace("\n", "\r\n").encode())
-    found = TokenClassification(train=str(path)).load("train").columns
-    assert found == {"tokens": words_in(DEV), "tags": tags_in(DEV)}
+    assert read(path) == {"tokens": words_in(DEV), "tags": tags_in(DEV)}
 
 
 def test_31_tags_that_training_lacks_are_counted_and_said(finetune, write, run_bertkit) -> None:
@@ -835,10 +821,9 @@ def test_31_intents_that_training_lacks_are_counted_and_said(finetune, write, re
     assert "3 with intents that training does not have (askk, sell)" in err
     assert found["best"]["scores"]["validation/intent_accuracy"] <= 0.25
     write("b.jsonl", rows("ask", "Book"))
-    recipe = TokenClassification(train=str(files[0]), validation=str(files[1]), intent=True).settled()
-    recipe = recipe.with_labels(recipe.load("train"))
-    with pytest.raises(DataError, match="the intent 'Book' is spelt 'book' in training") as raised:
-        recipe._unknown_intents(recipe.load("validation"))
+    task, examples = fitted(TokenClassification(train=str(files[0]), validation=str(files[1]), intent=True))
+    with pytest.raises(DataError, match="'Book'") as raised:
+        task._unknown_intents(examples["validation"])
     assert raised.value.where == f"{files[1]}:2"
 
 
@@ -846,20 +831,14 @@ def test_the_column_of_the_intent_is_named(finetune, write) -> None:
     row = {"tokens": ["a", "b"], "tags": ["B-X", "O"], "label": "no", "scene": "x"}
     path = write("a.jsonl", json.dumps(row) + "\n" + json.dumps(row | {"scene": "y"}) + "\n")
     finetune("--train", path, "--validation", path, "--intent", "--intent-column", "scene")
-    assert json.loads((path.parent / "run" / "config.json").read_text(encoding="utf-8"))["intents"] == ["x", "y"]
+    assert json.loads((path.parent / "run" / "config.json").read_text(encoding="utf-8"))["bertkit"]["intents"] == ["x", "y"]
 
 
 def test_31_tags_in_another_case(refused) -> None:
     text = "a O\n\nb B-Who\n"
-    assert (
-        refused("x.conll", text, "the tag 'B-Who' is spelt 'B-WHO' in training ({file}:3)", as_dev=True)
-        == "hint: spell it alike"
-    )
-    what = "unknown tag 'B-Who'; expected one of O, B-WHO ({file}:3)"
-    hint = refused("x.conll", text, what, "--labels", "O,B-WHO")
-    assert hint == "hint: did you mean B-WHO? (--labels sets them)"
-    with pytest.raises(UsageError, match="--labels names a label twice: O, O"):
-        TokenClassification(labels=("O", "O")).with_labels(Examples({"tokens": [["a"]], "tags": [["O"]]}, "f", [1]))
+    assert "'B-WHO'" in refused("x.conll", text, as_dev=True, line=":3")
+    assert "did you mean B-WHO?" in refused("x.conll", text, "--labels", "O,B-WHO", line=":3")
+    refused("x.conll", text, "--labels", "O,O", code=2, at_file=False)
 
 
 def test_a_model_with_other_labels(write, finetune, run_bertkit) -> None:
@@ -868,14 +847,15 @@ def test_a_model_with_other_labels(write, finetune, run_bertkit) -> None:
     ran = run_bertkit(
         "finetune", "token-classification", "--train", path, "--validation", path, "-m", "run", "-o", "run2", *COMMON
     )
-    assert ran.code == 4
-    assert "error: the model has 4 labels and the data 2: O, B-X" in ran.err
-    recipe = TokenClassification(labels=("I-THING", "B-WHO", "O", "B-THING"))
-    config = BertConfig(id2label=dict(enumerate(("O", "B-THING", "B-WHO", "I-THING"))))
-    assert recipe.with_model_labels(config, "m").model_labels == ("O", "B-THING", "B-WHO", "I-THING")
+    assert ran.code == 4, ran.err
+    labels = ("O", "B-THING", "B-WHO", "I-THING")
+    extra = {"architectures": ["BertForTokenClassification"]}
+    config = BertConfig(id2label=dict(enumerate(labels)), extra=extra)
+    restored = Task.restore(config, TokenClassification(labels=("I-THING", "B-WHO", "O", "B-THING")))
+    assert restored.labels == labels
     with pytest.raises(ModelError):
-        TokenClassification(labels=("O", "B-A")).with_model_labels(config, "m")
-    assert TokenClassification().with_model_labels(config, "m").scheme == "iob2"
+        Task.restore(config, TokenClassification(labels=("O", "B-A")))
+    assert Task.restore(config).scheme == "iob2"
 
 
 # --- real data ---------------------------------------------------------------------------------------------------------------
@@ -904,24 +884,24 @@ def chinese_tokenizer(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize("name", REAL)
 def test_real_data_through_the_recipes(data_dir: Path, minilm: Path, chinese_tokenizer: Tokenizer, name: str) -> None:
     folder, rows, scheme, num_labels = REAL[name]
-    recipe = override(load_recipe(name), {"data": str(data_dir / folder)}).settled()
-    splits = {split: recipe.load(split) for split in ("train", "validation", "test")}
+    recipe = load_recipe(name).overridden({"data": str(data_dir / folder)})
+    recipe = replace(recipe, training=filled(recipe.training), eval_splits=("validation", "test"))
+    task, splits = fitted(recipe)
     assert tuple(map(len, splits.values())) == rows
-    recipe = recipe.with_labels(splits["train"])
-    assert (recipe.scheme, len(recipe.labels)) == (scheme, num_labels)
+    assert (task.scheme, len(task.labels)) == (scheme, num_labels)
     tokenizer = chinese_tokenizer if name in CHINESE else Tokenizer.load(minilm)
     for split, examples in splits.items():
         tokens, tags = examples.columns["tokens"], examples.columns["tags"]
         assert all(len(words) == len(its) > 0 for words, its in zip(tokens, tags, strict=True))
-        features, remarks = recipe.encode(examples, tokenizer, recipe.training.max_length)
+        features, remarks = task.encode(examples, tokenizer)
         assert sorted(set(features.examples.tolist())) == list(range(len(examples)))
         assert len(features.rows.values) == sum(map(len, tokens))
         assert features.input_ids.lengths.max() <= recipe.training.max_length
         targets = features.labels["labels"].values
         assert len(targets) == len(features.rows.values)
-        names = np.array(recipe.model_labels, dtype=object)[targets]
+        names = np.array(task.labels, dtype=object)[targets]
         flat = [tag for its in tags for tag in its]
-        unknown = [tag not in recipe.labels for tag in flat]
+        unknown = [tag not in task.labels for tag in flat]
         assert all(missing or given == tag for missing, given, tag in zip(unknown, names, flat, strict=True))
         assert ((targets == -100) == unknown).all()
         assert any("training does not have" in remark for remark in remarks) == any(unknown)
@@ -936,20 +916,20 @@ def test_real_data_through_the_recipes(data_dir: Path, minilm: Path, chinese_tok
 
 @pytest.mark.parametrize(("name", "intents"), [("atis", 21), ("snips", 7)])
 def test_real_intents(data_dir: Path, name: str, intents: int) -> None:
-    recipe = override(load_recipe(name), {"data": str(data_dir / REAL[name][0]), "intent": True}).settled()
-    train = recipe.load("train")
-    recipe = recipe.with_labels(train)
-    assert len(recipe.intents) == intents
-    assert set(recipe.intents) == set(train.columns["intent"])
+    recipe = load_recipe(name).overridden({"data": str(data_dir / REAL[name][0]), "intent": True})
+    task, splits = fitted(recipe)
+    assert len(task.intents) == intents
+    assert set(task.intents) == set(splits["train"].columns["intent"])
 
 
 def test_real_data_in_another_scheme(data_dir: Path) -> None:
-    recipe = override(load_recipe("resume_ner"), {"data": str(data_dir / "ResumeNER"), "scheme": "iob2"})
-    train = recipe.load("train")
-    recipe = recipe.with_labels(train)
-    assert {label[0] for label in recipe.labels} == set("OBI")
-    gold = [get_entities([re.sub("^M", "I", tag) for tag in its]) for its in train.columns["tags"]]
-    assert [get_entities(its) for its in recipe._tags(train)[0]] == gold
+    recipe = load_recipe("resume_ner").overridden({"data": str(data_dir / "ResumeNER"), "scheme": "iob2"}).resolved()
+    rows = read_splits(recipe, ["train"]).rows["train"]
+    task = Task.fit(recipe, rows)
+    assert {label[0] for label in task.labels} == set("OBI")
+    given = recipe.standardize(rows, labelled=True).columns["tags"]
+    gold = [get_entities([re.sub("^M", "I", tag) for tag in its]) for its in given]
+    assert [get_entities(its) for its in task.examples(rows, labelled=True).columns["tags"]] == gold
 
 
 @pytest.mark.parametrize("name", CHINESE)
@@ -958,7 +938,7 @@ def test_chinese_recipes_train_and_evaluate(
 ) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = BertConfig(vocab_size=chinese_tokenizer.vocab_size, max_position_embeddings=256, **sizes)
-    encoder = TokenClassification(labels=("a", "b"), model_labels=("a", "b")).build_model(config).bert
+    encoder = task_of("a", "b").build(config).bert
     initialize(encoder, config, seed=0)
     state = encoder.state_dict()
     save_model(tmp_path / "model", state_dict=state, config=config, tokenizer=chinese_tokenizer, architecture="BertModel")
@@ -977,7 +957,7 @@ def test_chinese_recipes_train_and_evaluate(
     ]
     assert np.isfinite(losses).all()
     assert {"validation/f1", "validation/strict_f1", "validation/accuracy"} <= set(found["best"]["scores"])
-    assert found["recipe"]["scheme"] == ("iobes" if name == "resume_ner" else "iob2")
+    assert found["task"]["scheme"] == ("iobes" if name == "resume_ner" else "iob2")
     if name != "weibo_ner":
         return
     ran = run_bertkit("eval", "run", "--split", "test", "--json")
@@ -989,25 +969,22 @@ def test_chinese_recipes_train_and_evaluate(
 def test_msra_as_its_folder_has_it(data_dir: Path, tmp_path: Path, chinese_tokenizer: Tokenizer) -> None:
     for split in ("dev", "test"):
         (tmp_path / f"{split}.tsv.gz").symlink_to(data_dir / "MSRA-NER" / f"{split}.tsv.gz")
-    recipe = override(load_recipe("msra_ner"), {"data": str(tmp_path)}).settled()
-    dev, test = recipe.load("validation"), recipe.load("test")
-    assert (len(dev), len(test)) == (2318, 4636)
-    recipe = recipe.with_labels(dev)
-    assert recipe.scheme == "iob2"
-    assert set(recipe.labels) == {"O", *(f"{p}-{kind}" for p in "BI" for kind in ("PER", "LOC", "ORG"))}
-    features, _ = recipe.encode(test, chinese_tokenizer, 256)
-    assert len(features.rows.values) == sum(map(len, test.columns["tokens"]))
+    recipe = load_recipe("msra_ner").overridden({"data": str(tmp_path)})
+    task, splits = fitted(replace(recipe, train_split="validation", eval_splits=("test",)), "validation")
+    assert tuple(map(len, splits.values())) == (2318, 4636)
+    assert task.scheme == "iob2"
+    assert set(task.labels) == {"O", *(f"{p}-{kind}" for p in "BI" for kind in ("PER", "LOC", "ORG"))}
+    features, _ = task.encode(splits["test"], chinese_tokenizer, max_length=256)
+    assert len(features.rows.values) == sum(map(len, splits["test"].columns["tokens"]))
 
 
 def test_the_embedded_mentions(tiny_tokenizer_dir: Path) -> None:
-    recipe = load_recipe("helpdesk_mentions").settled()
-    train = recipe.load("train")
-    recipe = recipe.with_labels(train)
-    assert recipe.scheme == "iob2"
-    assert {label[2:] for label in recipe.labels} - {""} == {"PRODUCT", "PERSON", "ORDER", "DATE", "PRICE"}
-    _, remarks = recipe.encode(recipe.load("test"), Tokenizer.load(tiny_tokenizer_dir), 96)
+    task, splits = fitted(replace(load_recipe("helpdesk_mentions"), eval_splits=("test",)))
+    assert task.scheme == "iob2"
+    assert {label[2:] for label in task.labels} - {""} == {"PRODUCT", "PERSON", "ORDER", "DATE", "PRICE"}
+    _, remarks = task.encode(splits["test"], Tokenizer.load(tiny_tokenizer_dir), max_length=96)
     assert not any("training does not have" in remark for remark in remarks)
-    assert detect_scheme(train.columns["tags"]) == "iob2"
+    assert detect_scheme(splits["train"].columns["tags"]) == "iob2"
 
 
 def test_a_dry_run_shows_tags_and_intent_at_their_words(run_bertkit, write, model: Path, tmp_path: Path) -> None:
@@ -1025,11 +1002,10 @@ def test_a_metric_of_the_recipes_own_decides() -> None:
     def wrong(predictions: np.ndarray, references: np.ndarray) -> float:
         return float(np.mean(predictions != references))
 
-    recipe = TokenClassification(metrics=(wrong,), scheme="iob2", labels=("O", "B-A"))
-    examples = Examples({"tokens": [["a", "b"]], "tags": [["O", "B-A"]]}, "f", [1])
-    assert next(iter(recipe.score([{"tags": ["O", "O"]}], examples).items())) == ("wrong", 0.5)
-    assert recipe.greater_is_better
-    assert not replace(recipe, metrics=(mean_squared_error,)).greater_is_better
+    task = task_of("O", "B-A", scheme="iob2", metrics=(wrong,))
+    assert next(iter(task.score([Prediction(["O", "O"])], [Tagged(["O", "B-A"])]).items())) == ("wrong", 0.5)
+    assert task.recipe.greater_is_better
+    assert not replace(task.recipe, metrics=(mean_squared_error,)).greater_is_better
 
 
 # --- which column, which form: what the words and tags are --------------------------------------------------------------------
@@ -1055,31 +1031,26 @@ def test_the_named_column_is_the_one_that_is_learned(finetune, write) -> None:
     path = write("train.conllu", as_conllu(TRAIN))
     for options, labels in ((("--tags", "xpos"), {"O", "B-THING"}), ((), {"NOUN", "X"})):
         values, _ = finetune("--train", path, "--validation", path, *options, "--overwrite")
-        assert labels <= set(values["recipe"]["labels"])
+        assert labels <= set(values["task"]["labels"])
     rows = [{"tokens": ["a", "b"], "tags": ["N", "V"], "label": ["B-WHO", "O"]}] * 4
     path = write("both.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     values, _ = finetune("--train", path, "--validation", path, "--tags", "label", "--overwrite")
-    assert values["recipe"]["labels"] == ["O", "B-WHO"]
+    assert values["task"]["labels"] == ["O", "B-WHO"]
 
 
 def test_what_cannot_be_the_tags_is_refused(refused) -> None:
-    refused("x.jsonl", as_tokens(TRAIN), "--column 2 is for CoNLL columns; of JSON and tables --tags names the column ({file})",
-            "--column", "2", code=2)  # fmt: skip
-    refused("x.jsonl", as_tokens(TRAIN), "column 'tags' is named for both the words and the tags ({file})",
-            "--tokens", "tags", code=2)  # fmt: skip
-    words = [f"word{number}" for number in range(99)]
-    message = "99 different tags in 99 words, such as 'word98': is this the column of the words? ({file})"
-    refused("x.conll", "".join(f"{word} {word}\n" for word in sorted(words, key=lambda w: int(w[4:]))), message.replace(
-        "word98", sorted(words)[-1]))  # fmt: skip
+    for options in (("--column", "2"), ("--tokens", "tags")):
+        refused("x.jsonl", as_tokens(TRAIN), *options, code=2)
+    words = "".join(f"word{number} word{number}\n" for number in range(99))
+    assert "--column" in refused("x.conll", words)
 
 
 def test_entities_that_cut_words_are_said(finetune, write) -> None:
     rows = [{"text": "the good lamp", "entities": [[4, 7, "WHAT"]]}, {"text": "the lamp", "entities": [[4, 8, "WHAT"]]}]
     path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows * 3))
     _, said = finetune("--train", path, "--validation", path)
-    what = f"3 of 6 entities begin or end inside a word, such as [4, 7, 'WHAT'] ({path}:1); "
-    assert f"{what}start counts from 0" in said
-    assert f"{what}such words are cut there, as a prediction cannot do: these scores flatter" in said
+    for split in ("train", "validation"):
+        assert f"warning: {split}: 3 of 6 entities begin or end inside a word, such as [4, 7, 'WHAT'] ({path}:1)" in said
 
 
 def test_a_stray_tag_that_hides_the_scheme_is_said(finetune, write) -> None:
@@ -1091,23 +1062,23 @@ def test_a_stray_tag_that_hides_the_scheme_is_said(finetune, write) -> None:
 
 def test_a_scheme_that_the_model_does_not_have_is_refused(run: Path, run_bertkit) -> None:
     ran = run_bertkit("eval", run, "--scheme", "iobes")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: --scheme is iobes; the model's labels are of iob2 ({run})")
+    assert (ran.code, ran.err.splitlines()[0].endswith(f"({run})")) == (2, True), ran.err
 
 
 def test_numbers_of_tags_beyond_their_names_are_refused() -> None:
     columns = {"tokens": [["a", "b"]], "ner_tags": [[0, -100]]}
     examples = Examples(columns, "set/train", [7], label_names={"ner_tags": ("O", "B-X")})
     named = dict.fromkeys(("tokens", "tags", "text", "entities"))
-    with pytest.raises(DataError, match=r"the tag number -100; expected 0 to 1 \(set/train:7\)"):
-        standard_columns(examples, named=named, intent=None, strip=None, to_predict=False)
+    with pytest.raises(DataError) as raised:
+        standard_columns(examples, named=named, intent=None, to_predict=False)
+    assert raised.value.where == "set/train:7"
 
 
-def test_stripped_words_come_back_as_they_were() -> None:
-    examples = Examples({"tokens": [["A0", "2019"]]}, "x", [1])
-    named = dict.fromkeys(("tokens", "tags", "text", "entities"))
-    found = standard_columns(examples, named=named, intent=None, strip="(?<=.)[0-9]+$", to_predict=True)
+def test_words_that_a_recipe_changed_come_back_as_they_were() -> None:
+    rows = Examples({"tokens": [["A0", "2019"]]}, "x", [1])
+    found = TokenClassification().standardize(load_recipe("weibo_ner").prepare(rows, "test"), labelled=False)
     assert found.columns["tokens"] == [["A", "2"]]
-    prediction = {"tags": ["O", "B-X"], "probabilities": [1.0, 0.5]}
+    prediction = Prediction(["O", "B-X"], probabilities=[1.0, 0.5])
     assert as_row(prediction, found, 0, chunks=True)["tokens"] == ["A0", "2019"]
     assert as_conll([prediction], found) == "A0\t1.0000\tO\n2019\t0.5000\tB-X\n"
     assert as_text(prediction, found, 0, chunks=True).plain == "A0 [X 2019 0.50]"
@@ -1116,7 +1087,7 @@ def test_stripped_words_come_back_as_they_were() -> None:
 def test_an_intent_is_shown_with_or_without_chunks() -> None:
     examples = Examples({"tokens": [["go"]]}, "x", [1])
     for chunks, tags, shown in ((True, ["O"], "go  (ask)"), (False, ["V"], "go/V 1.00    (ask)")):
-        prediction = {"tags": tags, "probabilities": [1.0], "intent": "ask"}
+        prediction = Prediction(tags, probabilities=[1.0], details={"intent": "ask"})
         assert as_text(prediction, examples, 0, chunks=chunks).plain == shown
 
 
@@ -1135,27 +1106,26 @@ def test_an_intent_is_shown_with_or_without_chunks() -> None:
 def test_lists_in_the_cells_of_a_table(write, words: str, tags: str) -> None:
     frame = pd.DataFrame({"tokens": [words, "He said"], "ner_tags": [tags, "O O"]})
     path = write("x.csv", frame.to_csv(index=False))
-    found = TokenClassification(train=str(path)).load("train")
-    assert found.columns == {"tokens": [["EU", "rejects"], ["He", "said"]], "tags": [["B-ORG", "O"], ["O", "O"]]}
+    assert read(path) == {"tokens": [["EU", "rejects"], ["He", "said"]], "tags": [["B-ORG", "O"], ["O", "O"]]}
 
 
 @pytest.mark.parametrize("cell", ["['EU' 'rejects']", "[3 0]"])  # as numpy writes arrays
 def test_lists_that_cannot_be_read_are_refused(write, cell: str) -> None:
     path = write("x.csv", pd.DataFrame({"tokens": ["EU rejects"], "tags": [cell]}).to_csv(index=False))
-    with pytest.raises(DataError, match="looks like a list and is none that can be read") as raised:
-        TokenClassification(train=str(path)).load("train")
+    with pytest.raises(DataError) as raised:
+        read(path)
     assert raised.value.where == f"{path}:2"
 
 
 def test_words_in_brackets_are_words(write) -> None:
     path = write("x.csv", "tokens,tags\n[ see below ],O O O O\n")
-    assert TokenClassification(train=str(path)).load("train").columns["tokens"] == [["[", "see", "below", "]"]]
+    assert read(path)["tokens"] == [["[", "see", "below", "]"]]
 
 
 def test_a_table_of_a_word_a_row_is_refused(write) -> None:
     path = write("x.csv", "sentence,word,tag\n" + "".join(f"{i // 4},w{i},O\n" for i in range(12)))
-    with pytest.raises(DataError, match="each row of column 'word' is a single word; expected a sentence") as raised:
-        TokenClassification(train=str(path), tokens="word", tags="tag").load("train")
+    with pytest.raises(DataError, match="single word") as raised:
+        read(path, tokens="word", tags="tag")
     assert "CoNLL columns" in str(raised.value.hint)
 
 

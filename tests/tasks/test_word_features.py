@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conll_files import read_conll
+from file_contents import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
 from bertkit.features import Features
 from bertkit.readers import Examples
-from bertkit.tasks import TokenClassification
+from bertkit.tasks import TokenClassification, TokenClassificationTask
 from bertkit.tasks.token_classification.features import WordFeatures, encode_words
 from bertkit.text.tokenizer import Tokenizer
 
@@ -124,6 +124,10 @@ def examples_of(words_of: list[list[str]], **columns: list) -> Examples:
     return Examples({"tokens": words_of, **columns}, "file", range(1, len(words_of) + 1))
 
 
+def task_of(*labels: str, intents: tuple[str, ...] = ()) -> TokenClassificationTask:
+    return TokenClassificationTask(recipe=TokenClassification(), labels=labels, intents=intents)
+
+
 def fake_outputs(features: Features, num_classes: int, *, skip: int) -> list[np.ndarray]:
     """Logits that say of each row which it is, counted over all features; a [CLS] row says a number no word has."""
     outputs, count = [], 0
@@ -144,9 +148,9 @@ def fake_outputs(features: Features, num_classes: int, *, skip: int) -> list[np.
 def test_every_word_has_exactly_one_prediction(tokenizer, words_of, length, intent) -> None:
     total = sum(map(len, words_of))
     labels = (*(f"row{i}" for i in range(total)), "none")
-    recipe = TokenClassification(labels=labels, model_labels=labels, intent=intent, intents=("even", "odd") if intent else None)
+    task = task_of(*labels, intents=("even", "odd") if intent else ())
     examples = examples_of(words_of)
-    features, _ = recipe.encode(examples, tokenizer, length, labelled=False)
+    features, _ = task.encode(examples, tokenizer, max_length=length, labelled=False)
     outputs = {"logits": fake_outputs(features, len(labels), skip=int(intent))}
     firsts = np.r_[True, np.diff(features.examples) != 0][: len(features)]
     outputs["intent"] = [  # only the first window of a sentence tells the truth
@@ -154,23 +158,22 @@ def test_every_word_has_exactly_one_prediction(tokenizer, words_of, length, inte
     ]
     if not len(features):
         outputs = {}  # as of a split without a batch
-    found = recipe.decode(outputs, features, examples)
+    found = task.decode(outputs, features, examples)
     # Words are read in their order (shown above), so that the n-th row read is the n-th word.
-    assert [tag for prediction in found for tag in prediction["tags"]] == list(labels[:-1])
-    assert [len(prediction["tags"]) for prediction in found] == list(map(len, words_of))
-    assert [len(prediction["probabilities"]) for prediction in found] == list(map(len, words_of))
+    assert [tag for prediction in found for tag in prediction.value] == list(labels[:-1])
+    assert [len(prediction.value) for prediction in found] == list(map(len, words_of))
+    assert [len(prediction.probabilities) for prediction in found] == list(map(len, words_of))
     if intent:
         said = [None if not words else ("even", "odd")[at % 2] for at, words in enumerate(words_of)]
-        assert [prediction["intent"] for prediction in found] == said
+        assert [prediction.details["intent"] for prediction in found] == said
 
 
 @pytest.mark.parametrize("intent", [False, True])
 def test_targets_stand_at_their_words(tokenizer, intent) -> None:
     tags = [[f"T{i}" for i in range(70)], [], ["T3", "new", "T5"]]
-    labels = tuple(f"T{i}" for i in range(70))
-    recipe = TokenClassification(labels=labels, model_labels=labels[::-1], intent=intent, intents=("a", "b"))
+    task = task_of(*(f"T{i}" for i in range(69, -1, -1)), intents=("a", "b") if intent else ())
     examples = examples_of([["walking"] * 70, [], ["a", "b", "c"]], tags=tags, intent=["b", "b", "other"])
-    features, remarks = recipe.encode(examples, tokenizer, 16)
+    features, remarks = task.encode(examples, tokenizer, max_length=16)
     assert remarks == (
         "1 longer than 16 in overlapping windows",
         "1 words with tags that training does not have (new)",
@@ -188,14 +191,14 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
 
 
 def test_what_is_shortened_is_said(tokenizer) -> None:
-    recipe = TokenClassification(labels=("a", "b"), model_labels=("a", "b"))
+    task = task_of("a", "b")
     examples = examples_of([["z" * 30, "the"], ["the"]])
-    features, remarks = recipe.encode(examples, tokenizer, 8, labelled=False)
+    features, remarks = task.encode(examples, tokenizer, max_length=8, labelled=False)
     assert remarks == ("1 longer than 8 in overlapping windows", "1 words of more than 6 pieces shortened")
     assert features.input_ids.lengths.max() == 8
-    assert recipe.encode(examples.select([1]), tokenizer, 8, labelled=False).remarks == ()
-    with pytest.raises(UsageError, match="--max-length is 2; expected at least 3"):
-        recipe.encode(examples, tokenizer, 2)
+    assert task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).remarks == ()
+    with pytest.raises(UsageError, match="--max-length"):
+        task.encode(examples, tokenizer, max_length=2)
 
 
 # --- transformers as the oracle --------------------------------------------------------------------------------------------

@@ -249,9 +249,7 @@ def test_tokens_added_behind_vocab_txt(vocabulary: Path, tmp_path: Path) -> None
     assert_same(tokenizer.encode(texts, max_length=16), texts, None, AutoTokenizer.from_pretrained(tmp_path / "saved"), 16)
     assert Tokenizer.load(tmp_path / "saved").vocab == tokenizer.vocab
     edit_json(vocabulary.with_name("added_tokens.json"), **{"[E2]": size + 3})
-    with pytest.raises(
-        ModelError, match=rf"added token '\[E2\]' has number {size + 3}; behind vocab.txt it would get {size + 1}"
-    ):
+    with pytest.raises(ModelError, match=rf"{size + 3}.*{size + 1}"):
         Tokenizer.load(vocabulary.parent)
 
 
@@ -295,8 +293,8 @@ def test_duplicate_lines(vocabulary: Path) -> None:
     vocabulary.write_text("\n".join([*tokens[:20], tokens[7], *tokens[20:]]), encoding="utf-8")
     with pytest.raises(ModelError) as error:
         Tokenizer.load(vocabulary.parent)
-    expected = f"token {tokens[7]!r} stands in line 8 and again in line 21; all numbers after it would shift ({vocabulary}:21)"
-    assert str(error.value) == expected
+    assert error.value.where == f"{vocabulary}:21"
+    assert repr(tokens[7]) in error.value.what
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"version": "1.0"}', "[]"])

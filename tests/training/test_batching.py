@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shapes import SHAPES, sentences
 
 from bertkit.features import Features, Ragged
-from bertkit.model.bert import Batch
-from bertkit.training.batching import Sampler, collate, cut, evaluation_batches, split_by_feature, training_batches
+from bertkit.model.batch import Batch
+from bertkit.training.batching import Sampler, collate, evaluation_batches, split_by_feature, split_by_tokens, training_batches
 
 # --- which features ----------------------------------------------------------------------------------------------------
 
@@ -51,15 +51,15 @@ def test_every_place_is_about_as_likely() -> None:
     assert first.max() < 260
 
 
-# --- the cut -----------------------------------------------------------------------------------------------------------
+# --- the split -----------------------------------------------------------------------------------------------------------
 
 LENGTHS = st.lists(st.integers(1, 600), min_size=1, max_size=80)
 
 
 @given(LENGTHS, st.integers(1, 2000), st.integers(1, 5))
-def test_cut_has_each_feature_once_within_the_limit(lengths: list[int], limit: int, multiple_of: int) -> None:
+def test_split_has_each_feature_once_within_the_limit(lengths: list[int], limit: int, multiple_of: int) -> None:
     num_tokens = np.array(lengths)
-    groups = cut(num_tokens, limit, multiple_of)
+    groups = split_by_tokens(num_tokens, limit, multiple_of)
     assert len(groups) % multiple_of == 0
     assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
     assert all(num_tokens[group].sum() <= limit or len(group) == 1 for group in groups)
@@ -69,19 +69,19 @@ def test_cut_has_each_feature_once_within_the_limit(lengths: list[int], limit: i
 
 
 @given(st.lists(st.integers(10, 40), min_size=20, max_size=80), st.integers(100, 400))
-def test_cut_is_about_balanced_and_makes_few_groups(lengths: list[int], limit: int) -> None:
+def test_split_is_about_balanced_and_makes_few_groups(lengths: list[int], limit: int) -> None:
     num_tokens = np.array(lengths)
-    sizes = [int(num_tokens[group].sum()) for group in cut(num_tokens, limit)]
+    sizes = [int(num_tokens[group].sum()) for group in split_by_tokens(num_tokens, limit)]
     assert max(sizes) - min(sizes) <= 2 * max(lengths)
     assert len(sizes) <= 2 * -(-sum(lengths) // limit)
 
 
-def test_cut_by_hand() -> None:
+def test_split_by_hand() -> None:
     lengths = np.array([3, 10, 5, 2, 10, 10])
-    assert [group.tolist() for group in cut(lengths, 20)] == [[1, 4], [5, 2, 0, 3]]
-    assert [group.tolist() for group in cut(lengths, 1000)] == [[1, 4, 5, 2, 0, 3]]
-    assert [group.tolist() for group in cut(np.array([7]), 100, multiple_of=3)] == [[0], [], []]
-    assert [group.tolist() for group in cut(np.array([9, 9]), 2)] == [[0], [1]]
+    assert [group.tolist() for group in split_by_tokens(lengths, 20)] == [[1, 4], [5, 2, 0, 3]]
+    assert [group.tolist() for group in split_by_tokens(lengths, 1000)] == [[1, 4, 5, 2, 0, 3]]
+    assert [group.tolist() for group in split_by_tokens(np.array([7]), 100, multiple_of=3)] == [[0], [], []]
+    assert [group.tolist() for group in split_by_tokens(np.array([9, 9]), 2)] == [[0], [1]]
 
 
 # --- packed batches ----------------------------------------------------------------------------------------------------

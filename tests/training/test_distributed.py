@@ -99,7 +99,7 @@ def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_proces
 
 def test_a_signal_to_one_process_stops_both_after_the_same_step(two_processes: Path) -> None:
     reports = [json.loads((two_processes / f"stopped-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    assert reports == ["stopped after step 3; the same command (without --overwrite) goes on from there"] * 2
+    assert reports == ["stopped after step 3; the same command (without --overwrite) resumes from there"] * 2
     assert [path.name for path in (two_processes / "stopped").glob("*checkpoint-*")] == ["checkpoint-3"]
 
 
@@ -169,5 +169,5 @@ def test_finetune_by_two_processes_is_finetune_by_one(
     assert weights[0].keys() == weights[1].keys()
     for key, value in weights[0].items():
         torch.testing.assert_close(weights[1][key], value, rtol=0, atol=2e-3 if key.endswith("key.bias") else 2e-4, msg=key)
-    assert done.stderr.count("steps an epoch") == 1, "the other process is silent"
+    assert done.stderr.count("steps per epoch") == 1, "the other process is silent"
     assert CONFIG.hidden_dropout_prob == 0

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Ragged
-from bertkit.model.bert import Batch, Outputs
+from bertkit.model.batch import Batch, Outputs
 from bertkit.model.devices import start_accelerator
 from bertkit.model.dropout import set_dropout
 from bertkit.training.loop import Interrupted, TrainState, step_losses, train

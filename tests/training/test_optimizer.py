@@ -1,22 +1,21 @@
-"""AdamW over float32 masters against torch.optim.AdamW, and the learning rate against transformers'."""
+"""Float32 masters, and AdamW against torch.optim.AdamW and BERT's own."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
 from shapes import CONFIG, PreTrainer
 from torch import Tensor, nn
 
-from bertkit.config import TrainConfig
+from bertkit.config import TrainConfig, filled
 from bertkit.model.bert import initialize
 from bertkit.model.heads import BertForSequenceClassification
-from bertkit.training.optimizer import MasterAdamW, decays, learning_rate_at, learning_rate_of
+from bertkit.training.optimizer import RULES, Optimizer, decays
 
-SETTINGS = TrainConfig(
-    learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5
+SETTINGS = filled(
+    TrainConfig(learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5)
 )
 
 
@@ -56,7 +55,7 @@ def torch_adamw(module: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 def test_equals_torch_adamw_with_clipping(max_grad_norm: float) -> None:
     config = dataclasses.replace(SETTINGS, max_grad_norm=max_grad_norm)
     ours, theirs = Small(), Small()
-    optimizer, oracle = MasterAdamW(ours, config), torch_adamw(theirs, config)
+    optimizer, oracle = Optimizer(ours, config), torch_adamw(theirs, config)
     clipped = []
     for step in range(12):
         values, rate = gradients(step, ours), 1e-3 * (step + 1)
@@ -83,7 +82,7 @@ def test_gradients_of_micro_batches_add_up_in_float32() -> None:
     """300 + 1 + 1 is 302 in float32; in bf16, whose steps are 2 there, 300 + 1 stays 300."""
     ours = Small()
     config = dataclasses.replace(SETTINGS, max_grad_norm=0.0)
-    optimizer = MasterAdamW(ours, config, dtype=torch.bfloat16)
+    optimizer = Optimizer(ours, config, dtype=torch.bfloat16)
     for value in (300.0, 1.0, 1.0):
         set_gradients(ours, {name: torch.full_like(p, value) for name, p in gradients(0, ours).items()})
         optimizer.collect()
@@ -98,7 +97,7 @@ def test_gradients_of_micro_batches_add_up_in_float32() -> None:
 
 def test_a_parameter_in_float32_is_its_own_master() -> None:
     module = Small()
-    optimizer = MasterAdamW(module, SETTINGS)
+    optimizer = Optimizer(module, SETTINGS)
     assert all(optimizer.masters[name] is p for name, p in module.named_parameters())
 
 
@@ -108,7 +107,7 @@ def test_bf16_masters_advance_by_what_bf16_cannot_hold() -> None:
     with torch.no_grad():
         for module in (ours, oracle_module):
             module.dense.weight.fill_(1.0)
-    optimizer, oracle = MasterAdamW(ours, config, dtype=torch.bfloat16), torch_adamw(oracle_module, config)
+    optimizer, oracle = Optimizer(ours, config, dtype=torch.bfloat16), torch_adamw(oracle_module, config)
     assert {p.dtype for p in ours.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in optimizer.masters.values()} == {torch.float32}
     steps, rate = 40, 1e-5  # the whole way is 4e-4; bf16 around 1 has steps of 4e-3 and 8e-3
@@ -127,16 +126,18 @@ def test_bf16_masters_advance_by_what_bf16_cannot_hold() -> None:
         assert torch.equal(parameter, optimizer.masters[name].bfloat16()), name
 
 
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("done", [0, 3])
-def test_goes_on_from_its_state_bit_for_bit(done: int, dtype: torch.dtype) -> None:
-    def run(optimizer: MasterAdamW, module: nn.Module, steps: range) -> None:
+def test_resumes_bit_exactly(done: int, dtype: torch.dtype, rule: str) -> None:
+    def run(optimizer: Optimizer, module: nn.Module, steps: range) -> None:
         for step in steps:
             set_gradients(module, gradients(step, module))
             optimizer.step(1e-2)
 
+    config = dataclasses.replace(SETTINGS, optimizer=rule)
     module = Small()
-    optimizer = MasterAdamW(module, SETTINGS, dtype=dtype)
+    optimizer = Optimizer(module, config, dtype=dtype)
     run(optimizer, module, range(done))
     state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
     run(optimizer, module, range(done, done + 4))
@@ -145,13 +146,9 @@ def test_goes_on_from_its_state_bit_for_bit(done: int, dtype: torch.dtype) -> No
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.normal_()  # what was there before must not matter
-    again = MasterAdamW(other, SETTINGS, dtype=dtype)
+    again = Optimizer(other, config, dtype=dtype)
     run(again, other, range(20, 22))
-    if done:
-        again.restore(state)
-    else:  # nothing to restore but masters: a fresh optimizer is what a restart has
-        again = MasterAdamW(other.float(), SETTINGS, dtype=dtype)
-        again.restore(state)
+    again.restore(state)
     kept = {name: tensor.clone() for name, tensor in state.items()}
     run(again, other, range(done, done + 4))
     after, expected = again.state(), optimizer.state()
@@ -185,8 +182,8 @@ class Berts(nn.Module):
 def test_without_bias_correction_it_is_berts_own_optimizer() -> None:
     config = dataclasses.replace(SETTINGS, max_grad_norm=0.0, adam_bias_correction=False)
     ours = Small()
-    optimizer, oracle = MasterAdamW(ours, config), Berts(config, ours)
-    corrected = MasterAdamW(other := Small(), dataclasses.replace(config, adam_bias_correction=True))
+    optimizer, oracle = Optimizer(ours, config), Berts(config, ours)
+    corrected = Optimizer(other := Small(), dataclasses.replace(config, adam_bias_correction=True))
     for step in range(12):
         values, rate = gradients(step, ours), 1e-3 * (step + 1)
         for module in (ours, other):
@@ -196,7 +193,7 @@ def test_without_bias_correction_it_is_berts_own_optimizer() -> None:
         oracle.step(values, rate)
         if step == 5:  # a restart counts on
             state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
-            optimizer = MasterAdamW(ours, config)
+            optimizer = Optimizer(ours, config)
             optimizer.restore(state)
     for name, value in oracle.values.items():
         found = ours.get_parameter(name)
@@ -210,7 +207,7 @@ def test_each_layer_learns_at_its_own_rate() -> None:
     ours, theirs = BertForSequenceClassification(CONFIG), BertForSequenceClassification(CONFIG)
     initialize(ours, CONFIG, seed=0)
     theirs.load_state_dict(ours.state_dict())
-    optimizer = MasterAdamW(ours, config)
+    optimizer = Optimizer(ours, config)
     head = CONFIG.num_hidden_layers + 1
     groups = []
     for name, parameter in theirs.named_parameters():
@@ -231,9 +228,11 @@ def test_each_layer_learns_at_its_own_rate() -> None:
         torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_state_names_masters_moments_and_counts() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_state_names_masters_moments_and_counts(rule: str) -> None:
+    """The names in checkpoints, which stay; the moments of both rules are Adam's."""
     module = Small()
-    optimizer = MasterAdamW(module, SETTINGS, dtype=torch.bfloat16)
+    optimizer = Optimizer(module, dataclasses.replace(SETTINGS, optimizer=rule), dtype=torch.bfloat16)
     set_gradients(module, gradients(0, module))
     optimizer.step(1e-2)
     trained = ["dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias"]
@@ -250,19 +249,18 @@ def test_decay_groups_are_those_of_run_glue(build: type[nn.Module]) -> None:
     assert sum(decays(name) for name in names) > 10
     module = build()
     initialize(module, CONFIG, seed=0)
-    optimizer = MasterAdamW(module, dataclasses.replace(SETTINGS, weight_decay=0.3))
-    of = {name: block.decay for block in optimizer.blocks for name, _ in block.places}
-    assert of == {name: 0.3 if decays(name) else 0.0 for name in names}
+    optimizer = Optimizer(module, dataclasses.replace(SETTINGS, weight_decay=0.3))
+    decay = {names[index]: block.decay for block in optimizer.rule.blocks for index, _ in block.parts}
+    assert decay == {name: 0.3 if decays(name) else 0.0 for name in names}
 
 
 def test_parameters_larger_than_a_block_are_updated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for size in (2**22, 7):
-        monkeypatch.setattr("bertkit.training.optimizer.BLOCK", size)
-        torch.manual_seed(0)
+        monkeypatch.setattr("bertkit.training.adamw.BLOCK", size)
         module = Small()
-        optimizer = MasterAdamW(module, SETTINGS, dtype=torch.bfloat16)
-        assert all(block.size <= size for block in optimizer.blocks)
+        optimizer = Optimizer(module, SETTINGS, dtype=torch.bfloat16)
+        assert all(block.size <= size for block in optimizer.rule.blocks)
         for seed in range(3):
             torch.manual_seed(seed)
             for parameter in module.parameters():
@@ -274,41 +272,3 @@ def test_parameters_larger_than_a_block_are_updated_whole(monkeypatch: pytest.Mo
     torch.testing.assert_close(state, other_state)
     torch.testing.assert_close(parameters, other_parameters, rtol=1e-2, atol=1e-3)
     assert float(state["step." + next(iter(optimizer.trained))]) == 3.0
-
-
-# --- the learning rate -------------------------------------------------------------------------------------------------
-
-
-def test_learning_rate_by_hand() -> None:
-    linear = [learning_rate_at(step, peak=1.0, warmup_steps=4, total_steps=12) for step in range(13)]
-    np.testing.assert_allclose(linear, [0, 0.25, 0.5, 0.75, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0], rtol=1e-12)
-    constant = [learning_rate_at(step, peak=2.0, warmup_steps=2, total_steps=5, schedule="constant") for step in range(5)]
-    assert constant == [0.0, 1.0, 2.0, 2.0, 2.0]
-    assert learning_rate_at(0, peak=3.0, warmup_steps=0, total_steps=1) == 3.0
-    assert learning_rate_at(9, peak=3.0, warmup_steps=9, total_steps=9) == 0.0
-    assert learning_rate_at(20, peak=3.0, warmup_steps=0, total_steps=9) == 0.0
-
-
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-@pytest.mark.parametrize(("warmup", "total"), [(0, 1), (0, 7), (3, 10), (10, 10), (1, 50)])
-def test_learning_rate_equals_that_of_transformers(warmup: int, total: int, schedule: str) -> None:
-    import transformers
-
-    adamw = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.7)
-    scheduler = getattr(transformers, f"get_{schedule}_schedule_with_warmup")(adamw, warmup, total)
-    for step in range(total):
-        found = learning_rate_at(step, peak=0.7, warmup_steps=warmup, total_steps=total, schedule=schedule)
-        assert found == pytest.approx(scheduler.get_last_lr()[0])
-        adamw.step()
-        scheduler.step()
-
-
-@pytest.mark.parametrize(
-    ("ratio", "total", "steps"), [(0.1, 100, 10), (0.1, 101, 11), (0.0, 50, 0), (1.0, 7, 7), (0.06, 10, 1)]
-)
-def test_settings_mean_this_learning_rate(ratio: float, total: int, steps: int) -> None:
-    for schedule in ("linear", "cosine", "constant"):
-        config = TrainConfig(learning_rate=0.5, warmup_ratio=ratio, schedule=schedule)
-        for step in range(total):
-            expected = learning_rate_at(step, peak=0.5, warmup_steps=steps, total_steps=total, schedule=schedule)
-            assert learning_rate_of(step, config, total) == expected

@@ -150,18 +150,18 @@ def test_a_dry_run_tells_nothing(bertkit, told) -> None:
 
 def test_a_run_may_go_on_with_other_trackers(bertkit, told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Stopped without a tracker, gone on with one: it is told of what is left."""
-    from bertkit.training.optimizer import MasterAdamW
+    from bertkit.training.optimizer import Optimizer
 
-    step, steps = MasterAdamW.step, []
+    step, steps = Optimizer.step, []
 
-    def interrupted(optimizer: MasterAdamW, learning_rate: float) -> Any:
+    def interrupted(optimizer: Optimizer, learning_rate: float) -> Any:
         steps.append(learning_rate)
         if len(steps) == 4:
             raise KeyboardInterrupt
         return step(optimizer, learning_rate)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MasterAdamW, "step", interrupted)
+        patch.setattr(Optimizer, "step", interrupted)
         assert bertkit().code == 130
     ran = bertkit("--track", "tensorboard")
     assert ran.code == 0, ran.err

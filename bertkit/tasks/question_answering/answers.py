@@ -20,9 +20,9 @@ Integers = NDArray[np.int64]
 
 
 class Answers(NamedTuple):
-    """(E, n) spans of characters in the context, best first; where there are fewer, their logits are -inf.
+    """(E, n) spans of characters in the context, best first; logits are -inf beyond the last one.
 
-    null_start, null_end: (E,) the logits of "no answer", at [CLS] of the window that speaks for it least.
+    null_start, null_end: (E,) the logits of "no answer", at [CLS] of the window where their sum is lowest.
     """
 
     start: Integers
@@ -39,13 +39,13 @@ class Answers(NamedTuple):
 
     @property
     def null_odds(self) -> Floats:
-        """(E,) how much the score of "no answer" exceeds that of the best answer; 0 where a context has no token."""
+        """(E,) how much the score of "no answer" exceeds that of the best answer; 0 for a context without tokens."""
         odds = self.null_start + self.null_end - self.scores[:, 0]
         return np.where(np.isfinite(odds), odds, 0)
 
 
 class _Found(NamedTuple):
-    """Spans of windows, one a row: the feature, the context's first and last token in it, their logits."""
+    """Spans of windows, one per row: the feature, the context's first and last token in it, their logits."""
 
     feature: Integers
     first: Integers
@@ -64,8 +64,8 @@ def best_answers(
 ) -> Answers:
     """The n best spans of each example that lie in a context, of at most max_answer_length tokens.
 
-    As in Google's run_squad, a span begins at one of the n best starts of a window and ends at one of its n best ends; where
-    no two of them fit, it is the window's best single token. A span that two windows have counts once, at its higher score.
+    As in Google's run_squad, a span begins at one of the n best starts of a window and ends at one of its n best ends; if no
+    two of them fit, it is the window's best single token. A span in two windows counts once, with its higher score.
     extras of the features: "context", the position of the context's first token; "starts" and "ends", the characters of
     each token of the context.
     """
@@ -73,7 +73,7 @@ def best_answers(
     starts, ends = features.extras["starts"], features.extras["ends"]
     begins = features.input_ids.offsets[:-1]
     context = begins + features.extras["context"].values
-    order = np.argsort(starts.lengths, kind="stable")  # windows of like length together
+    order = np.argsort(starts.lengths, kind="stable")  # windows of similar length together
     order = order[starts.lengths[order] > 0]
     found = [
         _search(start, end, context, starts.lengths, order[at : at + CHUNK], n_best_size, max_answer_length)

@@ -1,4 +1,4 @@
-"""The columns of question answering as data sets bring them: ids, texts, and answers in each of their usual forms."""
+"""Read the columns of question answering: ids, texts, and answers in each of their usual forms."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.columns import require_column, text_of
+from bertkit.readers.columns import FIX_ROW, require_column, text_of
 
-_MEND = "mend or remove the row"
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
-_ENOUGH = 100_000  # characters by which a language is told
+_ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
 
 
 def read_texts(examples: Examples, column: str, *, may_be_empty: bool) -> list[str]:
-    """The texts of a column. Raises DataError with the row for what is none, or empty."""
+    """The texts of a column. Raises DataError with the row for an empty one, and for other values."""
     values = examples.columns[column]
     return [text_of(value, examples, row, column, may_be_empty=may_be_empty) for row, value in enumerate(values)]
 
 
 def read_ids(examples: Examples, *, unique: bool) -> list[str]:
-    """The id of each row, its number where the data gives none. unique: raise DataError where two rows share one."""
+    """The id of each row, by default its number. unique: raise DataError if two rows have the same id."""
     given = examples.columns.get("id", [None] * len(examples))
     ids = [str(row) if value in (None, "") else str(value) for row, value in enumerate(given)]
     if unique and len(set(ids)) < len(ids):
         first: dict[str, int] = {}
         for row, name in enumerate(ids):
             if (earlier := first.setdefault(name, row)) != row:
-                what = f"the id {name!r} stands twice, first at {examples.where(earlier)}"
-                hint = "predictions are kept by id: give each question one of its own"
+                what = f"the id {name!r} occurs twice, first at {examples.where(earlier)}"
+                hint = "predictions are written by id: give each question its own"
                 raise DataError(what, where=examples.where(row), hint=hint)
     return ids
 
@@ -40,9 +39,9 @@ Answers = list[tuple[str, int | None]]
 
 
 def read_answers(examples: Examples, column: str | None) -> list[Answers]:
-    """The answers of each row as (text, first character in the context or None); none where a question has no answer.
+    """The answers of each row as (text, first character in the context or None); empty if a question has no answer.
 
-    column: "answers" or "answer" if it is None. Raises DataError with the row for answers in another form.
+    column: default: "answers" or "answer". Raises DataError with the row for answers in another form.
     """
     names = [column] if column else ["answers", "answer"]
     name = next((name for name in names if name in examples.columns), names[0])
@@ -50,12 +49,12 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
     if not any(isinstance(value, str) for value in values):
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
     starts = examples.columns.get("answer_start")
-    found: list[Answers] = []
+    answers: list[Answers] = []
     for row, value in enumerate(values):
         text = text_of(value, examples, row, name, may_be_empty=True)
         start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
-        found.append([(text, start)] if text.strip() else [])
-    return found
+        answers.append([(text, start)] if text.strip() else [])
+    return answers
 
 
 def _answers(value: Any, where: str, column: str) -> Answers:
@@ -65,19 +64,19 @@ def _answers(value: Any, where: str, column: str) -> Answers:
             texts, starts = [texts], [starts]
         if not isinstance(starts, Sequence) or len(texts) != len(starts):
             count = len(starts) if isinstance(starts, Sequence) else 1
-            raise DataError(f"column {column!r} holds {len(texts)} texts and {count} answer_start", where=where, hint=_MEND)
+            raise DataError(f"column {column!r} holds {len(texts)} texts and {count} answer_start", where=where, hint=FIX_ROW)
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list) and all(isinstance(item, dict) and {"text", "answer_start"} <= item.keys() for item in value):
         pairs = [(item["text"], item["answer_start"]) for item in value]
     elif isinstance(value, list) and all(isinstance(item, str) and item.strip() for item in value):
         return [(item, None) for item in value]
     else:
-        found = "nothing" if value is None else repr(value)[:60]
-        raise DataError(f"column {column!r} holds {found}; {_FORMS}", where=where, hint="no answer is an empty list")
+        content = "nothing" if value is None else repr(value)[:60]
+        raise DataError(f"column {column!r} holds {content}; {_FORMS}", where=where, hint="use an empty list for no answer")
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
             what = f"an answer is {text!r}; expected text" if not isinstance(text, str) else "an answer is empty"
-            raise DataError(what, where=where, hint="a question without an answer has an empty list of them")
+            raise DataError(what, where=where, hint="use an empty list for a question without an answer")
     return [(text, _start(start, where)) for text, start in pairs]
 
 
@@ -88,12 +87,12 @@ def _start(value: Any, where: str) -> int:
         return int(value)  # 159.0, as tables with gaps write it
     if isinstance(value, bool) or not isinstance(value, int):
         what = f"answer_start is {value!r}; expected a whole number: the answer's first character in the context, from 0"
-        raise DataError(what, where=where, hint=_MEND)
+        raise DataError(what, where=where, hint=FIX_ROW)
     return value
 
 
 def are_mostly_chinese(texts: Sequence[str]) -> bool:
-    """Whether most letters are those of Chinese or Japanese, by the first texts."""
+    """Whether most letters of the first texts are Chinese or Japanese."""
     letters = chinese = 0
     for text in dict.fromkeys(texts):
         letters += sum(map(str.isalpha, text))

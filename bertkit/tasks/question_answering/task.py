@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.config import TrainConfig, option
 from bertkit.errors import DataError, UsageError
 from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.columns import require_column
-from bertkit.readers.files import file_format, parse_file
-from bertkit.readers.lines import extension, read_text, source_name
-from bertkit.readers.squad import is_squad, parse_squad
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
-from bertkit.tasks.question_answering.references import are_mostly_chinese, read_answers, read_ids, read_texts
+from bertkit.tasks.question_answering.recipe import QuestionAnswering
+from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows, find_answer
-from bertkit.tasks.task import NOTHING_CUT, Encoding, Task
+from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,178 +30,95 @@ if TYPE_CHECKING:
 
     from bertkit.text.tokenizer import Tokenizer
 
-_KEPT = ("unanswerable", "null_threshold")  # in config.json, for whoever has the model without its run.json
+_NOWHERE: dict[str, Any] = {"text": "", "start": None, "end": None, "probability": 0.0}
 _AROUND = 200  # characters of the context shown on each side of an answer
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionAnswering(Task):
-    """A recipe of this family; see Task for where its data comes from. Its metrics are those of SQuAD or CMRC 2018.
+class References(NamedTuple):
+    """texts: all accepted answers to a question; empty if it has none. by_characters: how they are compared. unanswerable:
+    whether questions of this split may have no answer.
+    """
 
-    unanswerable: whether a question may have no answer, as in SQuAD 2.0; None: where some training rows have none, or for a
-    model that was trained elsewhere some of the rows it is scored on.
+    texts: list[str]
+    by_characters: bool
+    unanswerable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnsweringTask(Task):
+    """A prediction's value is the answer's text, "" for no answer; details: id, start, end, nbest, and, if questions may have
+    no answer, null_odds: the score of no answer minus that of the best answer.
+
+    unanswerable: as in the recipe, else decided by training rows. matching: likewise. null_threshold: of null_odds, above which
+    there is no answer; None until tuned.
     """
 
     family: ClassVar[str] = "question-answering"
     hf_class: ClassVar[str] = "BertForQuestionAnswering"
-    file_endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".tsv")
-    cut_by: ClassVar[str] = "--max-query-length"  # windows lose nothing of a context
-    inputs: ClassVar[tuple[str, ...]] = (
-        "question",
-        "context",
-        "doc_stride",
-        "max_query_length",
-        "max_answer_length",
-        "n_best_size",
-        "unanswerable",
-        "null_threshold",
-    )
+    recipe_class: ClassVar[type[QuestionAnswering]] = QuestionAnswering
+    truncated_by: ClassVar[str] = "--max-query-length"  # windows lose nothing of a context
 
-    training: TrainConfig = TrainConfig(max_length=384)
-    question: str | None = option(None, "column of the question; for a page of plain text the question itself")
-    context: str | None = option(None, "column of the text that answers the question")
-    answers: str | None = option(None, "column of the answers: with answer_start inside, or in a table beside it")
-    doc_stride: int = option(
-        128, "from the begin of one window of a long context to that of the next", unit="tokens", minimum=1
-    )
-    max_query_length: int = option(64, "longest question; what is longer is cut, and counted", unit="tokens", minimum=1)
-    max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1)
-    n_best_size: int = option(20, "how many answers to each question are ranked", minimum=1)
-    unanswerable: bool | None = option(None, "questions may have no answer; default: where training data has such rows")
-    matching: str = option(
-        "auto",
-        "how answers are compared: by English words, or by Chinese characters",
-        choices=("auto", "words", "characters"),
-    )
-    null_threshold: float | None = option(
-        None,
-        "say 'no answer' where its score exceeds the best answer's by more than this; default: tuned by finetune",
-    )
-    question_column: str = "question"  # where `question` does not name one
-    threshold_tuned: bool = False
-
-    def settled(self) -> Self:
-        if self.metrics:
-            raise UsageError("a recipe of this family has no metrics of its own; expected none", hint="leave metrics= out")
-        return super().settled()
-
-    @property
-    def greater_is_better(self) -> bool:
-        return True
-
-    # --- data ---
-
-    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, on a plain text."""
-        text, source = read_text(path), source_name(path)
-        if is_squad(text):
-            return parse_squad(text, source)
-        columns = columns or self.columns
-        table = bool(self.separator or columns)
-        kind = file_format(text, source, table=table)
-        if extension(source) == ".txt" and self.question is not None and not table:
-            kind = "lines"
-        if kind == "jsonl" or (kind == "delimited" and (table or not self._is_page(text, source))):
-            return parse_file(text, source, separator=self.separator, columns=columns)
-        if not text.strip():
-            raise DataError("the file is empty", where=source)
-        if self.question is None:
-            hint = 'ask it: --question "Who ...?"; or give a table with the columns question and context'
-            raise UsageError("the file is plain text, and no question about it is given", where=source, hint=hint)
-        return Examples({self.question: [self.question], self._context: [text]}, source, lines=[1])
-
-    def _is_page(self, text: str, source: str) -> bool:
-        """Whether what is a table by a tab in its first line alone is a page: it has no column of the question."""
-        if extension(source) in self.file_endings or (self.question is None and extension(source) != ".txt"):
-            return False
-        header = text.lstrip("\r\n").partition("\n")[0].split("\t")
-        return self._question not in map(str.strip, header)
-
-    @property
-    def _question(self) -> str:
-        return self.question or self.question_column
-
-    @property
-    def _context(self) -> str:
-        return self.context or "context"
-
-    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], None]:
-        return (require_column(examples, self._context, option="--context"),), None
+    recipe: QuestionAnswering
+    unanswerable: bool | None = None
+    matching: str = "auto"
+    null_threshold: float | None = None
 
     @classmethod
-    def asked_for(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        options = super().asked_for(saved) | {"question": saved.get("question_column")}
-        return options | ({"null_threshold": None} if saved.get("threshold_tuned") else {})
-
-    def with_columns_found(self) -> Self:
-        return replace(self, question=None, question_column=self._question)  # to predict, `question` may be a question
-
-    def load(self, split: str, *, to_predict: bool = False) -> Examples:
-        """The examples of a split as id, question, context, and answers: for each row a list of (text, start).
-
-        start is None where the data has none.
-        to_predict: without answers; empty texts are kept, so that every row has its prediction. Raises DataError with the row.
-        """
-        examples = self.read(split)
-        if len(examples) == 0:
-            raise DataError(f"split {split!r} has no rows", where=examples.source)
-        question = require_column(examples, self._question, option="--question")
-        context = require_column(examples, self._context, option="--context")
-        standard: dict[str, list[Any]] = {
-            "id": read_ids(examples, unique=not to_predict),
-            "question": read_texts(examples, question, may_be_empty=True),  # CMRC 2018 has an empty one
-            "context": read_texts(examples, context, may_be_empty=to_predict),
-        }
-        if not to_predict:
-            standard["answers"] = read_answers(examples, self.answers)
-        return replace(examples, columns=standard, label_names={})
-
-    def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
-        """This recipe with `unanswerable` and `matching` settled. Raises DataError where an answer is missing that must not."""
-        without = [row for row, answers in enumerate(examples.columns["answers"]) if not answers]
+    def fit_examples(
+        cls, recipe: QuestionAnswering, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
+    ) -> QuestionAnsweringTask:
+        answers = examples.columns["answers"]
+        without = [row for row, known in enumerate(answers) if not known]
         if len(without) == len(examples):
             raise DataError("no question of the training data has an answer", where=examples.source)
-        if without and self.unanswerable is False:
+        if without and recipe.unanswerable is False:
             what = f"{len(without)} of {len(examples)} questions have no answer, this one first; expected one"
-            raise DataError(what, where=examples.where(without[0]), hint="where some have none: --unanswerable")
-        if self.null_threshold is not None and not self._unanswerable(examples):
-            raise UsageError("--null-threshold is for questions without an answer, and all have one", hint="leave it out")
-        return replace(self, unanswerable=self._unanswerable(examples), matching=self._matching(examples))
+            raise DataError(what, where=examples.where(without[0]), hint="if some may have none: --unanswerable")
+        task = cls(recipe=recipe, unanswerable=recipe.unanswerable, matching=recipe.matching)
+        unanswerable = task._unanswerable(answers)
+        if recipe.null_threshold is not None and not unanswerable:
+            raise UsageError("--null-threshold is for questions without an answer; all have one", hint="leave it out")
+        matching = "characters" if task._by_characters(examples) else "words"
+        return replace(task, unanswerable=unanswerable, matching=matching, null_threshold=recipe.null_threshold)
 
-    def with_scores(self, scores: Mapping[str, float | None]) -> Self:
-        found = scores.get(f"{self.eval_splits[0]}/best_f1_thresh")
-        if self.null_threshold is not None or found is None:
-            return self
-        return replace(self, null_threshold=found, threshold_tuned=True)
+    @classmethod
+    def _restore(
+        cls, recipe: QuestionAnswering, config: BertConfig, block: Mapping[str, Any], where: str
+    ) -> QuestionAnsweringTask:
+        recipe = replace(recipe, question_column=recipe.question_column or block.get("question_column"))
+        threshold = recipe.null_threshold or 0.0  # the default of a model that was never tuned
+        return cls(recipe=recipe, unanswerable=recipe.unanswerable, matching=recipe.matching, null_threshold=threshold)
 
-    def with_model_labels(self, config: BertConfig, where: str) -> Self:
-        known = {name: config.extra.get(name) for name in _KEPT if getattr(self, name) is None}
-        recipe = replace(self, **known)  # type: ignore[arg-type]
-        return replace(recipe, null_threshold=recipe.null_threshold or 0.0)  # a model that was never tuned answers as it is
+    def fitted(self) -> dict[str, Any]:
+        settled = {"unanswerable": self.unanswerable, "matching": self.matching, "null_threshold": self.null_threshold}
+        return settled | {"question": None, "question_column": self.recipe.question_column}
 
-    def model_config(self, config: BertConfig) -> BertConfig:
-        config = super().model_config(config)
-        own = {name: value for name in _KEPT if (value := getattr(self, name)) is not None}
-        return replace(config, extra=config.extra | own)
+    def _unanswerable(self, answers: Sequence[Any]) -> bool:
+        """Whether questions may have no answer; if not yet decided, whether one of these has none."""
+        return self.unanswerable if self.unanswerable is not None else not all(answers)
 
-    def _unanswerable(self, examples: Examples) -> bool:
-        if self.unanswerable is not None:
-            return self.unanswerable
-        return not all(examples.columns.get("answers", ()))
-
-    def _matching(self, examples: Examples) -> str:
+    def _by_characters(self, examples: Examples) -> bool:
         if self.matching != "auto":
-            return self.matching
-        return "characters" if are_mostly_chinese(examples.columns["context"]) else "words"
+            return self.matching == "characters"
+        return are_mostly_chinese(examples.columns["context"])
 
-    # --- features, model, predictions ---
+    def build(self, config: BertConfig) -> nn.Module:
+        from bertkit.model.heads import BertForQuestionAnswering
 
-    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
-        """One feature a window, read whole; labels "start" and "end" are positions in it of the row's first answer.
+        return BertForQuestionAnswering(config)
 
-        They are 0, at [CLS], where the window lacks some of the answer, or the question has none. A row whose answer does not
-        stand in its context has no label; nor has one without an answer where every question has one.
+    # --- features and predictions ---
+
+    def encode(
+        self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
+    ) -> Encoding:
+        """One feature per window; the head reads all tokens. Labels "start" and "end" are positions of a row's first answer.
+
+        They are 0, at [CLS], if the window does not contain the whole answer, or there is none. A row has no label if its
+        answer does not occur in its context, or if it has none although every question should.
         """
+        longest = self.max_tokens(max_length)
+        query = longest if max_length == math.inf else self.recipe.max_query_length
         unplaced = sum(start is None for answers in examples.columns.get("answers", ()) for _, start in answers)
         spans, moved = self._spans(examples) if labelled else (np.full((len(examples), 2), -1), 0)
         windows = encode_windows(
@@ -213,33 +126,33 @@ class QuestionAnswering(Task):
             examples.columns["context"],
             spans,
             tokenizer,
-            max_length=max_length,
-            max_query_length=self.max_query_length,
-            doc_stride=self.doc_stride,
+            max_length=longest,
+            max_query_length=query,
+            doc_stride=self.recipe.doc_stride,
         )
         labels: dict[str, Ragged] = {}
         remarks = {f"{len(windows.examples)} windows": len(windows.examples) > len(examples)}
         unasked = sum(not question.strip() for question in examples.columns["question"])
         remarks[f"{unasked} without a question"] = unasked > 0
-        remarks[f"{windows.cut} questions longer than {self.max_query_length} tokens cut"] = windows.cut > 0
+        remarks[f"{windows.cut} questions longer than {query} tokens truncated"] = windows.cut > 0
         if labelled:
             start, end = windows.positions()
             has_answer = np.array([bool(answers) for answers in examples.columns["answers"]])
             lost = has_answer & (windows.spans[:, 0] < 0)
             if has_answer.any() and lost.sum() == has_answer.sum():
-                what = f"none of the {lost.sum()} answers stands at its answer_start, nor within reach of it"
+                what = f"none of the {lost.sum()} answers occurs at its answer_start or near it"
                 hint = "answer_start counts the characters of the context before the answer"
                 raise DataError(what, where=examples.where(int(np.flatnonzero(lost)[0])), hint=hint)
-            ignored = lost if self._unanswerable(examples) else lost | ~has_answer
+            ignored = lost if self._unanswerable(examples.columns["answers"]) else lost | ~has_answer
             for term, positions in (("start", start), ("end", end)):
                 labels[term] = Ragged.column(np.where(ignored[windows.examples], IGNORED, positions))
             whole = np.bincount(windows.examples, weights=start > 0, minlength=len(examples)) > 0
             apart = int((has_answer & ~lost & ~whole).sum())
             remarks |= {
-                f"{unplaced} answers without answer_start, taken where they first stand": unplaced > 0,
+                f"{unplaced} answers without answer_start, taken at their first occurrence": unplaced > 0,
                 f"{moved} answers found near their answer_start": moved > 0,
                 f"{lost.sum()} not found": bool(lost.any()),
-                f"{apart} in no window whole": apart > 0,
+                f"{apart} not within one window": apart > 0,
             }
         features = Features(
             input_ids=windows.input_ids,
@@ -251,7 +164,7 @@ class QuestionAnswering(Task):
         return Encoding(features, tuple(remark for remark, holds in remarks.items() if holds))
 
     def _spans(self, examples: Examples) -> tuple[NDArray[np.int64], int]:
-        """(E, 2) characters of each row's first answer, -1 where there is none; and how many were not at their answer_start."""
+        """(E, 2) characters of each row's first answer, -1 for none; and how many were not at their answer_start."""
         spans, moved = np.full((len(examples), 2), -1, dtype=np.int64), 0
         for row, (context, answers) in enumerate(zip(examples.columns["context"], examples.columns["answers"], strict=True)):
             if answers:
@@ -261,74 +174,65 @@ class QuestionAnswering(Task):
                 moved += start is not None and found not in (-1, start)
         return spans, moved
 
-    def build_model(self, config: BertConfig) -> nn.Module:
-        from bertkit.model.heads import BertForQuestionAnswering
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
+        """One prediction an example: its answer, where it stands, its share of the n best, and these.
 
-        return BertForQuestionAnswering(config)
-
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
-        """One prediction an example: its answer, the characters it stands at, its share of the n best, and these.
-
-        Where no answer wins, or the context is empty, `answer` is empty and has no place. null_odds: by how much the score of
-        no answer exceeds that of the best answer.
+        Where no answer wins, or the context is empty, it has no place.
         """
-        found = best_answers(
-            outputs, features, len(examples), n_best_size=self.n_best_size, max_answer_length=self.max_answer_length
+        best = best_answers(
+            outputs,
+            features,
+            len(examples),
+            n_best_size=self.recipe.n_best_size,
+            max_answer_length=self.recipe.max_answer_length,
         )
-        tables: list[NDArray] = [found.start, found.end, found.start_logits, found.end_logits]
-        if unanswerable := self._unanswerable(examples):
+        tables: list[NDArray] = [best.start, best.end, best.start_logits, best.end_logits]
+        if unanswerable := self._unanswerable(examples.columns.get("answers", ())):
             nowhere = np.full(len(examples), -1)
-            nothing: list[NDArray] = [nowhere, nowhere, found.null_start, found.null_end]
-            tables = [np.column_stack([tables[at], nothing[at]]) for at in range(4)]
+            nothing: list[NDArray] = [nowhere, nowhere, best.null_start, best.null_end]
+            tables = [np.column_stack([table, column]) for table, column in zip(tables, nothing, strict=True)]
         scores = (tables[2] + tables[3]).astype(np.float64)
         order = np.argsort(-scores, axis=1, kind="stable")
         counts = np.isfinite(scores).sum(axis=1).tolist()
         columns = [np.take_along_axis(table, order, axis=1).tolist() for table in (*tables, softmax(scores))]
-        held_back = found.null_odds > (self.null_threshold or 0.0)
         predictions = []
         for row, (context, count) in enumerate(zip(examples.columns["context"], counts, strict=True)):
             nbest = [_candidate(context, *values) for values in zip(*(column[row][:count] for column in columns), strict=True)]
-            wins_nothing = bool(unanswerable and held_back[row])
-            best = next((candidate for candidate in nbest if (candidate["start"] is None) == wins_nothing), None)
-            best = best or {"text": "", "start": None, "end": None, "probability": 0.0}
-            prediction = {
-                "id": examples.columns["id"][row],
-                "answer": best["text"],
-                "start": best["start"],
-                "end": best["end"],
-                "probability": best["probability"],
-                "nbest": nbest,
-            }
+            details = {"id": examples.columns["id"][row], "nbest": nbest}
             if unanswerable:
-                prediction["null_odds"] = float(found.null_odds[row])
-            predictions.append(prediction)
-        return predictions
+                details["null_odds"] = float(best.null_odds[row])
+            predictions.append(Prediction("", details=details))
+        return self.decide(predictions)
 
-    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
-        return {prediction["answer"] for prediction in predictions}
+    def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """The best of the n best answers, or no answer if null_odds exceed the threshold."""
+        decided = []
+        for prediction in predictions:
+            held_back = prediction.details.get("null_odds", -math.inf) > (self.null_threshold or 0.0)
+            candidates = (each for each in prediction.details["nbest"] if (each["start"] is None) == held_back)
+            chosen = next(candidates, _NOWHERE)
+            place = {name: chosen[name] for name in ("start", "end")}
+            decided.append(Prediction(chosen["text"], chosen["probability"], details={**prediction.details, **place}))
+        return decided
 
-    def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
-        """f1 and exact_match as SQuAD 1.1 or CMRC 2018 has them; where questions may have no answer, all that SQuAD 2.0 has.
+    def truth(self, examples: Examples) -> list[Any]:
+        answers = examples.columns["answers"]
+        shared = self._by_characters(examples), self._unanswerable(answers)
+        return [References([text for text, _ in accepted], *shared) for accepted in answers]
 
-        best_f1 (which comes first there, and so decides) and best_exact are those of the best thresholds, best_f1_thresh and
-        best_exact_thresh; f1 and exact those of null_threshold, or where that is still to be tuned, of best_f1_thresh.
+    def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
+        """f1 and exact_match as in SQuAD 1.1 or CMRC 2018; if questions may have no answer, the scores of SQuAD 2.0.
+
+        Of those best_f1 (the first, which decides the best step) and best_exact hold for the best thresholds, best_f1_thresh
+        and best_exact_thresh; f1 and exact for null_threshold.
         """
-        return self.scorer(predictions, examples)(np.arange(len(examples)))
-
-    def scorer(
-        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
-    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-        given = self._scores([prediction["answer"] for prediction in predictions], examples)
-        if not self._unanswerable(examples):
+        given = _compare_all([prediction.value for prediction in predictions], truth)
+        if not truth[0].unanswerable:
             return lambda rows: dict(zip(("f1", "exact_match"), given[rows].mean(axis=0)[::-1].tolist(), strict=True))
-        # The best answers themselves, with nothing held back.
-        answers = [next((c["text"] for c in p["nbest"] if c["start"] is not None), "") for p in predictions]
-        answered, null_odds = np.array([bool(text) for text in answers]), np.array([p["null_odds"] for p in predictions])
-        has_answer = np.array([bool(known) for known in examples.columns["answers"]])
-        ungated = self._scores(answers, examples)
-        if self.null_threshold is None:
-            tuned = best_threshold(ungated[:, 1], has_answer, answered, null_odds).value
-            given = np.where((null_odds > tuned)[:, None], ~has_answer[:, None], ungated).astype(np.float64)
+        ungated, has_answer, answered, null_odds = self._ungated(predictions, truth)
+        if self.null_threshold is not None:
+            held_back = (null_odds > self.null_threshold)[:, None]
+            given = np.where(held_back, ~has_answer[:, None], ungated).astype(np.float64)
 
         def scores(rows: NDArray[np.int64]) -> dict[str, float | None]:
             found: dict[str, float | None] = {}
@@ -343,69 +247,84 @@ class QuestionAnswering(Task):
 
         return scores
 
-    def _scores(self, answers: Sequence[str], examples: Examples) -> NDArray[np.float64]:
-        """(E, 2) exact match and F1 of answers."""
-        references = [[text for text, _ in known] for known in examples.columns["answers"]]
-        pairs = zip(answers, references, strict=True)
-        if self._matching(examples) == "characters":
-            return np.array([score_characters(*pair) for pair in pairs])
-        return np.array([score_words(*pair, unanswerable=self._unanswerable(examples)) for pair in pairs])
+    def _ungated(
+        self, predictions: Sequence[Prediction], truth: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64]]:
+        """(E, 2) exact match and F1 of the best answers, without a threshold; (E,) whether a question has an answer, whether
+        the best answer is not empty, and null_odds.
+        """
+        answers = [next((c["text"] for c in p.details["nbest"] if c["start"] is not None), "") for p in predictions]
+        has_answer = np.array([bool(references.texts) for references in truth])
+        null_odds = np.array([prediction.details["null_odds"] for prediction in predictions])
+        return _compare_all(answers, truth), has_answer, np.array([bool(text) for text in answers]), null_odds
 
-    # --- what a user sees ---
+    def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
+        """This task with the threshold that gives the best F1 on these rows."""
+        if self.recipe.null_threshold is not None or not truth[0].unanswerable:
+            return self
+        ungated, has_answer, answered, null_odds = self._ungated(predictions, truth)
+        return replace(self, null_threshold=best_threshold(ungated[:, 1], has_answer, answered, null_odds).value)
 
-    def uncut(self) -> Self:
-        return replace(self, max_query_length=NOTHING_CUT)
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        return (1.0 - _compare(prediction.value, truth)[1]) * (prediction.probability or 0.0)
 
-    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
-        start, end = (int(features.labels[term][at][0]) for term in ("start", "end"))
+    # --- as people and files see it ---
+
+    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
+        inputs = {name: examples.columns[name][row] for name in ("id", "question")}
+        span = {name: prediction.details[name] for name in ("start", "end")}
+        rest = {name: value for name, value in prediction.details.items() if name in ("nbest", "null_odds")}
+        return {**inputs, "answer": prediction.value, **span, "probability": prediction.probability, **rest}
+
+    def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
+        return " / ".join(dict.fromkeys(truth.texts)) or "no answer"
+
+    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
+        """The question, and the answer in brackets and colour within its surroundings."""
+        context, start, end = examples.columns["context"][row], prediction.details["start"], prediction.details["end"]
+        text = plain(examples.columns["question"][row])
+        text.stylize("bold")
+        if start is None:
+            return text.append("\n  no answer", style="yellow").append(f" ({prediction.probability:.2f})\n", style="dim")
+        before, after = context[max(0, start - _AROUND) : start], context[end : end + _AROUND].rstrip()
+        answer = plain(f"[{context[start:end]}]")
+        answer.stylize("bold reverse green")
+        excerpt = plain(("..." if start > _AROUND else "") + before) + answer
+        excerpt += plain(after + ("..." if end + _AROUND < len(context) else ""))
+        return text.append("\n").append(excerpt).append(f" ({prediction.probability:.2f})\n", style="dim")
+
+    def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
+        start, end = (int(features.labels[term][feature][0]) for term in ("start", "end"))
         if start == IGNORED:
             return [{}]
         if start == 0:
             return [{0: "no answer here"}]
         return [{start: "answer starts", end: "answer ends"} if start != end else {start: "answer"}]
 
-    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
-        f1 = self._scores([prediction["answer"] for prediction in predictions], examples)[:, 1]
-        return (1.0 - f1) * np.array([prediction["probability"] for prediction in predictions])
-
-    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        return list(zip(examples.columns["question"], examples.columns["context"], strict=True))
-
-    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        known = examples.columns.get("answers", [None] * len(examples))
-        return [() if its is None else ("answered",) if its else ("no answer",) for its in known]
-
-    def gold(self, examples: Examples) -> list[str]:
-        return [" / ".join(dict.fromkeys(text for text, _ in known)) or "no answer" for known in examples.columns["answers"]]
-
-    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
-        questions = examples.columns["question"]
-        return [{"id": found["id"], "question": questions[at], **found} for at, found in enumerate(predictions)]
-
-    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
-        """The question, and the answer in brackets and colour within what surrounds it."""
-        context, start, end = examples.columns["context"][at], prediction["start"], prediction["end"]
-        text = plain(examples.columns["question"][at])
-        text.stylize("bold")
-        if start is None:
-            return text.append("\n  no answer", style="yellow").append(f" ({prediction['probability']:.2f})\n", style="dim")
-        before, after = context[max(0, start - _AROUND) : start], context[end : end + _AROUND].rstrip()
-        answer = plain(f"[{context[start:end]}]")
-        answer.stylize("bold reverse green")
-        shown = plain(("..." if start > _AROUND else "") + before) + answer
-        shown += plain(after + ("..." if end + _AROUND < len(context) else ""))
-        return text.append("\n").append(shown).append(f" ({prediction['probability']:.2f})\n", style="dim")
-
-    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
-        """predictions.json and nbest_predictions.json, and where there may be no answer null_odds.json, as run_squad's."""
+    def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
+        """predictions.json, nbest_predictions.json and, if there may be no answer, null_odds.json, as run_squad writes them."""
         kept = ("text", "probability", "start_logit", "end_logit")
         content: dict[str, dict[str, Any]] = {
-            "predictions.json": {p["id"]: p["answer"] for p in predictions},
-            "nbest_predictions.json": {p["id"]: [{name: c[name] for name in kept} for c in p["nbest"]] for p in predictions},
+            "predictions.json": {p.details["id"]: p.value for p in predictions},
+            "nbest_predictions.json": {
+                p.details["id"]: [{name: c[name] for name in kept} for c in p.details["nbest"]] for p in predictions
+            },
         }
-        if self._unanswerable(examples):
-            content["null_odds.json"] = {p["id"]: p["null_odds"] for p in predictions}
+        if truth[0].unanswerable:
+            content["null_odds.json"] = {p.details["id"]: p.details["null_odds"] for p in predictions}
         return {name: json.dumps(values, indent=4, ensure_ascii=False) + "\n" for name, values in content.items()}
+
+
+def _compare(answer: str, truth: References) -> tuple[float, float]:
+    """Exact match and F1 of an answer."""
+    if truth.by_characters:
+        return score_characters(answer, truth.texts)
+    return score_words(answer, truth.texts, unanswerable=truth.unanswerable)
+
+
+def _compare_all(answers: Sequence[str], truth: Sequence[References]) -> NDArray[np.float64]:
+    """(E, 2) exact match and F1 of answers."""
+    return np.array([_compare(*pair) for pair in zip(answers, truth, strict=True)])
 
 
 def _candidate(context: str, start: int, end: int, start_logit: float, end_logit: float, probability: float) -> dict[str, Any]:

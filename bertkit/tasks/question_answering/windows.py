@@ -1,6 +1,6 @@
 """Questions and their contexts as windows: [CLS] question [SEP] a stretch of the context [SEP] (Devlin et al., 2019, 4.2).
 
-A context that is too long for one sequence gives several, which overlap. A context that many questions share is tokenized once.
+A context that is too long for one sequence is split into overlapping windows. Contexts that questions share are tokenized once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bertkit.features import Ragged, offsets_of, ranges
 if TYPE_CHECKING:
     from bertkit.text.tokenizer import Tokenizer
 
-NEAR = 20  # characters: how far from its answer_start an answer is looked for; in CMRC 2018 all that are found are within 2
+NEAR = 20  # characters to each side of answer_start in which an answer is searched; 2 are enough for CMRC 2018
 
 Integers = NDArray[np.int64]
 
@@ -29,8 +29,8 @@ class Windows:
 
     examples: (F,) the question of each. context: (F,) the position of its first token of the context; starts, ends: F rows, the
     characters of its tokens of the context. first: (F,) the number of the first of them among all tokens of all contexts.
-    spans: (E, 2) the first and last token, among all tokens of all contexts, of what `encode_windows` was asked to find; -1
-    where no token is of it. cut: how many questions were too long.
+    spans: (E, 2) the first and last token, among all tokens of all contexts, of the spans given to `encode_windows`; -1 for
+    none. cut: how many questions were too long.
     """
 
     input_ids: Ragged
@@ -44,10 +44,10 @@ class Windows:
     cut: int
 
     def positions(self) -> tuple[Integers, Integers]:
-        """(F,) where in its sequence each window has the first and the last token of its span; 0 where it lacks some of it."""
+        """(F,) positions of the first and the last token of each window's span; 0 if the window does not contain all of it."""
         begins = self.spans[self.examples] - self.first[:, None]
         whole = (self.spans[self.examples, 0] >= 0) & (begins[:, 0] >= 0) & (begins[:, 1] < self.starts.lengths)
-        start, end = (np.where(whole, begins[:, at] + self.context, 0) for at in (0, 1))
+        start, end = (np.where(whole, begins[:, side] + self.context, 0) for side in (0, 1))
         return start, end
 
 
@@ -63,9 +63,8 @@ def encode_windows(
 ) -> Windows:
     """The windows of each question and its context, of at most max_length tokens.
 
-    doc_stride: tokens from the begin of one window to that of the next, but never so many that one between them is left out.
-    spans: (E, 2) characters of each context to find, begin and end; begin -1 for none. Raises UsageError where a question
-    leaves no room for its context.
+    doc_stride: tokens between the begins of successive windows, at most a window's length. spans: (E, 2) first character and
+    end of a span in each context; first -1 for none. Raises UsageError if a question leaves no room for its context.
     """
     number: dict[str, int] = {}
     which = np.array([number.setdefault(context, len(number)) for context in contexts], dtype=np.int64)
@@ -112,8 +111,8 @@ def encode_windows(
 def _tokens_of(
     spans: Integers, which: Integers, contexts: Sequence[str], tokens: Ragged, starts: NDArray, ends: NDArray
 ) -> Integers:
-    """(E, 2) characters -> the first and last token that has any of them, -1 where none has."""
-    # All contexts as one text, so that one sorted search finds every span.
+    """(E, 2) characters -> the first and last token with any of them, -1 if there is none."""
+    # All contexts are one text here, so that one sorted search finds every span.
     begins = offsets_of(np.array([len(context) + 1 for context in contexts], dtype=np.int64))[:-1]
     of_token = np.repeat(begins, tokens.lengths)
     first = np.searchsorted(of_token + ends, begins[which] + spans[:, 0], side="right")
@@ -123,7 +122,7 @@ def _tokens_of(
 
 
 def find_answer(context: str, text: str, start: int) -> int:
-    """Where an answer stands in its context: at `start`, else nearest to it within NEAR characters; -1: nowhere."""
+    """Where an answer begins in its context: at `start`, else nearest to it within NEAR characters, else -1."""
     if start >= 0 and context.startswith(text, start):
         return start
     after = context.find(text, max(0, start), max(0, start + NEAR + len(text)))

@@ -1,4 +1,4 @@
-"""The columns of a text, of its pair and of their label: found by name, and brought to their standard names."""
+"""Find the columns of a text, of its pair and of their label, and give them standard names."""
 
 from __future__ import annotations
 
@@ -15,55 +15,55 @@ TEXTS = ("text", "text_pair")
 
 
 class TextColumns(NamedTuple):
-    """What a recipe says of its columns; None is left to their names. label: also A,B,... of columns of 0 and 1."""
+    """The columns that a recipe names; None: guess them by their names. label: also A,B,...: columns of 0 and 1."""
 
     text: str | None
     text_pair: str | None
     label: str | None
     multi_label: bool
-    separator: str | None  # of several labels in a cell
-    labels: tuple[str, ...] | None  # in the order of their numbers, where they are known
+    separator: str | None  # between several labels in a cell
+    labels: tuple[str, ...] | None  # in the order of their numbers, if known
 
-    def found_in(self, examples: Examples) -> dict[str, str]:
-        """The column in the data by role, as named by the recipe or guessed where the names leave no doubt."""
+    def find(self, examples: Examples) -> dict[str, str]:
+        """The columns in the data by role, named by the recipe or guessed if their names are unambiguous."""
         names = list(examples.columns)
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         for role in (*TEXTS, "label"):
             wanted = getattr(self, role)
             if wanted in names:
-                found[role] = wanted
+                columns[role] = wanted
             elif wanted is None and (guess := guess_column(names, role)) is not None:
-                found[role] = guess
+                columns[role] = guess
         if self.text is not None and self.text_pair is None:
-            found.pop("text_pair", None)  # a recipe or a user that names one text means one
-        return found
+            columns.pop("text_pair", None)  # if only one text is named, there is no pair
+        return columns
 
     def require_texts(self, examples: Examples, columns: dict[str, str]) -> None:
-        """Raise DataError where a text has no column."""
+        """Raise DataError if a text has no column."""
         for role in TEXTS:
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)
                 if name is None:
-                    what = f"no telling which column is the text; columns: {', '.join(examples.columns)}"
+                    what = f"it is not clear which column is the text; columns: {', '.join(examples.columns)}"
                     hint = f"name it: --text {next(iter(examples.columns))}; for files without a header --columns label,text"
                     raise DataError(what, where=examples.source, hint=hint)
                 require_column(examples, name, option="--" + role.replace("_", "-"))
 
     def require_label(self, examples: Examples, columns: dict[str, str]) -> None:
-        """Raise DataError where the label has no column."""
+        """Raise DataError if the label has no column."""
         if "label" in columns:
             return
         if self.label is None:
-            what = f"no telling which column is the label; columns: {', '.join(examples.columns)}"
+            what = f"it is not clear which column is the label; columns: {', '.join(examples.columns)}"
             raise DataError(what, where=examples.source, hint="name it: --label NAME")
         for name in self._marks() or (self.label,):
             require_column(examples, name, option="--label")
 
     def standard(self, examples: Examples, columns: dict[str, str], *, empty_texts: bool) -> Examples:
-        """The columns `text`, `text_pair` and `label` as far as they are there; of several labels tuples of names, or None.
+        """The columns `text`, `text_pair` and `label`, if present; several labels are tuples of names, or None.
 
-        label_names: those that the source declares, or of columns of 0 and 1 their names. Raises DataError with the row for a
-        text or labels that are none.
+        label_names: those that the source declares, or the names of columns of 0 and 1. Raises DataError with the row for bad
+        texts and labels.
         """
         self.require_texts(examples, columns)
         standard = {role: examples.columns[name] for role, name in columns.items()}
@@ -87,6 +87,6 @@ class TextColumns(NamedTuple):
         return replace(examples, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
 
     def _marks(self) -> tuple[str, ...]:
-        """The columns of 0 and 1 that --label names; none where it names one column."""
+        """The columns of 0 and 1 that --label names; empty if it names one column."""
         names = tuple(name.strip() for name in (self.label or "").split(","))
         return names if self.multi_label and len(names) > 1 else ()

@@ -1,4 +1,4 @@
-"""What a text is classified by: one class, several labels at once, or a number. C outputs of the model, E examples."""
+"""The targets of text classification: one class, several labels, or a number. C outputs of the model, E examples."""
 
 from __future__ import annotations
 
@@ -11,255 +11,224 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.features import Ragged
-from bertkit.model.config import THRESHOLDS_KEY, BertConfig
+from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.tasks.labels import label_ids, scores_of
 from bertkit.tasks.probabilities import sigmoid, softmax
-from bertkit.tasks.text_classification.label_sets import label_sets
+from bertkit.tasks.task import Prediction
+from bertkit.tasks.text_classification.label_sets import check_label_sets
 
 COLUMN = "label"  # of examples under their standard names
-HALF = 0.5  # the threshold of a label that has none of its own
-
-Predictions = Sequence[Mapping[str, Any]]
+HALF = 0.5  # the default threshold of a label
 
 
 class Target(ABC):
-    """From labels in the data to targets of the loss, and from logits to predictions and what metrics compare."""
+    """Turns labels into targets of the loss, and logits into predictions and into what metrics compare."""
 
     @abstractmethod
-    def of(self, examples: Examples) -> Ragged:
-        """The targets of the loss, a row each example. Raises DataError with the row for a label that is none."""
+    def read(self, examples: Examples) -> list[Any]:
+        """The label of each row by name. Raises DataError with the row for a missing or unknown one."""
 
     @abstractmethod
-    def configured(self, config: BertConfig) -> BertConfig:
+    def encode(self, labels: Sequence[Any]) -> Ragged:
+        """The targets of the loss, a row per example."""
+
+    @abstractmethod
+    def configure(self, config: BertConfig) -> BertConfig:
         """The architecture with labels and problem_type."""
 
     @abstractmethod
-    def decode(self, logits: NDArray[np.float64]) -> list[dict[str, Any]]:
-        """A prediction each row of (E, C) logits."""
+    def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
+        """A prediction per row of (E, C) logits."""
 
     @abstractmethod
-    def predicted(self, predictions: Predictions) -> NDArray[Any]:
-        """(E, ...) what metrics are given of predictions."""
+    def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
+        """(E, ...) labels as numbers for metrics."""
 
     @abstractmethod
-    def gold(self, examples: Examples) -> NDArray[Any]:
-        """(E, ...) what metrics are given of the data."""
-
-    @abstractmethod
-    def outcome(self, prediction: Mapping[str, Any]) -> Any:
-        """What is predicted, to tell predictions apart."""
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        """How wrong a prediction is; 0 if it is right."""
 
     @abstractmethod
     def describe(self, targets: NDArray[Any]) -> str:
         """A feature's targets in words."""
 
     @abstractmethod
-    def said(self, prediction: Mapping[str, Any]) -> str:
+    def format(self, prediction: Prediction) -> str:
         """A prediction for a person."""
 
     @abstractmethod
-    def row(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
-        """What is written of a prediction."""
+    def row(self, prediction: Prediction) -> dict[str, Any]:
+        """A prediction as fields of a row to write."""
 
-    @abstractmethod
-    def truths(self, examples: Examples) -> list[Any]:
-        """What each row should be called, as it is written."""
-
-    @abstractmethod
-    def wrongness(self, predictions: Predictions, examples: Examples) -> NDArray[np.float64]:
-        """(E,) how wrong each prediction is; 0 where it is right."""
-
-    def probabilities(self, prediction: Mapping[str, Any]) -> dict[str, float]:
+    def probabilities(self, prediction: Prediction) -> dict[str, float]:
         """The probability of every label."""
         return {}
 
 
 @dataclass(frozen=True)
 class Number(Target):
-    """Regression: one output, compared by its square error."""
+    """Regression: one output, trained on its squared error."""
 
-    def of(self, examples: Examples) -> Ragged:
-        return Ragged.column(scores_of(examples, COLUMN), np.float32)
+    def read(self, examples: Examples) -> list[Any]:
+        return scores_of(examples, COLUMN).tolist()
 
-    def configured(self, config: BertConfig) -> BertConfig:
+    def encode(self, labels: Sequence[Any]) -> Ragged:
+        return Ragged.column(labels, np.float32)
+
+    def configure(self, config: BertConfig) -> BertConfig:
         return replace(config, id2label={0: "LABEL_0"}, problem_type="regression")
 
-    def decode(self, logits: NDArray[np.float64]) -> list[dict[str, Any]]:
-        return [{"prediction": value} for value in logits[:, 0].tolist()]
+    def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
+        return [Prediction(value) for value in logits[:, 0].tolist()]
 
-    def predicted(self, predictions: Predictions) -> NDArray[Any]:
-        return np.array([found["prediction"] for found in predictions])
+    def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
+        return np.array(labels)
 
-    def gold(self, examples: Examples) -> NDArray[Any]:
-        return scores_of(examples, COLUMN)
-
-    def outcome(self, prediction: Mapping[str, Any]) -> Any:
-        return prediction["prediction"]
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        return abs(prediction.value - truth)
 
     def describe(self, targets: NDArray[Any]) -> str:
         return f"{targets[0]:g}"
 
-    def said(self, prediction: Mapping[str, Any]) -> str:
-        return f"{prediction['prediction']:.2f}"
+    def format(self, prediction: Prediction) -> str:
+        return f"{prediction.value:.2f}"
 
-    def row(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(prediction)
-
-    def truths(self, examples: Examples) -> list[Any]:
-        return self.gold(examples).tolist()
-
-    def wrongness(self, predictions: Predictions, examples: Examples) -> NDArray[np.float64]:
-        return np.abs(self.predicted(predictions) - self.gold(examples))
+    def row(self, prediction: Prediction) -> dict[str, Any]:
+        return {"prediction": prediction.value}
 
 
 @dataclass(frozen=True)
 class _Labelled(Target):
-    """labels: in the order of their numbers in the data. outputs: the same in the order of the model's."""
+    """labels: in the order of the model's outputs."""
 
     labels: tuple[str, ...]
-    outputs: tuple[str, ...]
 
     @property
-    def in_outputs(self) -> NDArray[np.int64]:
-        """(C,) the output of each label."""
-        return np.array([self.outputs.index(label) for label in self.labels])
+    def numbers(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.labels)}
 
-    def probabilities(self, prediction: Mapping[str, Any]) -> dict[str, float]:
-        return dict(zip(self.outputs, prediction["probabilities"].tolist(), strict=True))
+    def probabilities(self, prediction: Prediction) -> dict[str, float]:
+        return dict(zip(self.labels, prediction.probabilities.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class OneOf(_Labelled):
-    """One class of several. by_number: whether the data may give a label's number instead of its name."""
+    """One class of several. numbered: the classes by the numbers that the data may use for them; None: it uses names.
 
-    by_number: bool = True
+    positive: the class that f1 counts; of two classes it is number 1 for metrics.
+    """
 
-    def of(self, examples: Examples) -> Ragged:
-        return Ragged.column(self.in_outputs[self.gold(examples)])
+    numbered: tuple[str, ...] | None = None
+    positive: str | None = None
 
-    def configured(self, config: BertConfig) -> BertConfig:
-        return replace(config, id2label=dict(enumerate(self.outputs)), problem_type="single_label_classification")
+    def read(self, examples: Examples) -> list[Any]:
+        order = self.numbered or self.labels
+        return [order[number] for number in label_ids(examples, COLUMN, order, by_number=self.numbered is not None)]
 
-    def decode(self, logits: NDArray[np.float64]) -> list[dict[str, Any]]:
+    def encode(self, labels: Sequence[Any]) -> Ragged:
+        number = self.numbers
+        return Ragged.column([number[label] for label in labels])
+
+    def configure(self, config: BertConfig) -> BertConfig:
+        return replace(config, id2label=dict(enumerate(self.labels)), problem_type="single_label_classification")
+
+    def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         probabilities = softmax(logits)
         return [
-            {"label": self.outputs[best], "probability": float(row[best]), "probabilities": row}
+            Prediction(self.labels[best], float(row[best]), row)
             for best, row in zip(logits.argmax(axis=1).tolist(), probabilities, strict=True)
         ]
 
-    def predicted(self, predictions: Predictions) -> NDArray[Any]:
-        number = {name: at for at, name in enumerate(self.labels)}  # in the data's order: f1 is that of class 1
-        return np.array([number[found["label"]] for found in predictions])
+    def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
+        number = {label: number for number, label in enumerate(self.order)}
+        return np.array([number[label] for label in labels])
 
-    def gold(self, examples: Examples) -> NDArray[Any]:
-        return label_ids(examples, COLUMN, self.labels, by_number=self.by_number)
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The classes in the order of metrics and tables: that of the data if it is known."""
+        if self.positive is not None and len(self.labels) == 2:
+            return (*(label for label in self.labels if label != self.positive), self.positive)
+        return self.numbered or self.labels
 
-    def outcome(self, prediction: Mapping[str, Any]) -> Any:
-        return prediction["label"]
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        return 0.0 if prediction.value == truth else 1.0 - float(prediction.probabilities[self.labels.index(truth)])
 
     def describe(self, targets: NDArray[Any]) -> str:
-        return self.outputs[targets[0]]
+        return self.labels[targets[0]]
 
-    def said(self, prediction: Mapping[str, Any]) -> str:
-        return f"{prediction['label']} {prediction['probability']:.0%}"
+    def format(self, prediction: Prediction) -> str:
+        return f"{prediction.value} {prediction.probability:.0%}"
 
-    def row(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: prediction[name] for name in ("label", "probability")}
-
-    def truths(self, examples: Examples) -> list[Any]:
-        return [self.labels[number] for number in self.gold(examples)]
-
-    def wrongness(self, predictions: Predictions, examples: Examples) -> NDArray[np.float64]:
-        gold = self.gold(examples)
-        of_gold = _stacked(predictions)[np.arange(len(gold)), self.in_outputs[gold]]
-        return np.where(self.predicted(predictions) == gold, 0.0, 1.0 - of_gold)
+    def row(self, prediction: Prediction) -> dict[str, Any]:
+        return {"label": prediction.value, "probability": prediction.probability}
 
 
 @dataclass(frozen=True)
 class AnyOf(_Labelled):
-    """Any number of labels, none of them among it; one is predicted where its probability reaches its threshold."""
+    """Any number of labels, maybe none; a label is predicted if its probability reaches its threshold."""
 
-    thresholds: tuple[float, ...] | None = None  # in the order of labels
+    thresholds: Mapping[str, float] | None = None
 
-    def of(self, examples: Examples) -> Ragged:
-        gold = self.gold(examples)
-        targets = np.zeros_like(gold, dtype=np.float32)
-        targets[:, self.in_outputs] = gold
-        return Ragged(targets.ravel(), np.arange(len(gold) + 1) * len(self.outputs))
+    def read(self, examples: Examples) -> list[Any]:
+        return check_label_sets(examples, COLUMN, self.labels)
 
-    def configured(self, config: BertConfig) -> BertConfig:
-        own = {} if self.thresholds is None else {THRESHOLDS_KEY: dict(zip(self.labels, self.thresholds, strict=True))}
-        return replace(
-            config,
-            id2label=dict(enumerate(self.outputs)),
-            problem_type="multi_label_classification",
-            extra=config.extra | own,
-        )
+    def encode(self, labels: Sequence[Any]) -> Ragged:
+        targets = self.as_array(labels).astype(np.float32)
+        return Ragged(targets.ravel(), np.arange(len(targets) + 1) * len(self.labels))
 
-    def decode(self, logits: NDArray[np.float64]) -> list[dict[str, Any]]:
-        probabilities = sigmoid(logits)
+    def configure(self, config: BertConfig) -> BertConfig:
+        return replace(config, id2label=dict(enumerate(self.labels)), problem_type="multi_label_classification")
+
+    def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
+        return self.decide([Prediction(None, None, row) for row in sigmoid(logits)])
+
+    def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """The predictions with those labels as values whose probabilities reach their thresholds."""
+        thresholds = np.array([(self.thresholds or {}).get(label, HALF) for label in self.labels])
         return [
-            {"labels": [self.outputs[at] for at in np.flatnonzero(reached)], "probabilities": row}
-            for reached, row in zip(self._reached(probabilities), probabilities, strict=True)
+            each._replace(value=[self.labels[number] for number in np.flatnonzero(each.probabilities >= thresholds)])
+            for each in predictions
         ]
 
-    def _reached(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(..., C) whether each output's probability reaches its threshold."""
-        thresholds = np.full(len(self.outputs), HALF)
-        thresholds[self.in_outputs] = self.thresholds or HALF
-        return probabilities >= thresholds
+    def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
+        number, marks = self.numbers, np.zeros((len(labels), len(self.labels)), dtype=np.int64)
+        for row, names in enumerate(labels):
+            marks[row, [number[name] for name in names]] = 1
+        return marks
 
-    def predicted(self, predictions: Predictions) -> NDArray[Any]:
-        # by these thresholds, whatever those were by which the predictions were made
-        return self._reached(_stacked(predictions))[:, self.in_outputs].astype(np.int64)
-
-    def gold(self, examples: Examples) -> NDArray[Any]:
-        return label_sets(examples, COLUMN, self.labels)
-
-    def outcome(self, prediction: Mapping[str, Any]) -> Any:
-        return tuple(self._reached(prediction["probabilities"]).tolist())
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        if set(prediction.value) == set(truth):
+            return 0.0
+        return float(np.abs(prediction.probabilities - self.as_array([truth])[0]).sum())
 
     def describe(self, targets: NDArray[Any]) -> str:
-        return ", ".join(self.outputs[at] for at in np.flatnonzero(targets)) or "none"
+        return ", ".join(self.labels[number] for number in np.flatnonzero(targets)) or "none"
 
-    def said(self, prediction: Mapping[str, Any]) -> str:
-        of = self.probabilities(prediction)
-        return ", ".join(f"{name} {of[name]:.0%}" for name in prediction["labels"]) or "none"
+    def format(self, prediction: Prediction) -> str:
+        probabilities = self.probabilities(prediction)
+        return ", ".join(f"{name} {probabilities[name]:.0%}" for name in prediction.value) or "none"
 
-    def row(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
-        return {"labels": prediction["labels"], "probabilities": self.probabilities(prediction)}
+    def row(self, prediction: Prediction) -> dict[str, Any]:
+        return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}
 
-    def truths(self, examples: Examples) -> list[Any]:
-        return [[self.labels[at] for at in np.flatnonzero(row)] for row in self.gold(examples)]
-
-    def wrongness(self, predictions: Predictions, examples: Examples) -> NDArray[np.float64]:
-        gold = self.gold(examples)
-        distance = np.abs(_stacked(predictions)[:, self.in_outputs] - gold).sum(axis=1)
-        return np.where((self.predicted(predictions) == gold).all(axis=1), 0.0, distance)
-
-    def tuned(self, predictions: Predictions, examples: Examples) -> AnyOf:
-        """This with the threshold of each label that has the best F1 on these rows."""
-        of_label = _stacked(predictions)[:, self.in_outputs].T
-        pairs = zip(of_label, self.gold(examples).T, strict=True)
-        return replace(self, thresholds=tuple(best_threshold(*pair) for pair in pairs))
+    def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> AnyOf:
+        """This target with the threshold of each label that gives the best F1 on these rows."""
+        probabilities = np.stack([each.probabilities for each in predictions])
+        pairs = zip(probabilities.T, self.as_array(truth).T, strict=True)
+        return replace(self, thresholds={label: best_threshold(*pair) for label, pair in zip(self.labels, pairs, strict=True)})
 
 
-def _stacked(predictions: Predictions) -> NDArray[np.float64]:
-    """(E, C) the probabilities, in the order of the outputs."""
-    return np.stack([found["probabilities"] for found in predictions])
-
-
-def best_threshold(probabilities: NDArray[np.float64], gold: NDArray[np.int64]) -> float:
-    """The threshold at which "at least so much" has the best F1; in the middle of the gap that it lies in, of several the
-    nearest to 1/2. 1/2 where nothing is gold.
+def best_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:
+    """The threshold with the best F1: in the middle between two probabilities, the nearest to 1/2 of several; 1/2 if no
+    reference is 1.
     """
-    if not gold.any():
+    if not references.any():
         return HALF
     order = np.argsort(-probabilities, kind="stable")
     ranked = probabilities[order]
-    true = np.cumsum(gold[order])
-    f1 = 2 * true / (np.arange(1, len(gold) + 1) + gold.sum())
+    true = np.cumsum(references[order])
+    f1 = 2 * true / (np.arange(1, len(references) + 1) + references.sum())
     last_of_equals = np.append(ranked[1:] != ranked[:-1], True)
     thresholds = (ranked + np.append(ranked[1:], 0.0)) / 2
     best = np.flatnonzero(last_of_equals & (f1 >= f1[last_of_equals].max() - 1e-12))

@@ -2,415 +2,267 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from bertkit import progress
-from bertkit.config import option
-from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features, Ragged
-from bertkit.metrics.classification import (
-    OF_NUMBERS,
-    OF_SEVERAL_LABELS,
-    accuracy,
-    f1,
-    macro_f1,
-    measured,
-    micro_f1,
-    pearson,
-    refuse_others,
-    spearmanr,
-)
-from bertkit.model.config import THRESHOLDS_KEY, BertConfig
+from bertkit.metrics.classification import f1, measured
+from bertkit.model.config import BertConfig
 from bertkit.progress import plain
-from bertkit.readers import Examples
-from bertkit.readers.files import read_file
-from bertkit.tasks.class_report import Table, describe_calibration, describe_classes, describe_confusions, doubt_order
+from bertkit.readers import Examples, Remarks
+from bertkit.report import Table
+from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.labels import (
     FRESH_HEAD,
-    check_labels,
-    check_model_labels,
     class_weights,
     derive_labels,
-    in_the_models_order,
-    is_missing,
-    label_ids,
-    label_name,
-    spelt_alike,
+    in_model_order,
+    labels_of_model,
+    refuse_repeated,
+    spelled_alike,
 )
-from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.pooling import PoolingTask
-from bertkit.tasks.task import Encoding
-from bertkit.tasks.text_classification.columns import TEXTS, TextColumns
-from bertkit.tasks.text_classification.label_sets import derive_set_labels, find_separator
-from bertkit.tasks.text_classification.targets import HALF, AnyOf, Number, OneOf, Target
-from bertkit.text.truncation import TRUNCATIONS
+from bertkit.tasks.task import Encoding, Prediction, Scorer
+from bertkit.tasks.text_classification.columns import TEXTS
+from bertkit.tasks.text_classification.label_sets import derive_set_labels
+from bertkit.tasks.text_classification.recipe import TextClassification
+from bertkit.tasks.text_classification.targets import COLUMN, HALF, AnyOf, Number, OneOf, Target
 
 if TYPE_CHECKING:
     from torch import nn
 
     from bertkit.text.tokenizer import Tokenizer
 
-_THRESHOLD = "threshold_"  # what begins the name under which a label's tuned threshold stands among the scores
-
 
 @dataclass(frozen=True, kw_only=True)
-class TextClassification(PoolingTask):
-    """A recipe of this family; see Task for where its data comes from."""
+class TextClassificationTask(PoolingTask):
+    """labels: see Task; empty for regression. numbers: the labels by the numbers that the data may use for them; None: it uses
+    names. positive: of two labels the one that f1 counts. weights: of each class in the loss. thresholds: of each label, for
+    several labels a text; None until tuned.
+    """
 
     family: ClassVar[str] = "text-classification"
     hf_class: ClassVar[str] = "BertForSequenceClassification"
-    inputs: ClassVar[tuple[str, ...]] = ("text", "text_pair", "truncate")
+    recipe_class: ClassVar[type[TextClassification]] = TextClassification
 
-    text: str | None = option(None, "column of the text (of a pair: the first one)")
-    text_pair: str | None = option(None, "column of the second text of a pair")
-    label: str | None = option(None, "column of the label; with --multi-label also A,B,...: columns of 0 and 1")
-    labels: tuple[str, ...] | None = option(None, "names of the labels in the order of their numbers; default: from the data")
-    regression: bool = option(False, "predict a number instead of a class")
-    multi_label: bool = option(False, "a text has any number of labels: a list, names parted by | ; or , or columns of 0 and 1")
-    label_separator: str | None = option(
-        None, "what parts several labels in a cell; default: the first of | ; , that stands in any"
-    )
-    truncate: str = option(
-        "head",
-        "what stays of a longer text: its head, its tail, head+tail (a quarter and the rest), or all of it in windows, over "
-        "which logits are averaged",
-        choices=TRUNCATIONS,
-    )
-    class_weights: tuple[str, ...] | None = option(
-        None, "what each class counts for in the loss, in the order of the labels; or balanced, the rarer the more"
-    )
-    label_smoothing: float = option(
-        0.0, "share of the target that is spread over all classes in training (Szegedy et al., 2016)", minimum=0, maximum=1
-    )
-    no_label: str | None = None  # what stands for the label of rows that have none, which are left out
-    ragged: float = 0.0  # share of the published rows that may have too few or too many fields, and are left out
-    empty_texts: bool = False  # whether a text may be empty, for data that is published so
-    model_labels: tuple[str, ...] | None = None  # the labels in the order of the model's outputs, once they are settled
-    weights_balanced: bool = False  # whether the class weights follow from the training data
-    labels_derived: bool = False  # whether the labels come from the data: then their order means nothing to other data
-    thresholds: tuple[float, ...] | None = None  # of each of several labels, in the order of `labels`
+    recipe: TextClassification
+    numbers: tuple[str, ...] | None = None
+    positive: str | None = None
+    weights: Mapping[str, float] | None = None
+    thresholds: Mapping[str, float] | None = None
 
-    def settled(self) -> Self:
-        if self.regression and self.multi_label:
-            raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
-        own = (pearson, spearmanr) if self.regression else (micro_f1, macro_f1, accuracy) if self.multi_label else (accuracy,)
-        recipe = super(TextClassification, replace(self, metrics=self.metrics or own)).settled()
-        if self.regression:
-            refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
-        elif self.multi_label:
-            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels a text (--multi-label)")
-        return recipe
+    def __post_init__(self) -> None:
+        if f1 in self.recipe.metrics and not self.recipe.multi_label and self.labels and len(self.labels) != 2:
+            what = f"the metric f1 is that of the second of two classes; the labels are {len(self.labels)}"
+            raise UsageError(what, hint="macro_f1 is the mean over classes, as in --metric macro_f1")
 
-    def settled_to_train(self) -> Self:
-        if self.regression and self.labels:
-            raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
-        if self.label_separator and not self.multi_label:
-            raise UsageError("--label-separator parts several labels", hint="add --multi-label")
-        other = "--regression" if self.regression else "--multi-label" if self.multi_label else None
-        if other and (self.class_weights or self.label_smoothing):
-            option = "--class-weights" if self.class_weights else "--label-smoothing"
-            what = f"{option} is for one class a text, which {other} does not predict"
-            raise UsageError(what, hint="leave out one of the two")
-        return super().settled_to_train()
-
-    # --- data ---
-
-    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        published = self.data is not None and Path(self.data) in Path(path).parents  # a file of one's own is to be mended
-        ragged = self.ragged if published else 0.0
-        return read_file(path, separator=self.separator, columns=columns or self.columns, ragged=ragged)
-
-    def split_by(self, examples: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
-        columns = self._roles.found_in(examples)
-        self._roles.require_texts(examples, columns)
-        self._roles.require_label(examples, columns)
-        texts = tuple(columns[role] for role in TEXTS if role in columns)
-        if self.regression:
-            return texts, None
-        if self.multi_label:
-            sets = self._roles.standard(examples, columns, empty_texts=True).columns["label"]
-            return texts, [its or () for its in sets]
-        check_labels(examples, columns["label"])
-        return texts, [(label,) for label in examples.columns[columns["label"]]]
-
-    def load(self, split: str, *, to_predict: bool = False) -> Examples:
-        """The examples of a split, with the columns `text`, `text_pair` and `label` as far as the data has them.
-
-        to_predict: empty texts are kept, so that every row has its prediction, and a file of plain lines will do for one text.
-        Raises DataError with the row for a text that is missing.
-        """
-        examples = self.read(split)
-        if len(examples) == 0:
-            raise DataError(f"split {split!r} has no rows", where=examples.source)
-        columns = self._roles.found_in(examples)
-        if to_predict and self.text_pair is None and list(examples.columns) == ["text"]:
-            columns = {"text": "text"}
-        if not to_predict and self.no_label is not None and "label" in columns:
-            examples = self._with_labels_alone(examples, columns["label"], split)
-        standard = self._roles.standard(examples, columns, empty_texts=to_predict or self.empty_texts)
-        if not to_predict:
-            self._roles.require_label(examples, columns)
-        return standard
-
-    def _with_labels_alone(self, examples: Examples, column: str, split: str) -> Examples:
-        rows = [row for row, value in enumerate(examples.columns[column]) if value != self.no_label]
-        if left_out := len(examples) - len(rows):
-            progress.note(f"{split}: {left_out} of {len(examples)} rows left out, whose label is {self.no_label!r}")
-        return examples.select(rows)
-
-    def with_columns_found(self) -> Self:
-        examples = self.read(self.train_split)
-        columns = self._roles.found_in(examples)
-        if guessed := [f"{role} = {name}" for role, name in columns.items() if getattr(self, role) is None]:
-            progress.note(f"columns by their names: {', '.join(guessed)}")
-        named = {role: columns.get(role, getattr(self, role)) for role in ("text", "text_pair", "label")}
-        separator = self.label_separator
-        if self.multi_label and separator is None and "label" in columns:
-            separator = find_separator(examples, columns["label"])
-            if separator is not None:
-                progress.note(f"labels in a cell are parted by {separator!r} (--label-separator says otherwise)")
-        return replace(self, **named, label_separator=separator)
-
-    @property
-    def _roles(self) -> TextColumns:
-        return TextColumns(self.text, self.text_pair, self.label, self.multi_label, self.label_separator, self.labels)
+    # --- fitting and restoring ---
 
     @classmethod
-    def asked_for(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        options = super().asked_for(saved)
-        return options | ({"class_weights": "balanced"} if saved.get("weights_balanced") else {})
-
-    # --- labels ---
-
-    def with_labels(self, examples: Examples, config: BertConfig | None = None) -> Self:
-        """This recipe with its labels settled: given, or derived from training data; and the order in which the model has them.
-
-        Raises DataError where the training data gives no labels.
-        """
-        if self.regression:
-            return self
-        labels = self.labels or self._derived_labels(examples)
-        if len(set(labels)) != len(labels):
-            raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
-        self._refuse_f1_of(labels)
-        for names in spelt_alike(labels):
-            progress.warn(f"labels that differ in case or white space alone are learned apart: {', '.join(map(repr, names))}")
-        outputs = labels if config is None else in_the_models_order(labels, config)
-        derived = self.labels is None or self.labels_derived
-        recipe = replace(self, labels=labels, model_labels=outputs, labels_derived=derived)
+    def fit_examples(
+        cls, recipe: TextClassification, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
+    ) -> TextClassificationTask:
+        if recipe.regression:
+            return cls._fit_number(recipe, config)
+        derive = derive_set_labels if recipe.multi_label else derive_labels
+        # the order that the data declares comes before one that is derived
+        data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
+        refuse_repeated(data_labels)
+        warnings = [
+            f"labels that differ only in case or white space are learned separately: {', '.join(map(repr, names))}"
+            for names in spelled_alike(data_labels)
+        ]
+        labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config)
+        task = cls(
+            recipe=recipe,
+            labels=labels,
+            numbers=recipe.labels,
+            positive=data_labels[1] if len(data_labels) == 2 else None,
+            remarks=Remarks(warnings=(*warnings, *([warning] if warning else []))),
+        )
         if recipe.class_weights is None:
-            return recipe
-        ids = label_ids(examples, "label", labels, by_number=not derived)
-        weights = class_weights(recipe.class_weights, ids, labels)
-        return replace(recipe, class_weights=weights, weights_balanced=recipe.class_weights == ("balanced",))
+            return task
+        ids = task._target.as_array(task._target.read(examples))
+        order = task._order
+        weights = class_weights(recipe.class_weights, ids, order)
+        return replace(task, weights=dict(zip(order, map(float, weights), strict=True)))
 
-    def _refuse_f1_of(self, labels: Sequence[str]) -> None:
-        if f1 in self.metrics and not self.multi_label and len(labels) != 2:
-            hint = "macro_f1 is the mean over classes, as in --metric macro_f1"
-            raise UsageError(f"the metric f1 is that of the second of two classes, and here are {len(labels)}", hint=hint)
+    @classmethod
+    def _restore(
+        cls, recipe: TextClassification, config: BertConfig, block: Mapping[str, Any], where: str
+    ) -> TextClassificationTask:
+        if recipe.regression:
+            return cls._fit_number(recipe, config, where)
+        has_format = "format" in block  # else flat keys of bertkit 0.1, or a plain model
+        labels, warning = labels_of_model(config), None
+        if recipe.labels is not None:
+            labels, warning = in_model_order(recipe.labels, config, where)
+        numbers = recipe.labels or (tuple(block["numbers"]) if "numbers" in block else None if has_format else labels)
+        positive = block.get("positive_label") if recipe.labels is None else None
+        thresholds = block.get("thresholds") or {}
+        weights = block.get("class_weights")
+        if weights is None and not has_format and recipe.class_weights not in (None, ("balanced",)):  # a run of bertkit 0.1
+            given = class_weights(recipe.class_weights or (), np.zeros(0, dtype=np.int64), numbers or labels)
+            weights = dict(zip(numbers or labels, map(float, given), strict=True))
+        return cls(
+            recipe=recipe,
+            labels=labels,
+            numbers=numbers,
+            positive=positive or ((numbers or labels)[1] if len(labels) == 2 else None),
+            thresholds={label: float(thresholds.get(label, HALF)) for label in labels} if recipe.multi_label else None,
+            weights=weights,
+            remarks=Remarks(warnings=(warning,) if warning else ()),
+        )
 
-    def _derived_labels(self, examples: Examples) -> tuple[str, ...]:
-        derive = derive_set_labels if self.multi_label else derive_labels
-        found = derive(examples, "label")
-        return examples.label_names.get("label", found)  # in the order that the data declares, where it does
+    @classmethod
+    def _fit_number(
+        cls, recipe: TextClassification, config: BertConfig | None, where: str = "the model"
+    ) -> TextClassificationTask:
+        """A task of regression. Raises ModelError for a head with more than one output."""
+        if config is not None and config.num_labels != 1:
+            raise ModelError(
+                f"the model has {config.num_labels} labels; regression has one output", where=where, hint=FRESH_HEAD
+            )
+        return cls(recipe=recipe)
 
-    def as_trained(self, config: BertConfig) -> Self:
-        recipe = super().as_trained(config)
-        several = config.problem_type == "multi_label_classification"
-        return replace(recipe, multi_label=True) if several and not self.regression else recipe
+    # --- the model ---
 
-    def with_model_labels(self, config: BertConfig, where: str) -> Self:
-        recipe = self._with_labels_of(config, where)
-        if not recipe.regression:
-            recipe._refuse_f1_of(recipe.labels or ())
-        if recipe.multi_label and recipe.thresholds is None:
-            own = config.extra.get(THRESHOLDS_KEY) or {}
-            recipe = replace(recipe, thresholds=tuple(float(own.get(label, HALF)) for label in recipe.labels or ()))
-        given = recipe.class_weights
-        if given is None or recipe.regression or given == ("balanced",):  # which only training rows can settle
-            return replace(recipe, class_weights=None)
-        return replace(recipe, class_weights=class_weights(given, np.zeros(0, dtype=np.int64), recipe.labels or ()))
+    def configure(self, config: BertConfig) -> BertConfig:
+        return self._target.configure(super().configure(config))
 
-    def _with_labels_of(self, config: BertConfig, where: str) -> Self:
-        labels = self.labels
-        if labels is None and not self.multi_label and (config.problem_type == "regression" or config.num_labels == 1):
-            return replace(self, regression=True)
-        self.check_head(config, where)
-        if self.regression:
-            return self
-        if labels is None:
-            labels = tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
-            return replace(self, labels=labels, model_labels=labels)
-        return replace(self, model_labels=in_the_models_order(labels, config))
+    def fitted(self) -> dict[str, Any]:
+        return {
+            "numbers": self.numbers and list(self.numbers),
+            "positive_label": self.positive,
+            "class_weights": self.weights and dict(self.weights),
+            "thresholds": self.thresholds and dict(self.thresholds),
+        }
 
-    def model_config(self, config: BertConfig) -> BertConfig:
-        """The architecture with this task's labels and problem_type."""
-        return self._target.configured(super().model_config(config))
+    def build(self, config: BertConfig) -> nn.Module:
+        from bertkit.model.heads import BertForSequenceClassification
 
-    def check_head(self, config: BertConfig, where: str) -> None:
-        """Raise ModelError where a fine-tuned model's labels are not this task's. LABEL_0 ... fit by their number."""
-        if self.regression:
-            if config.num_labels != 1:
-                raise ModelError(
-                    f"the model has {config.num_labels} labels; regression has one output", where=where, hint=FRESH_HEAD
-                )
-        elif self.labels is None:
-            return
-        else:
-            check_model_labels(self.labels, config, where)
-
-    def with_scores(self, scores: Mapping[str, float | None]) -> Self:
-        tuned: dict[str, float] = {}
-        for name, value in scores.items():
-            label = name.partition("/")[2]
-            if label.startswith(_THRESHOLD) and value is not None:
-                tuned.setdefault(label.removeprefix(_THRESHOLD), value)
-        if not self.multi_label or not tuned:
-            return self
-        return replace(self, thresholds=tuple(tuned[label] for label in self._settled_labels()[0]))
+        weights = None if self.weights is None else tuple(self.weights[label] for label in self.labels)
+        return BertForSequenceClassification(
+            config,
+            pooling=self.recipe.pooling,
+            class_weights=weights,
+            label_smoothing=self.recipe.label_smoothing,
+        )
 
     @cached_property
     def _target(self) -> Target:
-        if self.regression:
+        if self.recipe.regression:
             return Number()
-        if self.multi_label:
-            return AnyOf(*self._settled_labels(), thresholds=self.thresholds)
-        return OneOf(*self._settled_labels(), by_number=not self.labels_derived)
+        if self.recipe.multi_label:
+            return AnyOf(self.labels, self.thresholds)
+        return OneOf(self.labels, self.numbers, self.positive)
 
-    def _settled_labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The labels in the order of their numbers in the data, and in that of the model's outputs."""
-        assert self.labels is not None, "with_labels or with_model_labels comes first"
-        assert self.model_labels is not None, "with_labels or with_model_labels comes first"
-        return self.labels, self.model_labels
+    # --- rows, features, predictions ---
 
-    # --- features, model, predictions ---
+    def name_labels(self, examples: Examples) -> Examples:
+        return replace(examples, columns=examples.columns | {COLUMN: self._target.read(examples)})
 
-    def encode(self, examples: Examples, tokenizer: Tokenizer, max_length: int, *, labelled: bool = True) -> Encoding:
-        """One feature an example, or one each of its windows, reading [CLS]."""
+    def encode(
+        self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
+    ) -> Encoding:
+        """One feature per example, or per window of one; its head reads [CLS]."""
+        longest = self.max_tokens(max_length)
         pairs = examples.columns.get("text_pair")
-        encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=max_length, truncate=self.truncate)
+        encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=longest, truncate=self.recipe.truncate)
+        weights = {}
+        if labelled and self.weights is not None:
+            weights = {"labels": np.array([self.weights[label] for label in self.labels])}
         features = Features(
             input_ids=encoded.input_ids,
             token_type_ids=encoded.token_type_ids,
             examples=encoded.examples,
             rows=Ragged.column(np.zeros(len(encoded.examples))),
-            labels={"labels": self._target.of(examples).take(encoded.examples)} if labelled else {},
-            class_weights={"labels": self._weights_of_outputs()} if labelled and self.class_weights else {},
+            labels={"labels": self._target.encode(self.truth(examples)).take(encoded.examples)} if labelled else {},
+            class_weights=weights,
         )
         truncated, more = int(encoded.truncated.sum()), len(encoded.examples) - len(examples)
         remarks = {
-            f"{truncated} longer than {max_length} truncated": truncated,
-            f"longer ones in windows: {len(encoded.examples)} features": more,
+            f"{truncated} longer than {longest} truncated": truncated,
+            f"longer ones split into windows: {len(encoded.examples)} features": more,
         }
         return Encoding(features, tuple(remark for remark, count in remarks.items() if count))
 
-    def build_model(self, config: BertConfig) -> nn.Module:
-        from bertkit.model.heads import BertForSequenceClassification
-
-        weights = None if self.class_weights is None else tuple(self._weights_of_outputs().tolist())
-        return BertForSequenceClassification(config, class_weights=weights, label_smoothing=self.label_smoothing)
-
-    def _weights_of_outputs(self) -> NDArray[np.float64]:
-        """(C,) the classes' weights in the order of the model's outputs."""
-        labels, outputs = self._settled_labels()
-        weight_of = dict(zip(labels, self.class_weights or (), strict=True))
-        return np.array([float(weight_of[label]) for label in outputs])
-
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[dict[str, Any]]:
-        """One prediction an example, from the mean of its windows' logits: a label, labels or a number, with probabilities."""
+    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
+        """One prediction per example, from the mean logits of its windows: a class, a list of labels, or a number."""
         logits = np.stack([rows[0] for rows in outputs["logits"]]).astype(np.float64)  # (F, C)
         sums = np.zeros((len(examples), logits.shape[1]))
         np.add.at(sums, features.examples, logits)
         return self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None])
 
-    def outcomes(self, predictions: Sequence[Mapping[str, Any]]) -> set[Any]:
-        return {self._target.outcome(prediction) for prediction in predictions}
+    def truth(self, examples: Examples) -> list[Any]:
+        return examples.columns[COLUMN]
 
-    def score(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, float | None]:
-        """Every metric of the recipe by its name. Raises DataError for examples without labels.
+    def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
+        predicted, references = self._arrays(predictions, truth)
+        return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
-        Of several labels without thresholds, those of the best threshold of each on these rows, and these thresholds.
-        """
-        if not isinstance(self._target, AnyOf) or self._target.thresholds is not None:
-            return self.scorer(predictions, examples)(np.arange(len(examples)))
-        best = self._target.tuned(predictions, examples).thresholds or ()
-        found = replace(self, thresholds=best).score(predictions, examples)
-        return found | {f"{_THRESHOLD}{label}": value for label, value in zip(self._settled_labels()[0], best, strict=True)}
+    def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
+        if not isinstance(self._target, AnyOf):
+            return self
+        return replace(self, thresholds=self._target.tuned(predictions, truth).thresholds)
 
-    def scorer(
-        self, predictions: Sequence[Mapping[str, Any]], examples: Examples
-    ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-        predicted, gold = self._target.predicted(predictions), self._target.gold(examples)
-        return lambda rows: measured(self.metrics, predicted[rows], gold[rows])
+    def thresholds_tuned(self) -> dict[str, float]:
+        return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}
 
-    # --- what a user sees ---
+    def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        return self._target.decide(predictions) if isinstance(self._target, AnyOf) else list(predictions)
 
-    def describe_labels(self, features: Features, at: int) -> list[dict[int, str]]:
-        return [{0: self._target.describe(features.labels["labels"][at])}]
+    def error(self, prediction: Prediction, truth: Any) -> float:
+        return self._target.error(prediction, truth)
 
-    def report(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[Table]:
+    def _arrays(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self._target.as_array([prediction.value for prediction in predictions]), self._target.as_array(truth)
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        """The labels in the order of `_arrays`."""
+        return self._target.order if isinstance(self._target, OneOf) else self.labels
+
+    # --- as people and files see it ---
+
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
         if isinstance(self._target, Number):
             return []
-        predicted, gold = self._target.predicted(predictions), self._target.gold(examples)
-        by_class = describe_classes(self._settled_labels()[0], predicted, gold)
+        predicted, references = self._arrays(predictions, truth)
+        by_class = describe_classes(self._order, predicted, references)
         if isinstance(self._target, AnyOf):
             return [by_class]
-        probability = np.array([found["probability"] for found in predictions])
-        confusions = describe_confusions(self._settled_labels()[0], predicted, gold)
-        return [by_class, confusions, describe_calibration(probability, predicted == gold)]
+        probability = np.array([prediction.probability for prediction in predictions])
+        confusions = describe_confusions(self._order, predicted, references)
+        return [by_class, confusions, describe_calibration(probability, predicted == references)]
 
-    def doubts(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[str]:
+    def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         if not isinstance(self._target, OneOf):
-            return []
-        labels, outputs = self._settled_labels()
-        return doubt_order(labels, self._target.predicted(predictions), self._target.gold(examples), outputs)
+            return None
+        return warn_of_label_order(self._order, *self._arrays(predictions, truth), self.labels)
 
-    def wrongness(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> NDArray[np.float64]:
-        return self._target.wrongness(predictions, examples)
+    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
+        texts = {name: examples.columns[name][row] for name in TEXTS if name in examples.columns}
+        return texts | self._target.row(prediction)
 
-    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        return list(zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True))
+    def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
+        probabilities = self._target.probabilities(prediction)
+        reference = list(truth) if isinstance(truth, tuple) else truth
+        return self.row(prediction, examples, row) | {"probabilities": probabilities, "gold": reference}
 
-    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        values = examples.columns.get("label", [None] * len(examples))
-        if self.multi_label:
-            return [its or () for its in values]
-        if self.regression:
-            return [() if value is None or value == "" else (label_name(value),) for value in values]
-        named = not self.labels or any(label_name(value) in self.labels for value in values)
-        missing = [is_missing(value) and label_name(value) not in (self.labels or ()) for value in values]
-        return [() if none else (self._named(label_name(v), named),) for v, none in zip(values, missing, strict=True)]
+    def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
+        return (", ".join(truth) or "none") if isinstance(truth, tuple) else f"{truth}"
 
-    def _named(self, label: str, named: bool) -> str:
-        """The name of a label that the data may give by number."""
-        labels = self.labels or ()
-        return label if named or not label.isdecimal() or int(label) >= len(labels) else labels[int(label)]
+    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
+        texts = [examples.columns[name][row] for name in TEXTS if name in examples.columns]
+        return Text(plain(self._target.format(prediction)).plain, style="bold green") + "  " + plain(" | ".join(texts))
 
-    def gold(self, examples: Examples) -> list[str]:
-        return [
-            (", ".join(truth) or "none") if isinstance(truth, list) else f"{truth}" for truth in self._target.truths(examples)
-        ]
-
-    def rows(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> list[dict[str, Any]]:
-        texts = {name: examples.columns[name] for name in TEXTS if name in examples.columns}
-        return [
-            {**{name: values[at] for name, values in texts.items()}, **self._target.row(found)}
-            for at, found in enumerate(predictions)
-        ]
-
-    def files(self, predictions: Sequence[Mapping[str, Any]], examples: Examples) -> dict[str, str]:
-        truths = zip(self.rows(predictions, examples), predictions, self._target.truths(examples), strict=True)
-        whole = [{**row, "probabilities": self._target.probabilities(found), "gold": gold} for row, found, gold in truths]
-        return {"predictions.jsonl": as_jsonl(whole)}
-
-    def show(self, prediction: Mapping[str, Any], examples: Examples, at: int) -> Text:
-        texts = [examples.columns[name][at] for name in TEXTS if name in examples.columns]
-        return Text(plain(self._target.said(prediction)).plain, style="bold green") + "  " + plain(" | ".join(texts))
+    def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
+        return [{0: self._target.describe(features.labels["labels"][feature])}]

@@ -1,4 +1,4 @@
-"""Scores of taggers: chunks as seqeval finds them, by default and by the letter; accuracy of words and of whole sentences."""
+"""Scores of taggers: chunks as seqeval finds them in its default and strict modes; accuracy of words and of whole sentences."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.tasks.token_classification.tags import convert
+from bertkit.tasks.token_classification.tags import PREFIXES, convert
 
 Sentences = Sequence[Sequence[str]]
-Intents = tuple[Sequence[str | None], Sequence[str | None]]  # predicted and gold
+Intents = tuple[Sequence[str | None], Sequence[str | None]]  # predicted ones and references
 Chunks = Sequence[set[tuple[str, int, int]]]  # of each sentence: type, first and last word
 
 
 def score_tags(
-    predicted: Sentences, gold: Sentences, scheme: str | None, intents: Intents | None = None
+    predicted: Sentences, references: Sentences, scheme: str | None, intents: Intents | None = None
 ) -> dict[str, float | None]:
-    """With a scheme: f1, precision and recall of chunks as conlleval counts them, strict_f1 by the scheme's letter, and
-    f1_TYPE; in any case accuracy of words and sentence_accuracy (all tags of a sentence, and its intent).
+    """With a scheme f1, precision and recall of chunks as conlleval counts them, strict_f1 as seqeval's strict mode does, and
+    f1_TYPE; always accuracy of words and sentence_accuracy (all tags of a sentence, and its intent).
 
-    intents also give intent_accuracy. None is a score of nothing.
+    intents add intent_accuracy. A score is None if there is nothing to score.
     """
-    return tag_scorer(predicted, gold, scheme, intents)(np.arange(len(gold)))
+    return tag_scorer(predicted, references, scheme, intents)(np.arange(len(references)))
 
 
 def tag_scorer(
-    predicted: Sentences, gold: Sentences, scheme: str | None, intents: Intents | None = None
+    predicted: Sentences, references: Sentences, scheme: str | None, intents: Intents | None = None
 ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-    """`score_tags` of any of these sentences, maybe drawn more than once, from what is counted of each sentence once."""
-    right = np.array([sum(p == g for p, g in zip(*pair, strict=True)) for pair in zip(predicted, gold, strict=True)])
-    words = np.array([len(row) for row in gold])
+    """A function that gives `score_tags` of any of these sentences, repeated ones too; each sentence is counted only once."""
+    right = np.array([sum(p == g for p, g in zip(*pair, strict=True)) for pair in zip(predicted, references, strict=True)])
+    words = np.array([len(row) for row in references])
     whole, intent = right == words, None
     if intents is not None:
         intent = np.array([p == g for p, g in zip(*intents, strict=True)])
         whole = whole & intent
     if scheme is not None:
-        predicted, gold = _spelt(predicted), _spelt(gold)
-        kinds, chunks = _count(_chunks(predicted), _chunks(gold))
-        strict = _count(_strict_chunks(predicted, scheme), _strict_chunks(gold, scheme))[1].sum(axis=1)  # (S, 3)
+        predicted, references = _iobes(predicted), _iobes(references)
+        kinds, chunks = _count(_chunks(predicted), _chunks(references))
+        strict = _count(_strict_chunks(predicted, scheme), _strict_chunks(references, scheme))[1].sum(axis=1)  # (S, 3)
 
     def scores(rows: NDArray[np.int64]) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
-        times = np.bincount(rows, minlength=len(whole)).astype(np.float64)  # a product with which is an exact sum
+        times = np.bincount(rows, minlength=len(whole)).astype(np.float64)  # products with whole numbers are exact
         by_type: dict[str, float | None] = {}
         if scheme is not None:
             counts = np.tensordot(times, chunks, 1)  # (T, 3)
@@ -51,7 +51,7 @@ def tag_scorer(
             if found["f1"] is not None:
                 found |= {"precision": _share(true, taken) or 0.0, "recall": _share(true, known) or 0.0}
                 found["strict_f1"] = _f1(times @ strict) or 0.0
-            by_type = {f"f1_{kind}": _f1(of_kind) for kind, of_kind in zip(kinds, counts, strict=True)}
+            by_type = {f"f1_{kind}": _f1(of_type) for kind, of_type in zip(kinds, counts, strict=True)}
         found["accuracy"] = _share(right[rows].sum(), words[rows].sum())
         if intent is not None:
             found["intent_accuracy"] = _share(intent[rows].sum(), len(rows))
@@ -66,17 +66,17 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _f1(counts: NDArray[np.float64]) -> float | None:
-    """Of chunks right, predicted and gold; None where there are none to find and none is found."""
-    right, predicted, gold = counts
-    return _share(2 * right, predicted + gold)
+    """F1 from the numbers of chunks that are right, predicted and in the references; None if the last two are 0."""
+    right, predicted, references = counts
+    return _share(2 * right, predicted + references)
 
 
-def _count(predicted: Chunks, gold: Chunks) -> tuple[list[str], NDArray[np.float64]]:
-    """The types of chunks, and (S, T, 3) how many of each are right, predicted and gold in each sentence."""
-    kinds = sorted({kind for side in (predicted, gold) for chunks in side for kind, _, _ in chunks})
+def _count(predicted: Chunks, references: Chunks) -> tuple[list[str], NDArray[np.float64]]:
+    """The types of chunks, and (S, T, 3) how many are right, predicted and in the references of each sentence."""
+    kinds = sorted({kind for side in (predicted, references) for chunks in side for kind, _, _ in chunks})
     place = {kind: at for at, kind in enumerate(kinds)}
-    counts = np.zeros((len(gold), len(kinds), 3))
-    for row, (taken, known) in enumerate(zip(predicted, gold, strict=True)):
+    counts = np.zeros((len(references), len(kinds), 3))
+    for row, (taken, known) in enumerate(zip(predicted, references, strict=True)):
         for at, chunks in enumerate((taken & known, taken, known)):
             for kind, _, _ in chunks:
                 counts[row, place[kind], at] += 1
@@ -94,15 +94,14 @@ def _strict_chunks(sentences: Sentences, scheme: str) -> Chunks:
     """As seqeval's strict mode finds them."""
     from seqeval.scheme import IOB2, IOBES, Entities
 
-    if scheme == "iob1":  # strict mode knows a chunk's begin by its B alone
+    if scheme == "iob1":  # in strict mode a chunk must begin with B
         sentences = [convert(row, "iob2") for row in sentences]
-    if scheme == "iob2":  # seqeval refuses a tag of another scheme, which is no chunk by the letter of this one
+    if scheme == "iob2":  # seqeval refuses tags of other schemes; strictly they are no chunks
         sentences = [[tag if tag[0] in "BIO" else "O" for tag in row] for row in sentences]
     found = Entities([list(row) for row in sentences], IOBES if scheme == "iobes" else IOB2).entities
     return [{(chunk.tag, chunk.start, chunk.end) for chunk in chunks} for chunks in found]
 
 
-def _spelt(sentences: Sentences) -> list[list[str]]:
-    """Tags with the prefixes that seqeval knows: of BMES M becomes I, of BILOU L becomes E and U becomes S."""
-    letters = {"M": "I", "L": "E", "U": "S"}
-    return [[letters.get(tag[:1], tag[:1]) + tag[1:] for tag in row] for row in sentences]
+def _iobes(sentences: Sentences) -> list[list[str]]:
+    """Tags with the prefixes that seqeval knows, those of IOBES."""
+    return [[PREFIXES.get(tag[:1], tag[:1]) + tag[1:] for tag in row] for row in sentences]

@@ -1,7 +1,7 @@
-"""Chunk tags: which scheme they follow, the spans they stand for, and the best legal path through a sentence.
+"""Chunk tags: the scheme that they follow, the spans that they encode, and the best legal path through a sentence.
 
-A tag is "O", outside all chunks, or a prefix, "-" and the chunk's type: "B-PER". Prefixes are B begin, I inside, E end,
-S single; BMES spells I as M, BILOU spells E as L and S as U. A bare prefix has the type "". Schemes: iob2, every chunk begins
+A tag is "O", outside all chunks, or a prefix, "-" and the chunk's type: "B-PER". Prefixes are B begin, I inside, E end, S
+single; BMES writes M for I, BILOU writes L for E and U for S. A bare prefix has the type "". Schemes: iob2, every chunk begins
 with B; iob1, only one right after another of its type does, others with I (Ramshaw and Marcus, 1995); iobes, chunks begin with
 B and end with E, those of one token are S.
 
@@ -26,9 +26,9 @@ SCHEMES = ("iob2", "iob1", "iobes")
 Span = tuple[int, int, str]  # first token, the one after the last, type
 
 _TAG = re.compile(r"O|([BIEOSMLU])(?:-(.*))?", re.DOTALL)
-_SPELT = {"M": "I", "L": "E", "U": "S"}
-_FORBIDDEN = -1e9  # a score that no legal path's makes up for; finite, so that where none is legal the least illegal one wins
-_LEAST = -1e4  # below this, scores of tokens count as this: log(0) would otherwise outweigh what is forbidden
+PREFIXES = {"M": "I", "L": "E", "U": "S"}  # of BMES and BILOU, to those of IOBES
+_FORBIDDEN = -1e9  # outweighs any legal path; finite, so that if no path is legal, the one with the fewest illegal steps wins
+_LEAST = -1e4  # lower bound of scores of tokens: log(0) would outweigh a forbidden step
 _BLOCK = 2**22  # path scores held at a time, 32 MB
 
 
@@ -42,11 +42,11 @@ _OUTSIDE = _Tag("O", "")
 
 @lru_cache(maxsize=2**16)
 def _parse(tag: str) -> _Tag | None:
-    """A tag in its parts; None for what is no chunk tag."""
+    """The parts of a tag; None if it is no chunk tag."""
     match = _TAG.fullmatch(tag)
     if match is None or match[1] == "O":  # "O-PER"
         return None
-    return _Tag(_SPELT.get(match[1], match[1]), match[2] or "") if match[1] else _OUTSIDE
+    return _Tag(PREFIXES.get(match[1], match[1]), match[2] or "") if match[1] else _OUTSIDE
 
 
 def _parts(tag: str) -> _Tag:
@@ -58,7 +58,7 @@ def _parts(tag: str) -> _Tag:
 
 
 def _may_follow(before: _Tag, after: _Tag, scheme: str) -> bool:
-    """Whether one tag may stand after another. Before a sentence, and after it, it is as if O stood there."""
+    """Whether one tag may follow another; O stands for the places before and after a sentence."""
     is_open, alike = before.prefix in "BI", before.kind == after.kind
     if scheme == "iobes":
         continues = after.prefix in "IE"
@@ -77,9 +77,9 @@ def _check(scheme: str) -> None:
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str | None:
-    """The scheme that the fewest tags offend against, of equals the first of SCHEMES; None where any tag is no chunk tag.
+    """The scheme with the fewest illegal tags, the first of SCHEMES among equals; None if any tag is no chunk tag.
 
-    So the few slips that real data has do not decide, and data with I alone is iob1.
+    So a few errors in real data do not decide, and data with I but no B is iob1.
     """
     pairs = _pairs(sentences)
     if any(_parse(tag) is None for pair in pairs for tag in pair):
@@ -98,7 +98,7 @@ def _count(pairs: Counter[tuple[str, str]], scheme: str) -> int:
 
 
 def _pairs(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str, str]]:
-    """How often which tag follows which, with O before and after each sentence."""
+    """The number of each pair of successive tags, with O before and after each sentence."""
     flat = ["O"]
     for tags in sentences:
         flat.extend(tags)
@@ -109,23 +109,23 @@ def _pairs(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str, str]]:
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """The chunks of a sentence in any scheme, in order.
 
-    As conlleval and seqeval's default mode read what is illegal: a chunk begins with any tag that does not continue the one
-    before it, and only I and E continue, after B or I of the same type.
+    Illegal tags are read as in conlleval and seqeval's default mode: a chunk begins with any tag that does not continue the one
+    before it; only I and E continue a chunk, after B or I of the same type.
     """
     spans = []
     begin, before = 0, _OUTSIDE
     for i, tag in enumerate([*tags, "O"]):
-        at = _parts(tag)
-        if not (at.prefix in "IE" and before.prefix in "BI" and at.kind == before.kind):
+        parts = _parts(tag)
+        if not (parts.prefix in "IE" and before.prefix in "BI" and parts.kind == before.kind):
             if before.prefix != "O":
                 spans.append((begin, i, before.kind))
             begin = i
-        before = at
+        before = parts
     return spans
 
 
 def tags_of(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
-    """The tags of a sentence of that length with these chunks, which do not overlap."""
+    """The tags of a sentence of `length` words with these chunks, which must not overlap."""
     _check(scheme)
     tags = ["O"] * length
     for begin, end, kind in spans:
@@ -159,7 +159,7 @@ def canonical(tag: str) -> str:
 
 
 def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[list[str]]:
-    """The tags in the letters of `labels`, which may be BMES's or BILOU's; a tag that none of them stands for stays."""
+    """The tags in the letters of `labels`, maybe those of BMES or BILOU; a tag without a label is kept."""
     own = {canonical(label): label for label in labels if _parse(label) is not None}
     known = {tag: tag if tag in labels else own.get(canonical(tag), tag) for tag in {t for tags in sentences for t in tags}}
     return [[known[tag] for tag in tags] for tags in sentences]
@@ -169,7 +169,7 @@ def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[l
 
 
 def transitions(labels: Sequence[str], scheme: str | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """What may begin a sentence (C,), follow what [from, to] (C, C), and end one (C,); everything where there is no scheme."""
+    """Which labels may begin a sentence (C,), follow another [from, to] (C, C), and end one (C,); all if there is no scheme."""
     count = len(labels)
     if scheme is None:
         return np.ones(count, bool), np.ones((count, count), bool), np.ones(count, bool)
@@ -182,20 +182,20 @@ def transitions(labels: Sequence[str], scheme: str | None) -> tuple[NDArray[np.b
 def viterbi(scores: ArrayLike, offsets: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike) -> NDArray[np.int64]:
     """The labels (R,) of each sentence's best path: sentence i is rows offsets[i] to offsets[i + 1] of the scores (R, C).
 
-    Scores are logarithms, and add up. start (C,), follow [from, to] (C, C), end (C,): likewise, or booleans that say what is
-    legal; where no path is legal, one with the fewest illegal steps wins.
+    Scores are logarithms. start (C,), follow [from, to] (C, C), end (C,): scores too, or booleans, True for what is legal; if
+    no path is legal, one with the fewest illegal steps wins.
     """
     scores = np.maximum(np.asarray(scores, dtype=np.float64), _LEAST)
     begin, after, final = (_as_scores(np.asarray(array)) for array in (start, follow, end))
-    into = np.ascontiguousarray(after.T)  # [to, from]: the best is sought along memory
+    into = np.ascontiguousarray(after.T)  # [to, from], so that the search for the best runs along memory
     bounds = np.asarray(offsets, dtype=np.int64)
     lengths = np.diff(bounds)
     order = np.argsort(-lengths, kind="stable")
     order = order[lengths[order] > 0]
     path = np.empty(len(scores), dtype=np.int64)
     size = max(1, _BLOCK // into.size)
-    for at in range(0, len(order), size):
-        some = order[at : at + size]
+    for first in range(0, len(order), size):
+        some = order[first : first + size]
         _find_paths(scores, bounds[some], lengths[some], begin, into, final, path)
     return path
 
@@ -231,7 +231,7 @@ def _find_paths(
 
 
 def scheme_of(labels: Sequence[str]) -> str:
-    """The scheme that a model's labels can stand for, where no data says which."""
+    """The scheme that a model's labels allow, without data."""
     prefixes = {label.partition("-")[0] for label in labels}
     if prefixes & {"E", "S", "L", "U"}:
         return "iobes"

@@ -13,18 +13,33 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from world import CITIES, DAYS, FIRST_NAMES, MONTHS, MORE_PRODUCTS, PRODUCTS, REGIONS, STREETS, SURNAMES, Draw, read_table
+from world import (
+    CITIES,
+    DAYS,
+    FIRST_NAMES,
+    MONTHS,
+    MORE_CITIES,
+    MORE_PRODUCTS,
+    MORE_REGIONS,
+    PRODUCTS,
+    REGIONS,
+    STREETS,
+    SURNAMES,
+    Draw,
+    read_table,
+)
 
-SIZES = {"train": 600, "validation": 200, "test": 200}  # questions
+SIZES = {"train": 1000, "validation": 200, "test": 200}  # questions
 TOLD = 5
+ROUNDS = {"train": 2, "validation": 1, "test": 1}  # how often each fact of a page is asked for
 
 PRODUCT_NAMES = (*(p.name for p in PRODUCTS), *(name for names in MORE_PRODUCTS.values() for name in names))
-# What a page may be about, and the sections that such a page has.
-SUBJECTS = {
-    PRODUCT_NAMES: ("product", "warranty", "plan"),
-    REGIONS: ("delivery", "returns"),
-    CITIES: ("branch",),
-}
+# What a page may be about, what pages of training may be about beyond that, and the sections that such a page has.
+SUBJECTS = (
+    (PRODUCT_NAMES, (), ("product", "warranty", "plan")),
+    (REGIONS, MORE_REGIONS, ("delivery", "returns")),
+    (CITIES, MORE_CITIES, ("branch",)),
+)
 
 
 def draw_person(draw: Draw) -> str:
@@ -96,25 +111,36 @@ def write_paragraph(section: str, subject: str, split: str, name: str, draw: Dra
         if answer:
             answers[fact] = {"text": answer, "answer_start": len(context) + 1 + start}
         context += f" {sentence}"
-    asked = draw.shuffled([*told, *left_out[: 1 + draw.happens(0.5)]])
+    asked: dict[str, str] = {}  # question -> fact
+    for _ in range(ROUNDS[split]):
+        for fact in draw.shuffled([*told, *left_out[: 1 + draw.happens(0.5)]]):
+            asked[draw.one_of(questions[fact]).format(subject=subject)] = fact
     qas = [
         {
             "id": f"{name}-{i}",
-            "question": draw.one_of(questions[fact]).format(subject=subject),
+            "question": question,
             "answers": [answers[fact]] if fact in answers else [],
             "is_impossible": fact not in answers,
         }
-        for i, fact in enumerate(asked)
+        for i, (question, fact) in enumerate(asked.items())
     ]
     return {"context": context, "qas": qas}
 
 
 def write_pages(split: str) -> dict[str, Any]:
-    """A split in SQuAD's layout: a page a subject, a paragraph a section, of each kind equally many."""
+    """A split in SQuAD's layout: a page a subject, a paragraph a section, of each kind equally many.
+
+    No page of training is about a subject of the other splits.
+    """
     draw = Draw(f"helpdesk pages {split}")
     pages: list[dict[str, Any]] = []
     left = SIZES[split]
-    by_kind = [[(subject, sections) for subject in draw.shuffled(subjects)] for subjects, sections in SUBJECTS.items()]
+    training = split == "train"
+    held_out = {page["title"] for other in ("validation", "test") if training for page in write_pages(other)["data"]}
+    by_kind = [
+        [(subject, sections) for subject in draw.shuffled(subjects + more if training else subjects) if subject not in held_out]
+        for subjects, more, sections in SUBJECTS
+    ]
     for subject, sections in itertools.chain.from_iterable(zip(*by_kind)):
         paragraphs = []
         for section in sections:

@@ -144,6 +144,16 @@ REGIONS = (
     "Austria", "Belgium", "Croatia", "Denmark", "Estonia", "Finland", "Greece", "Hungary", "Iceland", "Latvia", "Malta",
     "Norway", "Poland", "Romania", "Slovakia", "Spain",
 )  # fmt: skip
+# Further subjects for pages. They are kept apart from the tables above, from which the other splits are drawn.
+MORE_CITIES = (
+    "Antwerp", "Basel", "Coimbra", "Dijon", "Exeter", "Freiburg", "Galway", "Haarlem", "Izmir", "Kassel", "Lyon", "Mainz",
+    "Novi Sad", "Odense", "Perugia", "Rouen", "Split", "Tampere", "Uppsala", "Vilnius",
+)  # fmt: skip
+MORE_REGIONS = (
+    "Albania", "Bulgaria", "Canada", "Cyprus", "Chile", "England", "France", "Germany", "Ireland", "Italy", "Japan",
+    "Lithuania", "Luxembourg", "Moldova", "Montenegro", "Morocco", "Portugal", "Scotland", "Serbia", "Slovenia", "Sweden",
+    "Switzerland", "Turkey", "Wales",
+)  # fmt: skip
 STREETS = (
     "Mill Lane",
     "Harbour Street",

@@ -1,0 +1,103 @@
+"""The objectives of pre-training: how sequences are drawn, which tokens are predicted, and by which head.
+
+A new objective is an entry here, its name with a line of help in config.OBJECTIVES, and a function for what is new in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.corpus.masking import choose_tokens, choose_words, mask
+from bertkit.corpus.segments import Segments, draw_ordered, draw_pairs, draw_spans
+from bertkit.corpus.shard import Shard
+from bertkit.features import Ragged
+from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel, LanguageModel
+from bertkit.text.tokenizer import Tokenizer
+
+
+class Sequences(NamedTuple):
+    """Sequences of N tokens; special: (N,) which are [CLS] or [SEP]; begins_word: (N,), read only to mask whole words."""
+
+    input_ids: Ragged
+    special: NDArray[np.bool_]
+    begins_word: NDArray[np.bool_]
+
+
+class Targets(NamedTuple):
+    """The sequences as the model sees them, (R,) the positions at which it predicts a token, and (R,) the right tokens."""
+
+    input_ids: Ragged
+    positions: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a model learns in pre-training.
+
+    head: the model's class, by whose name transformers opens it. draw: from (shard, max_length, rng) the segments of its
+    sequences. targets: from (sequences, tokenizer, whether to mask whole words, rng) what is predicted. terms: the loss terms,
+    of tokens and, where sequences are pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what
+    segment B is to A, by label. min_documents: the fewest documents of a corpus that give both labels.
+    """
+
+    name: str
+    head: type[LanguageModel]
+    draw: Callable[[Shard, int, np.random.Generator], Segments]
+    targets: Callable[[Sequences, Tokenizer, bool, np.random.Generator], Targets]
+    terms: tuple[str, ...]
+    causal: bool = False
+    pair_labels: tuple[str, ...] = ()
+    min_documents: int = 1
+
+    @property
+    def token_term(self) -> str:
+        return self.terms[0]
+
+    @property
+    def pair_term(self) -> str | None:
+        return self.terms[1] if len(self.terms) > 1 else None
+
+
+def mask_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool, rng: np.random.Generator) -> Targets:
+    """15% of the tokens, most of them masked."""
+    ids, special, begins_word = sequences
+    if whole_words:
+        positions = choose_words(special, begins_word, ids.lengths, rng)
+    else:
+        positions = choose_tokens(special, ids.lengths, rng)
+    masked, labels = mask(ids, positions, mask_token_id=tokenizer.mask_token_id, candidates=tokenizer.ordinary_ids, rng=rng)
+    return Targets(masked, positions, labels)
+
+
+def next_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool, rng: np.random.Generator) -> Targets:
+    """At each token but the last the one after it; nothing is masked."""
+    ids = sequences.input_ids
+    is_last = np.zeros(len(ids.values), dtype=bool)
+    is_last[ids.offsets[1:] - 1] = True
+    positions = np.flatnonzero(~is_last)
+    return Targets(ids, positions, ids.values[positions + 1].astype(np.int64))
+
+
+OBJECTIVES = {
+    objective.name: objective
+    for objective in (
+        Objective(
+            "mlm+nsp",
+            BertForPreTraining,
+            draw_pairs,
+            mask_tokens,
+            ("mlm", "nsp"),
+            pair_labels=("next", "not next"),
+            min_documents=2,
+        ),
+        Objective("mlm+sop", BertForPreTraining, draw_ordered, mask_tokens, ("mlm", "sop"), pair_labels=("next", "previous")),
+        Objective("mlm", BertForMaskedLM, draw_spans, mask_tokens, ("mlm",)),
+        Objective("clm", BertLMHeadModel, draw_spans, next_tokens, ("lm",), causal=True),
+    )
+}

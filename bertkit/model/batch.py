@@ -1,0 +1,87 @@
+"""What a model takes and gives: a Batch of packed sequences, and Outputs; and padded input made into a Batch.
+
+Letters: B sequences, N packed tokens, R rows that the head reads, F features, T the longest sequence, C classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B sequences packed into one row of N tokens, and what the head needs of them.
+
+    cu_seqlens, cu_rows: (B + 1,) where each sequence begins and ends among the tokens, and among the rows that the head reads.
+    rows: (R,) those rows, in order; None = all N, and then cu_rows is cu_seqlens.
+    labels: targets by loss term. weights: by loss term, the number of targets that count here (0: nothing to learn from).
+    features: (F,) the features that are here. cu_features: (F + 1,) where each one's sequences begin and end.
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor
+    max_seqlen: int
+    rows: Tensor | None
+    cu_rows: Tensor
+    max_rows: int
+    features: Tensor
+    cu_features: Tensor
+    labels: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+
+        def move(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: move(item) for name, item in value.items()}
+            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+        return Batch(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
+
+
+class Outputs(NamedTuple):
+    """Per loss term the sum (not the mean) over its targets, and the logits by name: (R, C) or as the head says."""
+
+    loss_sums: dict[str, Tensor]
+    logits: dict[str, Tensor]
+
+
+def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> tuple[Batch, Tensor]:
+    """Padded input (B, T) as a Batch that reads all rows, and the attended positions (B, T) as bool.
+
+    Position ids are column numbers, as transformers counts them. Raises ValueError for a mask that is not (B, T) of 0 and 1 or
+    that leaves out the first token of a sequence.
+    """
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}; expected {tuple(input_ids.shape)}")
+    attended = attention_mask.bool()
+    if not torch.equal(attended.to(attention_mask.dtype), attention_mask) or not attended[:, 0].all():
+        raise ValueError("attention_mask must be 0 or 1, and 1 at the first token of each sequence (no padding on the left)")
+    lengths = attended.sum(1)
+    cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
+    columns = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+    batch = Batch(
+        input_ids=input_ids[attended],
+        token_type_ids=segments[attended],
+        position_ids=columns[attended],
+        cu_seqlens=cu_seqlens,
+        max_seqlen=int(lengths.max()),
+        rows=None,
+        cu_rows=cu_seqlens,
+        max_rows=int(lengths.max()),
+        features=torch.arange(len(input_ids), device=input_ids.device),
+        cu_features=torch.arange(len(input_ids) + 1, device=input_ids.device),
+    )
+    return batch, attended

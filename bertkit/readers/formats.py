@@ -1,0 +1,161 @@
+"""The formats of data files: one table of them, and which of them a file is in, by its name or else by its look.
+
+A task family says which formats it takes by a tuple of rows, in the order in which a file's look is compared with theirs. A new
+format is a file with its `parse`, and a row here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples, batched, join_blocks
+from bertkit.readers.arrow import looks_like_arrow, parse_arrow
+from bertkit.readers.c3 import looks_like_c3, parse_c3
+from bertkit.readers.conll import looks_like_conll, parse_conll
+from bertkit.readers.content import Content, open_content, unpacked_name
+from bertkit.readers.delimited import parse_delimited
+from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.parallel import parse_parallel
+from bertkit.readers.squad import looks_like_squad, parse_squad
+from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
+
+# What files call a split that data sets on the hub call otherwise.
+_SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
+# What an option of the command line is for, and what to do where a file's format does not take it.
+_USES = {
+    "separator": ("tables of text and CoNLL columns", "leave it out"),
+    "columns": ("tables without a header", "leave it out: the file names its own columns"),
+    "column": ("CoNLL columns", "of JSON and tables --tags names the column"),
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of data files.
+
+    endings: of names that are in it, in small letters and without .gz or .xz. looks_like: whether the beginning of a file does,
+    which decides between formats of one ending, and where the ending says nothing. parse: from the content of a file (or, where
+    is_folder, the path of a folder) to blocks of rows; a format that is read as a whole is one block. options: which keywords
+    it takes; those in _USES are options of the command line, and any other is ignored by formats that do not take it.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    looks_like: Callable[[Content], bool]
+    parse: Callable[..., Iterator[Examples]]
+    options: frozenset[str] = frozenset()
+    is_folder: bool = False
+
+
+def parse_lines(content: Content) -> Iterator[Examples]:
+    """A row a line, in the column `text`; an empty line too. Raises DataError where there is none."""
+    if not content.first_block:
+        raise DataError("the file is empty", where=content.source)
+    for block in batched(enumerate(content.lines(), start=1)):
+        lines, texts = map(list, zip(*block, strict=True))
+        yield Examples(columns={"text": texts}, source=content.source, lines=lines)
+
+
+def _looks_like_json(content: Content) -> bool:
+    return re.match(r'\s*\[?\s*\{\s*"', content.first_line) is not None
+
+
+_JSON = (".json", ".jsonl", ".jsonlines", ".json-lines", ".ndjson")
+_CONLL = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".bmes", ".bilou")
+
+JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl)
+DELIMITED = Format(
+    "a table of text",
+    (".csv", ".tsv"),
+    lambda content: "\t" in content.first_line and not _looks_like_json(content),
+    parse_delimited,
+    frozenset({"separator", "columns", "keep_broken"}),
+)
+ARROW = Format("Parquet or Arrow", (".parquet", ".arrow", ".feather"), looks_like_arrow, parse_arrow)
+XLSX = Format("an Excel workbook", (".xlsx", ".xlsm"), looks_like_xlsx, parse_xlsx, frozenset({"columns"}))
+LINES = Format("plain text", (), lambda content: True, parse_lines)
+SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
+C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
+CONLL = Format("CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column"}))
+PARALLEL = Format("seq.in and seq.out", (), lambda content: False, parse_parallel, is_folder=True)
+
+TABLES = (DELIMITED, JSON, ARROW, XLSX)
+TEXTS = (*TABLES, LINES)
+CHOICES = (C3, *TEXTS)
+# A .txt file is CoNLL columns or sentences, tabs or not; with --columns a table.
+TAGGED = (
+    replace(DELIMITED, endings=(".txt",), looks_like=lambda content: False),
+    CONLL,
+    *TABLES,
+    PARALLEL,
+    replace(LINES, endings=(".txt",)),
+)
+
+
+def read_file(path: str | Path, formats: Sequence[Format] = TEXTS, **options: Any) -> Examples:
+    """All rows of a file; see `read_blocks`."""
+    return join_blocks([*read_blocks(path, formats, **options)])
+
+
+def read_blocks(path: str | Path, formats: Sequence[Format] = TEXTS, **options: Any) -> Iterator[Examples]:
+    """The rows of a file in one of these formats, block by block; of the standard input for "-".
+
+    The file is plain, .gz or .xz. Its ending decides on the format; its look does where several of the formats have that ending
+    or none has, and the last format is that of files which look like none. options: keywords of the formats, such as separator,
+    columns and column; None counts as not given. Raises DataError, and UsageError for an option that the format does not take.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    folder = next((form for form in formats if form.is_folder), None)
+    if folder is not None and Path(path).is_dir():
+        yield from folder.parse(Path(path), **_taken(given, folder, str(path)))
+        return
+    with open_content(path) as content:
+        form = _choose(content, formats, given.keys() & _USES.keys())
+        yield from form.parse(content, **_taken(given, form, content.source))
+
+
+def recognize(path: str | Path, formats: Sequence[Format]) -> tuple[Format, str]:
+    """Which of the formats a file is in, and the text of its beginning. Raises DataError for one that cannot be opened."""
+    with open_content(path) as content:
+        return _choose(content, formats, frozenset()), content.beginning
+
+
+def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:
+    """The endings of files that are in one of the formats."""
+    return tuple(dict.fromkeys(ending for form in formats for ending in form.endings))
+
+
+def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_of(TEXTS)) -> Path | None:
+    """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None where there is none.
+
+    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without .gz or .xz. Raises
+    DataError where several files would do.
+    """
+    first, _, rest = split.partition("_")
+    stems = {name + (f"_{rest}" if rest else "") for name in _SPLIT_NAMES.get(first, (first,))}
+    wanted = {stem + ending for stem in stems for ending in endings}
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name).lower() in wanted)
+    if len(paths) > 1:
+        names = " or ".join(path.name for path in paths)
+        raise DataError(f"the split {split} could be {names}", where=str(folder), hint="keep one of them in the folder")
+    return paths[0] if paths else None
+
+
+def _choose(content: Content, formats: Sequence[Format], given: Set[str]) -> Format:
+    """The format of a file. given: the options of the command line that are to count."""
+    named = [form for form in formats if content.extension in form.endings]
+    able = [form for form in named or formats if given <= form.options] or named or formats
+    return next((form for form in able if form.looks_like(content)), able[-1])
+
+
+def _taken(given: dict[str, Any], form: Format, source: str) -> dict[str, Any]:
+    """The options that a format takes. Raises UsageError for one of the command line that it does not."""
+    for name in given.keys() & _USES.keys() - form.options:
+        use, hint = _USES[name]
+        raise UsageError(f"--{name} is for {use}; this is {form.name}", where=source, hint=hint)
+    return {name: value for name, value in given.items() if name in form.options}

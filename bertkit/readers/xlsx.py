@@ -1,0 +1,101 @@
+"""Excel workbooks (.xlsx), through openpyxl: the first sheet as a table, every cell as the text that CSV would hold.
+
+Formats of numbers are not applied: 10% is 0.1. Formulas are their results, as the program that saved the file left them.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, time
+from typing import Any
+
+from bertkit.errors import DataError, MachineError
+from bertkit.readers import Examples, Remarks, batched
+from bertkit.readers.content import Content
+from bertkit.readers.delimited import Row, parse_table, without_empty_rows
+
+_ZIP = b"PK\x03\x04"
+
+
+def looks_like_xlsx(content: Content) -> bool:
+    return content.first_block.startswith(_ZIP) and b"xl/" in content.first_block
+
+
+def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
+    """The rows of the first sheet, by their numbers in it. columns: their names, where there is no header.
+
+    Raises DataError, with the row, for what is no such table; MachineError without openpyxl.
+    """
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        hint = 'python -m pip install "bertkit[xlsx]", or save it as CSV'
+        raise MachineError("reading .xlsx needs the package openpyxl", where=content.source, hint=hint) from None
+    data = io.BytesIO(content.data())
+    with _quiet(content.source):
+        workbook = load_workbook(data, read_only=True, data_only=True, keep_links=False)
+    sheet, *others = workbook.worksheets or [None]
+    if sheet is None:
+        raise DataError("the workbook has no sheet of cells", where=content.source)
+    remark = f"{content.source}: sheet {sheet.title!r} is read, and not {', '.join(repr(other.title) for other in others)}"
+    sheet.reset_dimensions()  # what some programs write there is wrong
+    rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
+    for block in parse_table(rows, content.source, columns=columns, hint=_hint):
+        yield replace(block, remarks=Remarks((remark,) if others else ()))
+
+
+def _rows(sheet: Any, source: str) -> Iterator[Row]:
+    """Every row up to its last cell with text."""
+    blocks = batched(enumerate(sheet.iter_rows(values_only=True), start=1))
+    while True:
+        with _quiet(source):
+            block = next(blocks, None)
+        if block is None:
+            return
+        for number, values in block:
+            fields = [*map(_text, values)]
+            while fields and not fields[-1]:
+                fields.pop()
+            yield number, fields
+
+
+def _padded(rows: Iterator[Row], columns: tuple[str, ...] | None) -> Iterator[Row]:
+    """Rows as wide as the header, unless they are wider."""
+    width = len(columns or ())
+    for number, fields in rows:
+        width = width or len(fields)
+        yield number, fields + [""] * (width - len(fields))
+
+
+def _text(value: Any) -> str:
+    """A cell's value as CSV would have it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime):
+        return str(value.date() if value.time() == time() else value)
+    return str(value)
+
+
+def _hint(row: list[str], width: int) -> str:
+    return f"clear the cell {row[width]!r:.40}, right of the header's last column, or name its column"
+
+
+@contextmanager
+def _quiet(source: str) -> Iterator[None]:
+    """openpyxl without warnings of styles and extensions, which hold no text. Raises DataError in place of its errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except Exception as error:  # of zipfile, XML and openpyxl, which document none
+            hint = "is it damaged, protected by a password, or of an older Excel? save it as .xlsx again"
+            what = f"the workbook cannot be read: {' '.join(str(error).split())}"
+            raise DataError(what, where=source, hint=hint) from None

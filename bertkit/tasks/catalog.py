@@ -1,0 +1,131 @@
+"""All recipes: those that ship with bertkit, those of other packages, and files; listed, and loaded by executing them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+from bertkit.errors import UsageError, UserError, did_you_mean
+from bertkit.tasks import FAMILIES
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.sources import recipe_folder
+
+ENTRY_POINTS = "bertkit.recipes"  # the group of entry points for recipes of other packages
+REMOVED = ("ragged", "empty_texts", "no_label", "eval_those_there", "strip")  # fields of older recipes; prepare= replaced them
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A recipe as `bertkit recipes` lists it."""
+
+    name: str
+    description: str
+    family: str
+    path: Path | None  # None for a recipe of another package
+
+
+def list_recipes() -> list[Listed]:
+    """The recipes of bertkit by name, parsed without executing them, and then those of other packages."""
+    listed = []
+    for path in sorted(recipe_folder().glob("[!_]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        family = next((name for name, cls in FAMILIES.items() if cls.__name__ in called), "")
+        description = (ast.get_docstring(tree) or "").partition("\n")[0]
+        listed.append(Listed(path.stem, description, family, path))
+    own = {each.name for each in listed} | set(FAMILIES)
+    for point in _entry_points():
+        package = point.dist.name if point.dist else "another package"
+        if point.name in own:
+            what = f"the package {package} has a recipe {point.name!r}, a name that bertkit uses itself"
+            raise UsageError(what, hint=f"rename its entry point of the group {ENTRY_POINTS}, or uninstall it")
+        listed.append(Listed(point.name, f"from the package {package}", "", None))
+    return listed
+
+
+def _entry_points() -> list[EntryPoint]:
+    """The entry points of recipes in other packages, each the name of an object in a module."""
+    return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+
+
+def load_recipe(name: str) -> Recipe:
+    """A recipe by its name or the path of its file, or an empty one by its task family. Raises UsageError."""
+    if name in FAMILIES:
+        return FAMILIES[name]()
+    if name.endswith(".py"):
+        return _execute(Path(name))
+    known = {listed.name: listed.path for listed in list_recipes()}
+    if name not in known:
+        hint = f"{did_you_mean(name, [*known, *FAMILIES])}; your own file is ./{Path(name).name}.py"
+        if Path(name).suffix:
+            hint = f"a data file goes with the family of its task: bertkit finetune text-classification --train {name}"
+        raise UsageError(f"no recipe {name!r}", hint=hint)
+    path = known[name]
+    return _execute(path) if path is not None else _load(next(point for point in _entry_points() if point.name == name))
+
+
+def load_builtin(name: str) -> Recipe | None:
+    """A recipe that ships with bertkit, or a task family, by its name; None for any other, whose code is not executed."""
+    if name in FAMILIES:
+        return FAMILIES[name]()
+    path = recipe_folder() / f"{name}.py"
+    return _execute(path) if re.fullmatch(r"[a-z][a-z0-9_]*", name) and path.is_file() else None
+
+
+def _load(point: EntryPoint) -> Recipe:
+    where = f"{point.group}: {point.name} = {point.value}"
+    try:
+        recipe = point.load()
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"the recipe fails: {type(error).__name__}: {error}", where=where) from error
+    if not isinstance(recipe, Recipe):
+        raise UsageError(f"the entry point is {type(recipe).__name__}; expected a recipe", where=where)
+    return recipe
+
+
+def _execute(path: Path) -> Recipe:
+    if not path.is_file():
+        raise UsageError(
+            "the recipe file does not exist", where=str(path), hint="`bertkit recipes --copy DIR` gives you one to start from"
+        )
+    # A name that no import can take: a recipe is a file, and dataclasses in it look their module up in sys.modules.
+    name = f"bertkit recipe {path.resolve()}"
+    # Not by importlib: its cache would appear beside the file, and miss an edit within the same second.
+    module = ModuleType(name, None)
+    module.__file__ = os.path.abspath(path)
+    sys.modules[name] = module
+    try:
+        exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
+    except UserError as error:
+        error.where = error.where or str(path)
+        raise
+    except (Exception, SystemExit) as error:
+        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == module.__file__), "")
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        gone = next((name for name in REMOVED if f"unexpected keyword argument '{name}'" in str(error)), None)
+        hint = f"{gone}= was removed: do what it did in a function, prepare=" if gone else None
+        raise UsageError(f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}{line}", hint=hint) from error
+    recipe = getattr(module, "recipe", None)
+    if not isinstance(recipe, Recipe):
+        families = ", ".join(cls.__name__ for cls in FAMILIES.values())
+        raise UsageError(
+            f"the file defines no `recipe`; expected one of {families}", where=str(path), hint="see recipes/_template.py"
+        )
+    return recipe
+
+
+def _frames(error: BaseException) -> list[tuple[str, int]]:
+    frames, traceback = [], error.__traceback__
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno or 0))
+    while traceback:
+        frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return frames[::-1]

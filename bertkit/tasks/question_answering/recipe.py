@@ -1,0 +1,113 @@
+"""The recipe of question answering: which columns hold question, context and answers, and how answers are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from bertkit.config import DATA, USE, TrainConfig, option
+from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples
+from bertkit.readers.columns import require_column
+from bertkit.readers.content import Content
+from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
+from bertkit.tasks.question_answering.references import read_answers, read_ids, read_texts
+from bertkit.tasks.recipe import Columns, Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering(Recipe):
+    """A recipe of this family; see Recipe for where its data comes from. Its metrics are those of SQuAD or CMRC 2018.
+
+    unanswerable: whether questions may have no answer, as in SQuAD 2.0; None: if some training rows have none, or, for a model
+    trained elsewhere, some rows to score. question_column: the column of the question if `question` is a question itself.
+    """
+
+    family: ClassVar[str] = "question-answering"
+    formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
+
+    training: TrainConfig = TrainConfig(max_length=384)
+    question: str | None = option(None, "column of the question; for a page of plain text the question itself", used=USE)
+    context: str | None = option(None, "column of the text that answers the question", used=USE)
+    answers: str | None = option(
+        None, "column of the answers, which contain answer_start or have it in a column of that name", used=DATA
+    )
+    doc_stride: int = option(
+        128, "distance between the begins of successive windows of a long context", unit="tokens", minimum=1, used=USE
+    )
+    max_query_length: int = option(
+        64, "longest question; longer ones are truncated and counted", unit="tokens", minimum=1, used=USE
+    )
+    max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1, used=USE)
+    n_best_size: int = option(20, "number of ranked answers to each question", minimum=1, used=USE)
+    unanswerable: bool | None = option(None, "questions may have no answer; default: if training data has such rows", used=USE)
+    matching: str = option(
+        "auto",
+        "how answers are compared: by English words, or by Chinese characters",
+        choices=("auto", "words", "characters"),
+        used=DATA,
+    )
+    null_threshold: float | None = option(
+        None,
+        "predict no answer if its score exceeds the best answer's by more than this; default: tuned by finetune",
+        used=USE,
+    )
+    question_column: str | None = None
+
+    def resolved(self) -> Self:
+        if self.metrics:
+            raise UsageError("recipes of question answering have fixed metrics; expected none", hint="leave metrics= out")
+        return super().resolved()
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, about a plain text."""
+        # A page may contain tabs: without the ending of a table it must have a column of the question to be one.
+        table = replace(DELIMITED, looks_like=lambda content: self._question in map(str.strip, content.first_line.split("\t")))
+        formats = (table if form is DELIMITED else form for form in self.formats)
+        page = Format("a page of text", (), lambda content: True, self._parse_page)
+        return read_file(path, (*formats, page), separator=self.separator, columns=columns or self.columns)
+
+    def _parse_page(self, content: Content) -> Iterator[Examples]:
+        text = content.text()
+        if not text.strip():
+            raise DataError("the file is empty", where=content.source)
+        if self.question is None:
+            hint = 'ask it: --question "Who ...?"; or give a table with the columns question and context'
+            raise UsageError("the file is plain text, and no question about it is given", where=content.source, hint=hint)
+        yield Examples({self.question: [self.question], self._context: [text]}, content.source, lines=[1])
+
+    def find_columns(self, rows: Examples) -> Columns:
+        return Columns({"question": None, "question_column": self._question})  # in predict, `question` may be a question
+
+    def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
+        return (require_column(rows, self._context, option="--context"),), None
+
+    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+        """Columns id, question, context; labelled: also answers, for each row a list of (text, start), start maybe None."""
+        question = require_column(rows, self._question, option="--question")
+        context = require_column(rows, self._context, option="--context")
+        standard: dict[str, list[Any]] = {
+            "id": read_ids(rows, unique=labelled),
+            "question": read_texts(rows, question, may_be_empty=True),  # CMRC 2018 has an empty one
+            "context": read_texts(rows, context, may_be_empty=not labelled),
+        }
+        if labelled:
+            standard["answers"] = read_answers(rows, self.answers)
+        return replace(rows, columns=standard, label_names={})
+
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        return list(zip(examples.columns["question"], examples.columns["context"], strict=True))
+
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        known = examples.columns.get("answers", [None] * len(examples))
+        return [() if answers is None else ("answered",) if answers else ("no answer",) for answers in known]
+
+    @property
+    def _question(self) -> str:
+        return self.question or self.question_column or "question"
+
+    @property
+    def _context(self) -> str:
+        return self.context or "context"

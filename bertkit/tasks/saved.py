@@ -1,0 +1,129 @@
+"""A recipe in run.json, written and read as data: nothing that a run names is executed."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from bertkit.config import TrainConfig, options_of
+from bertkit.errors import UsageError
+from bertkit.metrics.classification import METRICS, Metric
+from bertkit.tasks import FAMILIES
+from bertkit.tasks.catalog import REMOVED, load_builtin
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.sources import Embedded, Folder, Hub
+
+# What bertkit 0.1 kept besides of a recipe: what its data settled, and fields that are functions today.
+_SETTLED = (
+    *("model_labels", "labels_derived", "weights_balanced", "thresholds", "intents", "threshold_tuned", "question_column"),
+    *REMOVED,
+)
+_SOURCES = {"hub": Hub, "embedded": Embedded}
+
+
+def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
+    """The recipe as run.json keeps it; a function in it (a metric, a source of data) is kept by name alone."""
+    values = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe) if f.name != "training"}
+    source = values.pop("dataset")
+    if isinstance(source, (Hub, Embedded)):
+        values["dataset"] = {type(source).__name__.lower(): dataclasses.asdict(source)}
+    elif source is not None:
+        values["dataset"] = {"recipe": {}}
+    values["prepare"] = recipe.prepare is not None
+    values["folder"] = dataclasses.asdict(recipe.folder)
+    values["metrics"] = [metric.__name__ for metric in recipe.metrics]
+    return {"name": name, "family": recipe.family, **values}
+
+
+def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str) -> Recipe:
+    """The recipe that run.json keeps, with its training settings. What it could only get by executing code of the run's recipe
+    is taken from bertkit's own recipe of that name. Raises UsageError where that is none of bertkit's.
+    """
+    values = as_asked(values)
+    own = load_builtin(str(values["name"]))
+    family = FAMILIES[values["family"]]
+    if not isinstance(own, family):
+        own = None
+    fields: dict[str, Any] = {}
+    source = values.pop("dataset", None)
+    if source:
+        kind, arguments = next(iter(source.items()))
+        fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else _code("data")
+    headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
+    fields["folder"] = Folder(**values.pop("folder") | {"headers": headers})
+    fields["metrics"] = tuple(_metric(name, own, where) for name in values.pop("metrics"))
+    prepared = values.pop("prepare", False)
+    fields["prepare"] = own.prepare if own is not None else _code("data") if prepared else None
+    hints = typing.get_type_hints(family)
+    kept = {field.name for field in dataclasses.fields(family)} - {"metric", *fields}
+    fields |= {key: value for key, value in values.items() if key in kept}
+    fields = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in fields.items()}
+    known = {key: value for key, value in training.items() if key in options_of(TrainConfig)}
+    return family(**fields, training=TrainConfig(**known))
+
+
+def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -> dict[str, Any]:
+    """The options that repeat a run: what its recipe was asked for, and every setting of its training.
+
+    overrides: those that the command line replaces. Raises UsageError for a metric that is code.
+    """
+    recipe, training = as_asked(values["recipe"]), values["training"]
+    family = FAMILIES.get(recipe.get("family", ""))
+    asked = {name: recipe[name] for name in options_of(family) if name in recipe} if family is not None else {}
+    code = [name for name in asked.get("metric") or () if name not in METRICS]
+    if code and "metric" not in overrides:
+        hint = f"name it yourself: --metric {','.join(asked['metric'])}"
+        raise UsageError(f"the metric {code[0]} of this run is code, which is not executed", hint=hint)
+    return {name: value for name, value in (asked | training).items() if value is not None}
+
+
+def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe of run.json without what its data settled, which bertkit 0.1 kept in the same place."""
+    values = dict(values)
+    for flag, option, asked in (
+        ("labels_derived", "labels", None),
+        ("weights_balanced", "class_weights", ["balanced"]),
+        ("threshold_tuned", "null_threshold", None),
+    ):
+        if values.get(flag):
+            values[option] = asked
+    if values.get("question_column"):
+        values["question"] = values["question_column"]
+    return {name: value for name, value in values.items() if name not in _SETTLED}
+
+
+def _code(what: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise UsageError(f"the {what} of this run come from code of its recipe", hint="name its file: --recipe ./my_task.py")
+
+    return refuse
+
+
+def _metric(name: str, own: Recipe | None, where: str) -> Metric:
+    known = METRICS | ({metric.__name__: metric for metric in own.metrics} if own is not None else {})
+    return known.get(name) or Refused(name, where)
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """A metric of a run that is code: it has a name, and gives no score."""
+
+    name: str
+    where: str
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, predictions: Any, references: Any) -> float | None:
+        hint = f"name it: --metric {self.name}, or the run's recipe: --recipe ./my_task.py"
+        raise UsageError(f"the metric {self.name} of this run is code, which is not executed", where=self.where, hint=hint)
+
+
+def refuse_code(recipe: Recipe) -> None:
+    """Raise UsageError, before any work, for a metric of a run that is code."""
+    for metric in recipe.metrics:
+        if isinstance(metric, Refused):
+            metric(None, None)

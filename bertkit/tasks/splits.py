@@ -1,0 +1,129 @@
+"""Read the rows of a recipe's splits, each file once, and hold out some of the training rows."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit.errors import DataError, UsageError, UserError, did_you_mean
+from bertkit.readers import Examples, Remarks
+from bertkit.readers.splitting import parse_held_out, split_examples
+from bertkit.tasks.recipe import NO_DATA, OWN_FILES, Recipe, require_rows
+from bertkit.tasks.sources import Embedded, Hub
+
+
+class Splits(NamedTuple):
+    """rows: by split. training: all training rows, before max_train_samples; None if that split was not read."""
+
+    rows: dict[str, Examples]
+    training: Examples | None
+
+
+def read_splits(recipe: Recipe, splits: Iterable[str] | None = None) -> Splits:
+    """The rows of a resolved recipe's splits, unchanged; default: those of training and evaluation.
+
+    Raises DataError, and UsageError for a missing split.
+    """
+    wanted = tuple(dict.fromkeys(splits or (recipe.train_split, *recipe.eval_splits)))
+    source = _Source(recipe)
+    rows = {split: source.read(split) for split in wanted}
+    training = rows.get(recipe.train_split)
+    if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
+        order = np.random.default_rng(recipe.split_seed).permutation(len(training))
+        rows[recipe.train_split] = training.select(sorted(order[: recipe.max_train_samples].tolist()))
+    for each in rows.values():
+        require_rows(each)
+    return Splits(rows, training)
+
+
+class _Source:
+    """Reads the splits of one recipe; keeps what it has parsed and split."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.files: dict[str, Examples] = {}
+        self.parts: tuple[Examples, Examples] | None = None  # of the training rows, and held out
+
+    def read(self, split: str) -> Examples:
+        recipe = self.recipe
+        share = recipe.validation if recipe.names_files else recipe.held_out
+        if share is None or parse_held_out(share) is None or split not in (recipe.train_split, "validation"):
+            return self._read_whole(split)
+        if self.parts is None:
+            rows = self._read_whole(recipe.train_split)
+            held_out = parse_held_out(share)
+            assert held_out is not None
+            named = replace(recipe, **recipe.find_columns(rows).named)
+            text, labels = named.split_by(rows)
+            self.parts = split_examples(rows, held_out, seed=recipe.split_seed, labels=labels, text=text)
+        return self.parts[split != recipe.train_split]
+
+    def _read_whole(self, split: str) -> Examples:
+        """A split that the data itself has."""
+        recipe = self.recipe
+        if recipe.names_files:
+            return self._read_own(split)
+        if recipe.data is not None:
+            name = recipe.dataset.name if isinstance(recipe.dataset, Hub) else None
+            rows = recipe.folder.read(Path(recipe.data), split, name, recipe.read_file, recipe.file_endings, recipe.columns)
+        elif isinstance(recipe.dataset, Embedded):
+            rows = recipe.dataset.read(split, recipe.read_file, recipe.file_endings)
+        elif isinstance(recipe.dataset, Hub):
+            rows = recipe.dataset.read(split)
+        elif recipe.dataset is None:
+            raise UsageError("no data is named", hint=NO_DATA)
+        else:
+            rows = self._call(split)
+        return self._prepared(rows, split)
+
+    def _read_own(self, split: str) -> Examples:
+        """A split in a file of the user's."""
+        recipe = self.recipe
+        file = getattr(recipe, split) if split in OWN_FILES else None
+        if file is None:
+            hint = f"--{split} FILE names one; predict takes any file" if split in OWN_FILES else did_you_mean(split, OWN_FILES)
+            if split == "train" and recipe.validation is not None and parse_held_out(recipe.validation) is not None:
+                raise UsageError(f"--validation {recipe.validation} is a share of the training rows, and --train is missing")
+            raise UsageError(f"no file is named for split {split!r}", hint=hint)
+        if file not in self.files:
+            self.files[file] = recipe.read_file(file)
+        return self.files[file]
+
+    def _call(self, split: str) -> Examples:
+        """The rows that the recipe's function returns."""
+        dataset = self.recipe.dataset
+        assert callable(dataset)
+        try:
+            rows = [dict(row) for row in dataset(split)]
+        except UserError:
+            raise
+        except Exception as error:
+            raise _failure(f"the recipe's dataset fails for split {split!r}", error) from error
+        names = dict.fromkeys(name for row in rows for name in row)
+        return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
+
+    def _prepared(self, rows: Examples, split: str) -> Examples:
+        if self.recipe.prepare is None:
+            return rows
+        try:
+            prepared = self.recipe.prepare(rows, split)
+        except UserError:
+            raise
+        except Exception as error:
+            raise _failure(f"the recipe's prepare fails for split {split!r}", error) from error
+        if not isinstance(prepared, Examples):
+            raise DataError(f"the recipe's prepare returns {type(prepared).__name__}; expected rows", where=rows.source)
+        if dropped := len(rows) - len(prepared):
+            note = f"the recipe drops {dropped} of {len(rows)} rows"
+            prepared = replace(prepared, remarks=prepared.remarks + Remarks((note,)))
+        return prepared
+
+
+def _failure(what: str, error: Exception) -> DataError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return DataError(f"{what}: {type(error).__name__}: {error}", where=f"{frame.filename}:{frame.lineno}")

@@ -1,0 +1,92 @@
+"""The recipe of token classification: which columns hold words and tags, and what predicts the tags."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+from bertkit.config import DATA, USE, option
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.conll import is_column_of_conll
+from bertkit.readers.formats import TAGGED, Format, read_file
+from bertkit.tasks.recipe import Columns, Recipe
+from bertkit.tasks.token_classification.sentences import check_tags_named, standard_columns
+from bertkit.tasks.token_classification.tags import SCHEMES
+
+HEADS = ("linear", "bilstm", "crf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification(Recipe):
+    """A recipe of this family; see Recipe for where its data comes from."""
+
+    family: ClassVar[str] = "token-classification"
+    formats: ClassVar[tuple[Format, ...]] = TAGGED
+
+    tokens: str | None = option(None, "column of the words, in JSON or a table: a list, or text separated by spaces", used=USE)
+    tags: str | None = option(None, "column of the tags, likewise", used=DATA)
+    text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
+    entities: str | None = option(
+        None, "column of the entities of a text: a list of [start, end, label], in characters", used=DATA
+    )
+    column: str | None = option(
+        None, "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos", used=USE
+    )
+    labels: tuple[str, ...] | None = option(
+        None, "names of the labels in the order of their numbers; default: from the data", used=DATA
+    )
+    scheme: str | None = option(
+        None, "tag scheme to convert the data to; default: as the data has it", choices=SCHEMES, used=DATA
+    )
+    head: str = option(
+        "linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS, used=DATA
+    )
+    constrained: bool = option(False, "predict only sequences of tags that the scheme allows", used=USE)
+    intent: bool = option(False, "also learn and predict the intent of the whole sentence", used=DATA)
+    intent_column: str | None = option(None, "column of the intent; default: intent or label", used=DATA, needs="intent")
+
+    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+        column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
+        return read_file(path, self.formats, separator=self.separator, column=column, columns=columns or self.columns)
+
+    def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
+        recipe = super().with_file(file, overrides, written)
+        return recipe if "column" in overrides else replace(recipe, column=None)  # it numbers the columns of training files
+
+    def find_columns(self, rows: Examples) -> Columns:
+        if self.dataset is None and self.tags:  # else it may name a column of the recipe's hub data
+            check_tags_named(rows, self.tags)
+        return Columns({})
+
+    def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
+        guesses = (guess_column(rows.columns, role) for role in ("tokens", "text"))
+        found = next((name for name in (self.tokens, self.text, *guesses) if name in rows.columns), None)
+        return (found or require_column(rows, self.tokens or "tokens", option="--tokens"),), None
+
+    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+        """Columns `tokens`, with labels `tags` and maybe `intent`, and of raw text `text` and `places`.
+
+        Raises DataError where words and tags do not fit, or an entity does not fit its text.
+        """
+        examples = standard_columns(
+            rows,
+            named={"tokens": self.tokens, "tags": self.tags, "text": self.text, "entities": self.entities},
+            intent=(self.intent_column or "") if self.intent and labelled else None,
+            to_predict=not labelled,
+        )
+        if labelled and not any(examples.columns["tokens"]):
+            raise DataError("no row has a word", where=examples.source)
+        return examples
+
+    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        return [(" ".join(words),) for words in examples.columns["tokens"]]
+
+    def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
+        tags = examples.columns.get("tags", [()] * len(examples))
+        intents: list[tuple[str, ...]] = [(intent,) for intent in examples.columns.get("intent", ())]
+        intents = intents or [()] * len(examples)
+        return [(*row, *intent) for row, intent in zip(tags, intents, strict=True)]

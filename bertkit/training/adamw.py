@@ -1,0 +1,134 @@
+"""AdamW (Loshchilov and Hutter, 2019) by torch's fused kernel.
+
+On a CPU tensors are updated in blocks: their gradients, masters and moments are read from memory once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from bertkit.config import TrainConfig
+from bertkit.training.update_rule import TrainedTensor, UpdateRule, clipping_divisor, total_norm
+
+BLOCK = 2**22  # elements that a CPU updates at once
+
+
+@dataclass
+class _Block:
+    """Tensors, or flat parts of them, that share weight decay and learning rate and are updated at once."""
+
+    decay: float
+    lr_scale: float
+    parts: list[tuple[int, slice]] = field(default_factory=list)  # which tensor, and which of its elements
+    masters: list[Tensor] = field(default_factory=list)
+    moments: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))
+    steps: list[Tensor] = field(default_factory=list)
+    working: list[Tensor | None] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(master.numel() for master in self.masters)
+
+    def add(self, tensor: TrainedTensor, index: int, part: slice, updates: int) -> None:
+        self.parts.append((index, part))
+        self.masters.append(tensor.master.view(-1)[part])
+        for moments, moment in zip(self.moments, tensor.moments, strict=True):
+            moments.append(moment.view(-1)[part])
+        self.steps.append(torch.full((), float(updates), device=tensor.master.device))
+        self.working.append(None if tensor.working is None else tensor.working.view(-1)[part])
+
+
+class AdamW(UpdateRule):
+    """AdamW, with or without the correction of the moments' bias."""
+
+    moments = ("exp_avg", "exp_avg_sq")
+    elementwise = True
+
+    def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
+        super().__init__(tensors, config, updates=updates)
+        first = tensors[0].master
+        on_cpu = first.device.type == "cpu"
+        self.fused = first.device.type in ("cpu", "cuda")
+        # elsewhere starting a kernel costs more than memory: one block for each setting
+        self.blocks = _blocks(tensors, config, updates, BLOCK if on_cpu else sum(tensor.master.numel() for tensor in tensors))
+        rounded = any(tensor.working is not None for tensor in tensors)
+        self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu and rounded else None
+
+    def update(self, gradients: Sequence[Tensor], learning_rate: float) -> Tensor:
+        flat = [gradient.reshape(-1) for gradient in gradients]
+        norm = total_norm(part for block in self.blocks for part in self._gradients(block, flat))
+        divisor = clipping_divisor(norm, self.config.max_grad_norm)
+        self.updates += 1
+        for block in self.blocks:
+            self._update(block, self._gradients(block, flat), learning_rate, divisor)
+        return norm
+
+    def _gradients(self, block: _Block, flat: list[Tensor]) -> list[Tensor]:
+        """The gradients of a block in the masters' dtype; on a CPU in memory that the next block takes again."""
+        gradients, used = [], 0
+        for (index, part), master in zip(block.parts, block.masters, strict=True):
+            gradient = flat[index][part]
+            if gradient.dtype != master.dtype:
+                if self.scratch is None:
+                    gradient = gradient.to(master.dtype)
+                else:
+                    gradient = self.scratch[used : used + len(gradient)].copy_(gradient)
+                    used += len(gradient)
+            gradients.append(gradient)
+        return gradients
+
+    def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
+        if divisor is not None:
+            divisor = divisor.to(torch.float32)
+            if not self.fused:  # a fused kernel divides by it on the way
+                gradients = list(torch._foreach_div(gradients, divisor))
+        beta1, beta2 = self.config.adam_beta1, self.config.adam_beta2
+        # What torch divides both moments by, taken back: the same update by the same kernel.
+        first, second = 1.0, 1.0
+        if not self.config.adam_bias_correction:
+            first, second = 1 - beta1**self.updates, math.sqrt(1 - beta2**self.updates)
+        adamw(
+            block.masters,
+            gradients,
+            *block.moments,
+            [],
+            block.steps,
+            fused=self.fused,
+            grad_scale=divisor if self.fused else None,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=learning_rate * block.lr_scale * first / second,
+            weight_decay=block.decay * second / first,
+            eps=self.config.adam_epsilon / second,
+            maximize=False,
+        )
+        pairs = [(working, master) for working, master in zip(block.working, block.masters, strict=True) if working is not None]
+        if pairs:
+            torch._foreach_copy_([working for working, _ in pairs], [master for _, master in pairs])
+
+
+def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int, most: int) -> list[_Block]:
+    """The tensors in blocks of at most so many elements, each of one setting; a larger tensor is split."""
+    blocks: list[_Block] = []
+    open_blocks: dict[tuple[float, float], _Block] = {}
+    for index, tensor in enumerate(tensors):
+        setting = (config.weight_decay if tensor.decays else 0.0, tensor.lr_scale)
+        for part in _parts(tensor.master.numel(), most):
+            block = open_blocks.get(setting)
+            if block is None or block.size + part.stop - part.start > most:
+                block = open_blocks[setting] = _Block(*setting)
+                blocks.append(block)
+            block.add(tensor, index, part, updates)
+    return blocks
+
+
+def _parts(size: int, most: int) -> Iterator[slice]:
+    for start in range(0, size, most):
+        yield slice(start, min(start + most, size))

@@ -1,0 +1,60 @@
+"""What an update rule, such as AdamW, sees of a model: whole trained tensors, their gradients and the learning rate.
+
+A new optimizer is one file with an UpdateRule, and its name in optimizer.RULES and in TrainConfig.optimizer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bertkit.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class TrainedTensor:
+    """A trained parameter.
+
+    master: its value in float32 (or float64). working: the module's copy in another dtype; None: the module has the master.
+    moments: what the rule remembers of earlier gradients, of the master's shape, 0 at first. decays: False for biases and
+    LayerNorm. lr_scale: what its learning rate is multiplied by.
+    """
+
+    master: Tensor
+    working: Tensor | None
+    moments: tuple[Tensor, ...]
+    decays: bool
+    lr_scale: float
+
+
+class UpdateRule(ABC):
+    """An optimizer's formula. updates: how many were made, also by the run that is resumed.
+
+    moments: the names of its moments in a checkpoint. elementwise: whether an element without gradients changes by its own
+    weight decay alone, by 1 - learning_rate * weight_decay a step; rows of tokens that the data lacks then need no update.
+    """
+
+    moments: ClassVar[tuple[str, ...]]
+    elementwise: ClassVar[bool]
+
+    def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
+        self.tensors, self.config, self.updates = tensors, config, updates
+
+    @abstractmethod
+    def update(self, gradients: Sequence[Tensor], learning_rate: float) -> Tensor:
+        """Update all masters and working copies by whole gradients of any dtype; returns their norm before clipping."""
+
+
+def total_norm(tensors: Iterable[Tensor]) -> Tensor:
+    """The norm of flat tensors together; a dot product is faster, and nearer to the truth, than torch's norm."""
+    return torch.stack([torch.dot(tensor, tensor) for tensor in tensors]).sum().sqrt()
+
+
+def clipping_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
+    """What gradients of this norm are divided by to have at most max_norm; None where that is 0: no clipping."""
+    return ((norm + 1e-6) / max_norm).clamp(min=1.0) if max_norm else None

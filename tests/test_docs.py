@@ -1,0 +1,303 @@
+"""README and docs: all code runs as it stands there, page by page; links, options and generated parts are true."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import generated_pages
+
+from bertkit.cli import app, main
+from bertkit.tasks.catalog import list_recipes
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+OTHERS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
+LAUNCHERS = (
+    "accelerate launch -m ",
+    "torchrun --standalone --nproc-per-node 2 -m ",
+)  # tests/training/test_distributed.py runs these for real
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The code of a page that can be run: (language, content)."""
+    return re.findall(r"^```(bash|python)\n(.*?)^```", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> list[str]:
+    """Its lines of shell."""
+    return [line for language, block in blocks(page) if language == "bash" for line in block.strip().splitlines()]
+
+
+RUNNABLE = [page for page in PAGES if any("bertkit " in line for line in commands(page))]
+
+
+def rows(count: int, *columns: Callable[[random.Random], str]) -> list[tuple[str, ...]]:
+    rng = random.Random(0)
+    return [tuple(column(rng) for column in columns) for _ in range(count)]
+
+
+def words(rng: random.Random) -> str:
+    return " ".join(rng.choices("the good bad movie was a great poor story you like".split(), k=6)) + f" {rng.randrange(10**6)}"
+
+
+def kind(*names: str) -> Callable[[random.Random], str]:
+    return lambda rng: rng.choice(names)
+
+
+def table(path: Path, separator: str, header: str | None, lines: list[tuple[str, ...]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(separator.join(line) + "\n" for line in ([tuple(header.split(","))] if header else []) + lines)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that the commands name."""
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert-base-uncased", "minilm"):
+        (tmp_path / name).symlink_to(tiny_model_dir)
+    names = dict(enumerate(("contradiction", "entailment", "neutral")))
+    config = BertConfig.from_pretrained(tiny_model_dir, id2label=names, label2id={name: i for i, name in names.items()})
+    BertForSequenceClassification(config).save_pretrained("some/mnli-model")
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained("some/mnli-model")
+    table(tmp_path / "my.csv", ",", "question,kind", rows(60, words, kind("praise", "blame")))
+    table(tmp_path / "new.csv", ",", "question", rows(5, words))
+    table(
+        tmp_path / "pairs.tsv", "\t", "first,second,kind,score", rows(40, words, words, kind("same", "other"), kind("0.5", "2"))
+    )
+    tagged = [{"question": text, "kind": names.split()} for text, names in rows(40, words, kind("a b", "b", "a", "c b"))]
+    (tmp_path / "tags.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tagged))
+    table(tmp_path / "SMSSpamCollection.gz", "\t", None, rows(60, kind("ham", "spam"), words))
+    pair = (kind("0", "1"), kind("1"), kind("2"), words, words)
+    for split in ("train", "dev"):
+        table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *pair))
+    rte = (words, words, kind("entailment", "not_entailment"))
+    for split in ("train", "dev"):
+        table(tmp_path / f"glue/RTE/{split}.tsv", "\t", "sentence1,sentence2,label", rows(40, *rte))
+    table(tmp_path / "glue/RTE/test.tsv", "\t", "sentence1,sentence2", rows(7, words, words))
+    for split in ("matched", "mismatched"):
+        triple = rows(12, words, words, kind(*names.values()))
+        table(tmp_path / f"glue/MNLI/dev_{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
+    (tmp_path / "texts").mkdir()
+    for name, count in (("a", 200), ("b", 150)):
+        (tmp_path / "texts" / f"{name}.txt").write_text("\n\n".join(f"{a}\n{b} {name}" for a, b in rows(count, words, words)))
+    write_tagged(tmp_path)
+    write_questions(tmp_path)
+    table(tmp_path / "quiz.csv", ",", "story,end1,end2,end3,right", rows(40, words, words, words, words, kind("0", "1", "2")))
+    return tmp_path
+
+
+def write_tagged(folder: Path) -> None:
+    """Sentences with a person in each, in every layout that the docs name."""
+    sentences = [(text.split(), ["B-PER", *["O"] * (len(text.split()) - 1)]) for (text,) in rows(40, words)]
+    conll = "\n".join("".join(f"{w} {t}\n" for w, t in zip(*sentence, strict=True)) for sentence in sentences)
+    (folder / "my.conll").write_text(conll)
+    (folder / "letters.txt").write_text("Grace wrote to you.\n\nThe lamp of Mr. Young is a good one.\n")
+    spans = [{"text": " ".join(ws), "entities": [[0, len(ws[0]), "PER"]]} for ws, _ in sentences]
+    (folder / "spans.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spans))
+    for split in ("train", "valid", "test"):
+        (folder / "conll2003").mkdir(exist_ok=True)
+        (folder / f"conll2003/{split}.txt").write_text(conll.replace(" B", " NN I-NP B").replace(" O", " VB O O"))
+        (folder / f"atis/{split}").mkdir(parents=True)
+        for name, lines in (
+            ("seq.in", [" ".join(ws) for ws, _ in sentences]),
+            ("seq.out", [" ".join(ts) for _, ts in sentences]),
+            ("label", ["ask", "tell"] * 20),
+        ):
+            (folder / f"atis/{split}/{name}").write_text("\n".join(lines) + "\n")
+
+
+def write_questions(folder: Path) -> None:
+    """Questions whose answer is a word of their context."""
+    questions = []
+    for number, (context,) in enumerate(rows(30, words)):
+        answer = {"text": context.split()[2], "answer_start": context.index(context.split()[2])}
+        questions.append({"id": str(number), "question": "what is it", "context": context, "answers": [answer]})
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    (folder / "page.txt").write_text("The lamp is a good lamp.\n\nIt was made by one great man.\n")
+    paragraphs = [
+        {"context": q["context"], "qas": [{name: q[name] for name in ("id", "question", "answers")}]} for q in questions
+    ]
+    (folder / "squad").mkdir()
+    for split in ("train", "dev"):
+        articles = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+        (folder / f"squad/{split}-v1.1.json").write_text(json.dumps(articles))
+
+
+def small(command: list[str]) -> list[str]:
+    """The command with a size that a test can wait for, and with local data where it would ask the hub."""
+    if command[0] == "finetune":
+        command = ["2" if before == "--seeds" else word for before, word in zip(["", *command], command)]
+        command = [*command, "--max-steps", "2", "--max-length", "32"]
+        if command[1] in ("squad", "question-answering"):
+            command += ["--doc-stride", "8"]
+        if command[1] == "mrpc" and "--data" not in command:
+            command += ["--data", "glue/MRPC"]
+    if command[0] == "pretrain":
+        command = [{"small": "tiny"}.get(word, word) for word in command]
+        if "--hours" in command:
+            at = command.index("--hours")
+            command = command[:at] + command[at + 2 :]
+        steps = "6" if "--phases" in command else "2"  # a tenth of which is one
+        command = [*command, "--max-steps", steps, "--max-length", "16", "--batch-size", "4"]
+    if command[0] == "compare":
+        command = [*command, "--resamples", "100"]
+    if command[:2] == ["corpus", "build"]:
+        command = [*command, "--num-processes", "1"]
+    if (command[0] == "check" and "--model" in command) or "some/mnli-model" in command:
+        command = [*command, "--max-length", "32"]
+    return command
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: set[str] = set()
+    for language, block in blocks(page):
+        if language == "python":
+            run_python(block)
+            continue
+        for line in block.strip().splitlines():
+            if "bertkit " in line and (line := re.sub("|".join(LAUNCHERS), "", line)) not in ran:  # launchers: one command
+                ran.add(line)
+                run_command(line, place, monkeypatch, capsys)
+
+
+def run_python(block: str) -> None:
+    """Run code, or keep a recipe under the name that its first line gives."""
+    if name := re.match(r"# (\w+\.py)\n", block):
+        Path(name[1]).write_text(block, encoding="utf-8")
+    else:
+        exec(compile(block, "block", "exec"), {})
+
+
+def run_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    typed, _, piped = line.rpartition(" | ")
+    if typed:
+        text = shlex.split(typed)[1] + "\n"
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+    program, *command = shlex.split(piped)
+    assert program == "bertkit", line
+    code = main(small(command))
+    out, err = capsys.readouterr()
+    assert code == 0, f"{line}\n{err}"
+    if command[0] == "predict":
+        assert_predicted(command, place, out)
+    if "--json" in command:
+        assert json.loads(out)
+
+
+def assert_predicted(command: list[str], place: Path, out: str) -> None:
+    """One prediction a row, or a word; what went to a file did not go to stdout."""
+    if "--output" not in command:
+        assert len(out.splitlines()) == 1
+        return
+    assert out == ""
+    written = (place / command[command.index("--output") + 1]).read_text().splitlines()
+    expected = {"new.csv": 1 + 5, "letters.txt": 5 + 2 + 11, "quiz.csv": 40, "pairs.tsv": 1 + 40}
+    expected |= {"validation": 1 + 40, "test": 1 + 7}  # of a --split
+    asked = command[3] if command[2] == "--split" else command[2]
+    assert len(written) == expected[asked], written
+
+
+def test_every_command_is_shown_by_some_page() -> None:
+    run = {re.sub(r".*bertkit ", "", line).split()[0] for page in RUNNABLE for line in commands(page) if "bertkit " in line}
+    assert run == set(typer.main.get_command(app).commands) - {"submission"}  # which needs all of GLUE's test sets
+
+
+# --- what pages say ------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_is_two_screens_and_names_every_command() -> None:
+    text = PAGES["README.md"]
+    assert len(text.splitlines()) <= 200
+    named = {match.split(" ")[0] for match in re.findall(r"^\| `bertkit ([^`]+)`", text, flags=re.MULTILINE)}
+    assert named == set(typer.main.get_command(app).commands)
+
+
+def test_every_recipe_is_named() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGES["recipes.md"]))
+    assert {recipe.name for recipe in list_recipes()} <= named
+
+
+def test_every_option_that_is_named_exists() -> None:
+    known = set(re.findall(r"`(--[\w-]+)`", generated_pages.options_page())) | {"--help", "--install-completion"}
+    others = {"--nnodes", "--nproc-per-node", "--standalone", "--no-deps", "--force", "--quick"}  # of other programs
+    for name, text in (PAGES | OTHERS).items():
+        shown = re.sub(r"```sh\n.*?```", "", text, flags=re.DOTALL)  # how results were made, by scripts too
+        used = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+(?!\w)", shown))
+        assert used - known <= others, name
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as hosts of Markdown make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_links_lead_somewhere() -> None:
+    found = 0
+    for name, text in (PAGES | OTHERS).items():
+        folder = ROOT if name in OTHERS or name == "README.md" else ROOT / "docs"
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+            if target.startswith("https://"):
+                continue
+            path, _, anchor = target.partition("#")
+            file = folder / path if path else folder / name
+            assert file.is_file(), f"{name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+                assert anchor in map(slug, headings), f"{name}: {target}"
+            found += 1
+    assert found >= 50
+
+
+def test_index_and_readme_link_every_page() -> None:
+    for name, prefix in (("README.md", "docs/"), ("index.md", "")):
+        for page in set(PAGES) - {"README.md", "index.md"}:
+            assert f"]({prefix}{page})" in PAGES[name], f"{name} links no {page}"
+
+
+# --- generated parts -------------------------------------------------------------------------------------------------------
+
+
+def test_the_options_are_those_of_today() -> None:
+    assert PAGES["options.md"] == generated_pages.options_page(), "python scripts/generated_pages.py"
+
+
+def test_the_tree_names_every_file_and_no_other() -> None:
+    assert generated_pages.with_tree(PAGES["architecture.md"]) == PAGES["architecture.md"], "python scripts/generated_pages.py"
+    named = re.findall(r"^ *- `(\w+\.py)`", generated_pages.tree(), flags=re.MULTILINE)
+    there = [path.name for path in (ROOT / "bertkit").rglob("*.py") if path.name != "__init__.py"]
+    assert sorted(named) == sorted(there)
+
+
+def test_generated_pages_say_so_first() -> None:
+    generated = [name for name, text in PAGES.items() if "<!-- results:" in text or "<!-- tree" in text or name == "options.md"]
+    assert set(generated) == {"README.md", "results.md", "speed.md", "architecture.md", "options.md"}
+    for name in set(generated) - {"README.md"}:
+        assert PAGES[name].startswith("<!-- Generated "), name
+
+
+def test_make_targets_of_the_documents_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"(?:`|^)make ([a-z][\w-]*)", "\n".join((PAGES | OTHERS).values()), flags=re.MULTILINE))
+    assert targets >= {"demo", "test", "results", "bench", "check", "docs"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
