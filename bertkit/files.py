@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -148,10 +148,9 @@ class OutputFolder:
         """Rename the folder to `moves_to`, if that is set. Raises UsageError while another process writes into it."""
         if self.moves_to is None:
             return
-        with lock(self.path):
-            for folder in self.path.glob("*/"):  # one of several seeds may still be training
-                with lock(folder):
-                    pass
+        with ExitStack() as locks:
+            for folder in (self.path, *self.path.glob("*/")):  # one of several seeds may still be training
+                locks.enter_context(lock(folder))
             self._refuse_changed(self.content)
             with _as_machine_error(self.path):
                 os.rename(self.path, self.moves_to)

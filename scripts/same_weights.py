@@ -44,7 +44,7 @@ COMMANDS = {
     "pairs-mean": f"finetune helpdesk_pairs {FINETUNE} --pooling mean --layerwise-lr-decay 0.9",
     "tags": f"finetune helpdesk_mentions {FINETUNE}",
     "tags-crf": f"finetune helpdesk_mentions {FINETUNE} --head crf --freeze embeddings",
-    "answers": f"finetune helpdesk_pages {FINETUNE} --doc-stride 16 --max-train-samples 200",
+    "answers": f"finetune question-answering --data {{data}}/pages {FINETUNE} --doc-stride 16 --max-train-samples 200",
     "choices": f"finetune helpdesk_replies {FINETUNE}",
 }
 

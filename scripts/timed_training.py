@@ -69,9 +69,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     steps: list[Step] = []
     waited: list[float] = []
 
-    def timed(
-        model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, save_model: Callable, **_: Any
-    ) -> Any:
+    def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
         def stamped(step: int) -> list:
             stamps.append(time.perf_counter())
             micro_batches = batches(step)
@@ -82,7 +80,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
 
         state = loop(model, stamped, *rest, total_steps=total_steps, run_dir=run_dir)
         stamps.append(time.perf_counter())
-        save_model(run_dir, model.state_dict(), total_steps)  # as a run has one, and out of the time
+        more["save_model"](run_dir, model.state_dict(), total_steps)  # as a run has one, and out of the time
         return state
 
     typed = {
