@@ -10,11 +10,10 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertkit import progress
 from bertkit.errors import MachineError, UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -23,37 +22,59 @@ if TYPE_CHECKING:
 Metric = Callable[["NDArray[Any]", "NDArray[Any]"], "float | None"]
 
 
-def accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+def _scored(compute: Metric) -> Metric:
+    """The metric as a float; None if there are no rows, a value is not finite, or the result is undefined."""
+
+    @wraps(compute)
+    def metric(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+        import numpy as np
+
+        assert predictions.shape == references.shape, f"{predictions.shape} predictions, {references.shape} references"
+        if not len(references) or not all(np.isfinite(a).all() for a in (predictions, references) if a.dtype.kind == "f"):
+            return None
+        with warnings.catch_warnings():
+            # scipy and scikit-learn warn of constant input and of a single class; the result shows it.
+            warnings.simplefilter("ignore")
+            value = compute(predictions, references)
+        return float(value) if value is not None and np.isfinite(value) else None
+
+    return metric
+
+
+@_scored
+def accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> float:
     """The share of correct predictions; for (N, C) as in `micro_f1`, of rows with all C correct."""
     from sklearn.metrics import accuracy_score
 
-    return _score(lambda: accuracy_score(references, predictions), predictions, references)
+    return accuracy_score(references, predictions)
 
 
-def f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+@_scored
+def f1(predictions: NDArray[Any], references: NDArray[Any]) -> float:
     """F1 of class 1 against all others, as GLUE scores MRPC and QQP; 0 if that class occurs on neither side."""
     from sklearn.metrics import f1_score
 
-    return _score(lambda: f1_score(references == 1, predictions == 1, zero_division=0), predictions, references)
+    return f1_score(references == 1, predictions == 1, zero_division=0)
 
 
-def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+@_scored
+def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float:
     """The mean F1 over the classes in predictions or references; for (N, C) as in `micro_f1`, over all C."""
     from sklearn.metrics import f1_score
 
     if references.ndim == 2:
-        return _score(lambda: float(_f1_of_columns(predictions, references).mean()), predictions, references)
-    return _score(lambda: f1_score(references, predictions, average="macro", zero_division=0), predictions, references)
+        return _f1_of_columns(predictions, references).mean()
+    return f1_score(references, predictions, average="macro", zero_division=0)
 
 
-def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+@_scored
+def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float:
     """F1 of the labels of all rows together; with one class per row, the accuracy. Also for (N, C), 1 if a row has a label."""
     from sklearn.metrics import f1_score
 
     if references.ndim == 2:
-        flat = predictions.reshape(-1, 1), references.reshape(-1, 1)
-        return _score(lambda: float(_f1_of_columns(*flat)[0]), predictions, references)
-    return _score(lambda: f1_score(references, predictions, average="micro", zero_division=0), predictions, references)
+        return _f1_of_columns(predictions.reshape(-1, 1), references.reshape(-1, 1))[0]
+    return f1_score(references, predictions, average="micro", zero_division=0)
 
 
 def _f1_of_columns(predictions: NDArray[Any], references: NDArray[Any]) -> NDArray[Any]:
@@ -64,36 +85,36 @@ def _f1_of_columns(predictions: NDArray[Any], references: NDArray[Any]) -> NDArr
     return 2 * right / np.maximum(marked, 1)
 
 
-def matthews_correlation(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+@_scored
+def matthews_correlation(predictions: NDArray[Any], references: NDArray[Any]) -> float:
     """Matthews' correlation coefficient, for any number of classes; 0 if one side is constant."""
     from sklearn.metrics import matthews_corrcoef
 
-    return _score(lambda: matthews_corrcoef(references, predictions), predictions, references)
+    return matthews_corrcoef(references, predictions)
 
 
+@_scored
 def pearson(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
     """Pearson's correlation; None if one side is constant."""
-    from scipy.stats import pearsonr
+    from scipy import stats
 
-    if len(references) < 2:
-        return None
-    return _score(lambda: pearsonr(predictions, references).statistic, predictions, references)
+    return stats.pearsonr(predictions, references).statistic if len(references) > 1 else None
 
 
+@_scored
 def spearmanr(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
     """Spearman's rank correlation, ties by their mean rank; None if one side is constant."""
     from scipy import stats
 
-    if len(references) < 2:
-        return None
-    return _score(lambda: stats.spearmanr(predictions, references).statistic, predictions, references)
+    return stats.spearmanr(predictions, references).statistic if len(references) > 1 else None
 
 
-def mean_squared_error(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
+@_scored
+def mean_squared_error(predictions: NDArray[Any], references: NDArray[Any]) -> float:
     """The mean of the squared differences."""
     from sklearn import metrics
 
-    return _score(lambda: metrics.mean_squared_error(references, predictions), predictions, references)
+    return metrics.mean_squared_error(references, predictions)
 
 
 METRICS: dict[str, Metric] = {
@@ -137,15 +158,14 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
         raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 
-def check_metrics(metrics: Sequence[Metric]) -> None:
-    """Raise MachineError for a metric of the evaluate library that cannot be loaded; note what the first one decides."""
+def check_metrics(metrics: Sequence[Metric]) -> str | None:
+    """Raise MachineError for a metric of the evaluate library that cannot be loaded; a note on what the first one decides."""
     for metric in metrics:
         if isinstance(metric, OfEvaluate):
             _load(metric.name)
     if metrics and isinstance(metrics[0], OfEvaluate) and greater_is_better(metrics[0]):
-        progress.note(
-            f"the best step is that of the highest {metrics[0].__name__}: if lower is better, name another metric first"
-        )
+        return f"the best step is that of the highest {metrics[0].__name__}: if lower is better, name another metric first"
+    return None
 
 
 def metric_path(name: str) -> str:
@@ -203,17 +223,3 @@ def _load(name: str) -> Any:
 
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _score(compute: Callable[[], float], predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
-    """The result of `compute`, or None if there are no rows, a value is not finite, or the result is undefined."""
-    import numpy as np
-
-    assert predictions.shape == references.shape, f"{predictions.shape} predictions, {references.shape} references"
-    if not len(references) or not all(np.isfinite(a).all() for a in (predictions, references) if a.dtype.kind == "f"):
-        return None
-    with warnings.catch_warnings():
-        # scipy and scikit-learn warn of constant input and of a single class; the result shows it.
-        warnings.simplefilter("ignore")
-        value = float(compute())
-    return value if np.isfinite(value) else None

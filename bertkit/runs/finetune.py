@@ -76,7 +76,8 @@ def finetune(
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
         progress.note(f"not evaluated, because {recipe.data} has no files for them: {', '.join(missing)}")
     check_trackers(recipe.training.track)
-    check_metrics(recipe.metrics)
+    if note := check_metrics(recipe.metrics):
+        progress.note(note)
     if recipe.training.max_length is not None:
         check_max_length(recipe.training.max_length, pretrained.config)
 

@@ -85,7 +85,8 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tu
     """The scores and predictions of every split, and the examples."""
     task = replace(target.task, recipe=target.task.recipe.resolved())
     refuse_code(task.recipe)
-    check_metrics(task.recipe.metrics)
+    if note := check_metrics(task.recipe.metrics):
+        progress.note(note)
     accelerator = start_accelerator(task.recipe.training.device)
     rows = read_splits(task.recipe, splits or task.recipe.eval_splits).rows
     data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
