@@ -1,9 +1,8 @@
-"""What a sequence's classifier reads: each pooling against transformers' hidden states, and from the command line."""
+"""What a sequence's classifier reads: each pooling against transformers' hidden states, and as the task's option."""
 
 from __future__ import annotations
 
-import json
-import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,16 @@ from test_head_parity import assert_same_gradients, packed, random_rows
 from test_parity import NO_DROPOUT, TINY, Rows, assert_close, padded
 from torch import Tensor, nn
 
+from bertkit.config import filled
+from bertkit.errors import ModelError, UsageError
 from bertkit.features import Ragged
 from bertkit.model.config import POOLINGS, BertConfig
+from bertkit.model.directory import read_config, save_model
 from bertkit.model.heads import BertForMultipleChoice, BertForSequenceClassification
+from bertkit.readers import Examples
+from bertkit.tasks import MultipleChoice, TextClassification
+from bertkit.tasks.task import Task
+from bertkit.text.tokenizer import Tokenizer
 
 LABELS = [2, 0, 1, 2]
 LENGTHS = [9, 1, 5, 12]
@@ -116,92 +122,54 @@ def test_the_mean_is_taken_in_float32() -> None:
     assert torch.equal(pooled[0], half.bert.encode(packed(rows, read=None, labels={})).float().mean(0))
 
 
-# --- from the command line -------------------------------------------------------------------------------------------------
+# --- the task --------------------------------------------------------------------------------------------------------------
+
+ROWS = Examples({"text": ["a", "b"], "label": ["bad", "good"]}, "f", range(2))
+CONFIG = BertConfig(vocab_size=30, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16)
 
 
-@pytest.fixture
-def finetune(run_bertkit, make_model_dir, tmp_path: Path):
-    lines = "".join(f"{'good bad'.split()[at % 2]},the movie {'was fine' if at % 2 else 'was not'} {at}\n" for at in range(24))
-    (tmp_path / "rows.csv").write_text("label,text\n" + lines, encoding="utf-8")
-    model = make_model_dir("BertModel", seed=21, num_hidden_layers=4)
-
-    def finetune(*options: Any, output: str = "run") -> Any:
-        data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--device", "cpu", "--max-steps", 3)
-        return run_bertkit("finetune", "text-classification", *data, "--precision", "fp32", "-m", model, "-o", output, *options)
-
-    return finetune
+def fit(pooling: str, config: BertConfig | None = None, **options: Any) -> Task:
+    return Task.fit(filled(TextClassification(pooling=pooling, **options)), ROWS, config, fresh_head=None)
 
 
-@pytest.mark.parametrize("pooling", [pooling for pooling in POOLINGS if pooling != "pooled"])
-def test_a_run_knows_its_pooling(finetune, run_bertkit, tmp_path: Path, pooling: str) -> None:
-    ran = finetune("--pooling", pooling)
-    assert ran.code == 0, ran.err
-    assert "the head is bertkit's own: transformers opens the folder as an encoder only" in ran.err
-    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
-    assert (config["architectures"], config["bertkit"]["pooling"]) == (["BertModel"], pooling)
-    scores = json.loads(run_bertkit("eval", "run", "--json", "--precision", "fp32").out)
-    assert scores["validation/loss"] == pytest.approx(run["best"]["scores"]["validation/loss"], rel=1e-5)
-    assert json.loads(run_bertkit("predict", "run", "rows.csv").out.splitlines()[0])["label"] in ("good", "bad")
-    ran = run_bertkit("eval", "run", "--pooling", "pooled")
-    assert (ran.code, f"with --pooling {pooling}" in ran.err) == (4, True), ran.err
-    _, info = transformers.AutoModel.from_pretrained("run", add_pooling_layer=False, output_loading_info=True)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_model_knows_its_pooling_and_its_family(pooling: str, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    task = fit(pooling)
+    config = task.configure(CONFIG)
+    architecture = "BertForSequenceClassification" if pooling == "pooled" else "BertModel"
+    assert task.architecture(config) == architecture
+    module, tokenizer = task.build(config), Tokenizer.load(tiny_tokenizer_dir)
+    save_model(tmp_path, state_dict=module.state_dict(), config=config, tokenizer=tokenizer, architecture=architecture)
+    _, info = transformers.AutoModel.from_pretrained(tmp_path, add_pooling_layer=pooling == "pooled", output_loading_info=True)
     assert not info["missing_keys"]
+    saved = read_config(tmp_path)
+    assert Task.restore(saved).recipe.pooling == pooling
+    for asked in (MultipleChoice(), *(TextClassification(pooling=other) for other in POOLINGS if other != pooling)):
+        with pytest.raises(ModelError):
+            Task.restore(saved, asked)
+    spoiled = {"architectures": ["BertModel"], "bertkit": saved.extra["bertkit"] | {"pooling": "avg"}}
+    with pytest.raises(ModelError):
+        Task.restore(replace(saved, extra=spoiled))
 
 
-def test_another_pooling_makes_a_fresh_head(finetune, tmp_path: Path) -> None:
-    assert finetune("--pooling", "mean").code == 0
-    ran = finetune("-m", "run", output="again")
-    assert ran.code == 0, ran.err
-    assert "fresh weights" in ran.err
-    config = json.loads((tmp_path / "again" / "config.json").read_text(encoding="utf-8"))
-    assert config["architectures"] == ["BertForSequenceClassification"]
-    assert config["bertkit"]["pooling"] == "pooled"
-    ran = finetune("-m", "run", "--pooling", "mean", output="on")
-    assert ran.code == 0, ran.err
-    assert "fresh weights" not in ran.err
+def test_another_pooling_makes_a_fresh_head() -> None:
+    mean = fit("mean").configure(replace(CONFIG, extra={"architectures": ["BertModel"]}))
+    assert not fit("mean", mean).fresh_head
+    task = fit("pooled", mean)
+    assert task.fresh_head
+    assert task.configure(mean).extra["bertkit"]["pooling"] == "pooled"
 
 
-def test_the_model_alone_knows_its_pooling_and_its_family(finetune, run_bertkit, tmp_path: Path) -> None:
-    assert finetune("--pooling", "max", "--class-weights", "balanced").code == 0
-    whole = run_bertkit("predict", "run", "rows.csv").out
-    shutil.copytree(tmp_path / "run", tmp_path / "model", ignore=shutil.ignore_patterns("run.json", "checkpoint-*"))
-    ran = run_bertkit("predict", "model", "rows.csv", "--text", "text", "--max-length", 16, "--precision", "fp32")
-    assert ran.code == 0, ran.err
-    assert [json.loads(line)["label"] for line in ran.out.splitlines()] == [
-        json.loads(line)["label"] for line in whole.splitlines()
-    ]
-    other = ("--recipe", "multiple-choice", "--validation", "rows.csv", "--choices", "label,text", "--max-length", 16)
-    ran = run_bertkit("eval", "model", *other)
-    assert (ran.code, "text-classification with --pooling max; multiple-choice needs" in ran.err) == (4, True)
-    config = json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8"))
-    config["bertkit"]["pooling"] = "avg"
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    ran = run_bertkit("predict", "model", "rows.csv", "--text", "text", "--max-length", 16)
-    assert (ran.code, "Traceback" in ran.err) == (4, False)
+@pytest.mark.parametrize(
+    "options",
+    [{"pooling": "avg"}, {"label_smoothing": 2}, {"class_weights": (1.0, 2.0, 3.0)}, {"class_weights": "balanced,x"}],
+)
+def test_values_of_a_recipes_file_are_checked_as_if_typed(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        fit(**{"pooling": "mean", **options})
+    assert fit("mean", class_weights="balanced").weights == {"bad": 1.0, "good": 1.0}
 
 
-def test_a_recipe_with_values_that_are_none(run_bertkit, finetune, tmp_path: Path) -> None:
-    """Written in a recipe's file they are refused as if they were typed; numbers do as well as text."""
-    recipe = "from bertkit.tasks import TextClassification\nrecipe = TextClassification({})\n"
-    for written, what in (
-        ('pooling="avg"', "--pooling is 'avg'; expected pooled or cls or mean or max or cls-last4"),
-        ("label_smoothing=2", "--label-smoothing is 2; expected at most 1"),
-        ("class_weights=(1.0, 2.0, 3.0)", "--class-weights is 1.0,2.0,3.0; expected balanced, or 2 numbers for bad, good"),
-        ('class_weights="balanced,x"', "--class-weights is balanced,x; expected balanced, or 2 numbers for bad, good"),
-    ):
-        (tmp_path / "my.py").write_text(recipe.format(written), encoding="utf-8")
-        data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "-m", tmp_path / "run", "-o", "out")
-        if not (tmp_path / "run").exists():
-            assert finetune().code == 0
-        ran = run_bertkit("finetune", "./my.py", *data)
-        assert (ran.code, f"error: {what}" in ran.err) == (2, True), ran.err
-    (tmp_path / "my.py").write_text(recipe.format('class_weights="balanced"'), encoding="utf-8")
-    data = ("--validation", "rows.csv", "--max-length", 16, "--json")
-    assert run_bertkit("eval", "run", "--recipe", "./my.py", *data).code == 0
-
-
-def test_more_layers_than_there_are(finetune, tiny_model_dir: Path, tmp_path: Path) -> None:
-    ran = finetune("-m", tiny_model_dir, "--pooling", "cls-last4")
-    assert (ran.code, "--pooling cls-last4 reads 4 layers; the model has 2" in ran.err) == (2, True)
-    assert not (tmp_path / "run").exists()
+def test_more_layers_than_there_are() -> None:
+    with pytest.raises(UsageError):
+        fit("cls-last4").configure(replace(CONFIG, num_hidden_layers=2))

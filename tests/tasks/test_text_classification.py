@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from recipe_rows import load
 from sklearn.utils.class_weight import compute_class_weight
 
+from bertkit.config import filled
 from bertkit.errors import DataError, UsageError
 from bertkit.features import Features, Ragged
 from bertkit.model.config import BertConfig
@@ -25,7 +26,9 @@ from bertkit.readers import Examples
 from bertkit.tasks import TextClassification, TextClassificationTask
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import published_scores
+from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
+from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import micro_batches_for_rank
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE", "qqp": "QQP", "wnli": "WNLI"}
@@ -115,18 +118,16 @@ def test_qqp_as_glue_publishes_it(tmp_path: Path) -> None:
         assert error.value.where == f"{tmp_path / file}:6"
 
 
-def test_labels_are_those_of_all_rows_though_few_are_trained_on(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
-    rows = "".join(f"text {at},kind{at % 20:02}\n" for at in range(200))
-    (tmp_path / "many.csv").write_text("text,label\n" + rows, encoding="utf-8")
-    data = ("--train", "many.csv", "--max-train-samples", 5, "--max-length", 16, "--max-steps", 1)
-    ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run")
-    assert ran.code == 0, ran.err
-    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    assert run["task"]["labels"] == [f"kind{at:02}" for at in range(20)]
-    assert run["data"]["train"]["rows"] == 5
+def test_labels_are_those_of_all_rows_though_few_are_trained_on(tmp_path: Path) -> None:
+    path = tmp_path / "many.csv"
+    path.write_text("text,label\n" + "".join(f"text {at},kind{at % 20:02}\n" for at in range(200)), encoding="utf-8")
+    recipe = TextClassification(train=str(path), max_train_samples=5).resolved()
+    rows, training_rows = read_splits(recipe)
+    assert len(rows["train"]) == 5
+    assert Task.fit(recipe, training_rows).labels == tuple(f"kind{at:02}" for at in range(20))
 
 
-def test_what_is_held_out_is_said_where_it_is_not_what_was_asked_for(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_a_held_out_share_is_reported_where_it_is_not_what_was_asked_for(run_bertkit, tiny_model_dir, tmp_path: Path) -> None:
     def said(rows: list[str]) -> str:
         (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
         data = ("--train", "my.csv", "--validation", "10%", "--max-length", 16, "--max-steps", 1)
@@ -135,22 +136,20 @@ def test_what_is_held_out_is_said_where_it_is_not_what_was_asked_for(run_bertkit
         return " ".join(ran.err.split())
 
     plain = [f"text {at},{'ab'[at % 2]}" for at in range(100)]
-    assert "held out: " not in said(plain)
-    canned = [*["thanks,auto"] * 60, *["bye,auto"] * 60, *["buy now,spam"] * 30]
-    found = said([*plain, *canned])
-    assert "warning: held out: 28% of the rows instead of 10%, because equal texts stay together" in found
-    assert "held out: no row has spam: the scores do not cover them" in found
-    assert "learned separately: 'A', 'a'" in said([*plain, "x,A", "y,A"])
+    found = said([*plain, "x,A", "y,A"])
+    assert "held out: " not in found.replace("held out: no row has A", "")
+    assert "'A', 'a'" in found  # which differ only in case
+    found = said([*plain, *["thanks,auto"] * 60, *["bye,auto"] * 60, *["buy now,spam"] * 30])
+    assert "held out: 28% of the rows instead of 10%" in found
+    assert "held out: no row has spam" in found
 
 
-def test_another_language_s_vocabulary_is_said(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_of_another_language_is_reported(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "zh.csv").write_text("text,label\n好看 的 书,a\n不 好看,b\n", encoding="utf-8")
     data = ("--train", "zh.csv", "--validation", "zh.csv", "--max-length", 16, "--max-steps", 1)
     ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run")
     assert ran.code == 0, ran.err
-    assert "of the tokens are [UNK]" in ran.err.replace("\n", " ")
-    ran = run_bertkit("predict", "run", stdin=b"good movie\n\n")
-    assert "1 without text" in ran.err
+    assert "[UNK]" in ran.err
 
 
 def test_pairs_need_a_model_of_two_segments(run_bertkit, make_model_dir, tmp_path: Path) -> None:
@@ -161,92 +160,87 @@ def test_pairs_need_a_model_of_two_segments(run_bertkit, make_model_dir, tmp_pat
     how = ("--recipe", "text-classification", "--text-pair", "text_pair")
     for command in (train, ("eval", model, *how, *data), ("predict", model, "pairs.csv", *how, "--max-length", 16)):
         ran = run_bertkit(*command)
-        assert ran.code == 4, ran.err
-        assert "error: the model's type_vocab_size is 1, and the data has pairs, of 2 segments" in ran.err.splitlines()
+        assert (ran.code, "type_vocab_size is 1" in ran.err) == (4, True), ran.err
     assert run_bertkit(*train, "--text", "text").code == 0, "one text has one segment"
 
 
-def gold_and_options(name: str, path: Path) -> tuple[list[str], tuple[str, ...]]:
-    """The labels in a dev file as they stand there, and what predict must be told to read that file."""
-    if name == "cola":
-        columns = ("source", "label", "mark", "sentence")
-        return [row["label"] for row in rows_of(path, columns)], ("--columns", ",".join(columns))
-    column = {"mrpc": "Quality", "stsb": "score", "qqp": "is_duplicate"}.get(name, "label")
-    options = ("--text", "#1 String", "--text-pair", "#2 String") if name == "mrpc" else ()
-    return [row[column] for row in rows_of(path)], options
+def sliced(source: Path, target: Path, rows: int) -> Path:
+    """The first rows of a file, unpacked."""
+    data = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(b"".join(data.splitlines(keepends=True)[: rows + 1]))
+    return target
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, name: str) -> None:
+# By recipe the column of the label in the dev file, and the names of its values.
+GLUE: dict[str, tuple[str, dict[str, str]]] = {
+    "cola": ("label", {"0": "unacceptable", "1": "acceptable"}),
+    "sst2": ("label", {"0": "negative", "1": "positive"}),
+    "mrpc": ("Quality", {"0": "not_equivalent", "1": "equivalent"}),
+    "stsb": ("score", {}),
+    "rte": ("label", {"entailment": "entailment", "not_entailment": "not_entailment"}),
+    "qqp": ("is_duplicate", {"0": "not_duplicate", "1": "duplicate"}),
+    "wnli": ("label", {"0": "not_entailment", "1": "entailment"}),
+}
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_glue_from_files_to_scores(run_bertkit, data_dir: Path, model: Path, tmp_path: Path, name: str) -> None:
     from scipy import stats
     from sklearn import metrics
 
-    folder = data_dir / "GLUE" / FOLDERS[name]
-    dev = folder / ("dev.tsv.gz" if name in ("stsb", "qqp") else "dev.tsv")
-    run = finetune(run_bertkit, name, model, "--data", folder)
+    column, names = GLUE[name]
+    for split in ("train", "dev"):
+        (source,) = (data_dir / "GLUE" / FOLDERS[name]).glob(f"{split}.tsv*")
+        dev = sliced(source, tmp_path / "data" / f"{split}.tsv", 200)
+    run = finetune(run_bertkit, name, model, "--data", "data")
     found = run["best"]["scores"]
     assert run["total_steps"] == run["last"]["step"] == 2
-    assert {split: data["rows"] for split, data in run["data"].items()} == {
-        split: ROWS[name][split][0] for split in ("train", "validation")
-    }
-
-    gold, options = gold_and_options(name, dev)
+    columns = ("source", "label", "mark", "sentence") if name == "cola" else None  # cola's file has no header
+    gold = [row[column] for row in rows_of(dev, columns)]
+    options = {"cola": ("--columns", "source,label,mark,sentence"), "mrpc": ("--text", "#1 String", "--text-pair", "#2 String")}
+    said = predictions(run_bertkit, "run", dev, *options.get(name, ()), key="prediction" if name == "stsb" else "label")
+    assert len(said) == run["data"]["validation"]["rows"]
+    assert len(set(said)) > 1, "constant predictions would hide mistakes"
     if name == "stsb":
-        said = predictions(run_bertkit, "run", dev, key="prediction")
         numbers = [float(score) for score in gold]
-        assert np.std(said) > 0
-        expected = {
-            "pearson": stats.pearsonr(said, numbers).statistic,
-            "spearmanr": stats.spearmanr(said, numbers).statistic,
-            "loss": metrics.mean_squared_error(numbers, said),
-        }
+        expected = {"pearson": stats.pearsonr(said, numbers).statistic, "spearmanr": stats.spearmanr(said, numbers).statistic}
+        expected["loss"] = metrics.mean_squared_error(numbers, said)
     else:
-        names = {
-            "cola": {"0": "unacceptable", "1": "acceptable"},
-            "sst2": {"0": "negative", "1": "positive"},
-            "mrpc": {"0": "not_equivalent", "1": "equivalent"},
-            "rte": {"entailment": "entailment", "not_entailment": "not_entailment"},
-            "qqp": {"0": "not_duplicate", "1": "duplicate"},
-            "wnli": {"0": "not_entailment", "1": "entailment"},
-        }[name]
         labels = [names[label] for label in gold]
-        said = predictions(run_bertkit, "run", dev, *options)
-        assert len(set(said)) == 2, "constant predictions would hide mistakes"
+        expected = {"accuracy": metrics.accuracy_score(labels, said)}
         if name == "cola":
             expected = {"matthews_correlation": metrics.matthews_corrcoef(labels, said)}
-        else:
-            expected = {"accuracy": metrics.accuracy_score(labels, said)}
         if name in ("mrpc", "qqp"):
             expected["f1"] = metrics.f1_score(labels, said, pos_label=names["1"])
-    assert len(said) == ROWS[name]["validation"][0]
     for metric, value in expected.items():
         assert found[f"validation/{metric}"] == pytest.approx(value, rel=1e-6, abs=1e-6), metric
     assert json.loads(run_bertkit("eval", "run", "--json").out) == pytest.approx(found, rel=1e-6, abs=1e-5)
 
 
-def test_lingnli_to_mnli(run_bertkit, data_dir: Path, model: Path) -> None:
+def test_lingnli_to_mnli(run_bertkit, data_dir: Path, model: Path, tmp_path: Path) -> None:
     """Trained on one set, evaluated on another in another format and order of columns."""
-    files = [str(data_dir / "LingNLI" / f"{name}.jsonl.gz") for name in ("train", "val")]
-    run = finetune(run_bertkit, "mnli", model, "--train", files[0], "--validation", files[1])
-    assert {split: data["rows"] for split, data in run["data"].items()} == {"train": 14996, "validation": 2425}
+    files = {split: data_dir / "LingNLI" / f"{name}.jsonl.gz" for split, name in (("train", "train"), ("validation", "val"))}
+    whole = load_recipe("mnli").overridden({split: str(file) for split, file in files.items()})
+    assert [len(load(whole, split)) for split in files] == [14996, 2425]
+    train, dev = (sliced(file, tmp_path / f"{split}.jsonl", 200) for split, file in files.items())
+    run = finetune(run_bertkit, "mnli", model, "--train", train, "--validation", dev)
     assert list(run["best"]["scores"]) == ["validation/accuracy", "validation/loss"]
     for split in ("matched", "mismatched"):
-        columns, path = ("label", "premise", "hypothesis"), data_dir / "MNLI-1k" / f"mnli_{split}.tsv"
+        columns = ("label", "premise", "hypothesis")
+        path = sliced(data_dir / "MNLI-1k" / f"mnli_{split}.tsv", tmp_path / f"{split}.tsv", 200)
         options = ("--columns", ",".join(columns))
         ran = run_bertkit("eval", "run", "--validation", path, *options, "--json")
         assert ran.code == 0, ran.err
         gold = [row["label"] for row in rows_of(path, columns)]
         said = predictions(run_bertkit, "run", path, *options)
-        assert len(said) == 1000
         assert len(set(said)) > 1
         assert json.loads(ran.out)["validation/accuracy"] == np.mean(np.array(said) == gold)
 
     from sklearn.metrics import matthews_corrcoef
 
-    path = data_dir / "GLUE" / "diagnostic" / "diagnostic-full.tsv.gz"
-    ran = run_bertkit(
-        "eval", "run", "--recipe", "ax", "--data", path.parent, "--max-length", 32, "--precision", "fp32", "--json"
-    )
+    path = sliced(data_dir / "GLUE" / "diagnostic" / "diagnostic-full.tsv.gz", tmp_path / "ax" / "diagnostic-full.tsv", 300)
+    ran = run_bertkit("eval", "run", "--recipe", "ax", "--data", "ax", "--max-length", 32, "--precision", "fp32", "--json")
     assert ran.code == 0, ran.err
     said = predictions(run_bertkit, "run", path, "--text", "Premise", "--text-pair", "Hypothesis")
     expected = matthews_corrcoef([row["Label"] for row in rows_of(path)], said)
@@ -254,19 +248,14 @@ def test_lingnli_to_mnli(run_bertkit, data_dir: Path, model: Path) -> None:
 
 
 def test_a_spam_file_without_header_dev_set_or_names(run_bertkit, data_dir: Path, model: Path, tmp_path: Path) -> None:
-    path = data_dir / "SMSSpam" / "SMSSpamCollection.gz"
+    path = sliced(data_dir / "SMSSpam" / "SMSSpamCollection.gz", tmp_path / "spam.txt", 400)
     run = finetune(run_bertkit, "text-classification", model, "--train", path, "--columns", "label,text", "--validation", "10%")
     assert run["task"]["labels"] == ["ham", "spam"]
     rows = [run["data"][split]["rows"] for split in ("train", "validation")]
-    assert sum(rows) == 5574
-    assert 0.095 < rows[1] / 5574 < 0.105
-    recipe = TextClassification().overridden({"train": str(path), "columns": "label,text", "validation": "10%"})
-    train, held_out = (load(recipe, split) for split in ("train", "validation"))
-    assert not {text.casefold() for text in train.columns["text"]} & {text.casefold() for text in held_out.columns["text"]}
-    assert Counter(held_out.columns["label"])["spam"] / len(held_out) == pytest.approx(747 / 5574, abs=0.005)
+    assert sum(rows) == 401
+    assert 0.09 < rows[1] / 401 < 0.11
     # Predictions for the whole file as it stands.
     said = predictions(run_bertkit, "run", path, "--columns", "label,text")
-    assert len(said) == 5574
     assert set(said) <= {"ham", "spam"}
     ran = run_bertkit("predict", "run", path, "--columns", "label,text", "--output", "out.csv")
     assert ran.code == 0, ran.err
@@ -279,45 +268,57 @@ def test_a_spam_file_without_header_dev_set_or_names(run_bertkit, data_dir: Path
 # --- the family's own parts ------------------------------------------------------------------------------------------------
 
 
-def columns_of(tmp_path: Path, content: str, name: str = "rows.csv", **options: Any) -> dict[str, list[Any]]:
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    return load(TextClassification(train=str(tmp_path / name), validation=str(tmp_path / name), **options)).columns
+@pytest.mark.parametrize(
+    ("content", "options", "columns"),
+    [
+        (
+            *("id,question,kind\n7,Where?,a\n8,Who?,b\n", {"text": "question", "label": "kind"}),
+            {"text": ["Where?", "Who?"], "label": ["a", "b"]},
+        ),
+        ("id,Sentence 1,sentence_2,gold_label\n7,x,y,a\n", {}, {"text": ["x"], "text_pair": ["y"], "label": ["a"]}),
+        ("sentence1,sentence2,label\nx,y,a\n", {"text": "sentence2"}, {"text": ["y"], "label": ["a"]}),  # one text is no pair
+        ("text,label\n7,a\n1.5,b\n", {}, {"text": ["7", "1.5"], "label": ["a", "b"]}),
+    ],
+)
+def test_standard_columns_whatever_they_are_called(tmp_path: Path, content: str, options: dict, columns: dict) -> None:
+    (tmp_path / "rows.csv").write_text(content, encoding="utf-8")
+    file = str(tmp_path / "rows.csv")
+    assert load(TextClassification(train=file, validation=file, **options)).columns == columns
 
 
-def test_standard_columns_whatever_they_are_called(tmp_path: Path) -> None:
-    found = columns_of(tmp_path, "id,question,kind\n7,Where?,a\n8,Who?,b\n", text="question", label="kind")
-    assert found == {"text": ["Where?", "Who?"], "label": ["a", "b"]}
-    found = columns_of(tmp_path, "id,Sentence 1,sentence_2,gold_label\n7,x,y,a\n")
-    assert found == {"text": ["x"], "text_pair": ["y"], "label": ["a"]}
-    # Who names one text means one.
-    found = columns_of(tmp_path, "sentence1,sentence2,label\nx,y,a\n", text="sentence2")
-    assert found == {"text": ["y"], "label": ["a"]}
+def rows_in(**columns: list[Any]) -> Examples:
+    return Examples(columns, "rows.csv", range(2, 2 + len(next(iter(columns.values())))))
 
 
-def test_numbers_are_texts_too(tmp_path: Path) -> None:
-    found = columns_of(tmp_path, '{"text": 7, "label": "a"}\n{"text": 1.5, "label": "b"}\n', "rows.jsonl")
-    assert found["text"] == ["7", "1.5"]
+def test_columns_found_are_reported_and_stay_with_the_model() -> None:
+    reviews = rows_in(review=["good", "bad"], stars=["1", "2"])
+    assert len(Task.fit(TextClassification(), reviews).remarks.notes) == 1
+    assert Task.fit(TextClassification(text="review", label="stars"), reviews).remarks.notes == ()
+    pairs = rows_in(sentence1=["good", "bad"], sentence2=["x", "y"], label=["a", "b"])
+    restored = Task.restore(Task.fit(TextClassification(), pairs).configure(BertConfig()))
+    assert restored.examples(pairs, labelled=True).columns["text_pair"] == ["x", "y"]
+    with pytest.raises(DataError) as raised:  # a model of pairs takes no single texts
+        restored.examples(rows_in(text=["one text"]), labelled=False)
+    assert raised.value.where == "rows.csv"
 
 
-def test_columns_guessed_are_said(run_bertkit, tmp_path: Path, model: Path) -> None:
-    (tmp_path / "rows.csv").write_text("review,stars\ngood,1\nbad,2\n", encoding="utf-8")
-    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-steps", 1, "--max-length", 16)
-    ran = run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", "run")
-    assert "columns by their names: text = review, label = stars" in ran.err.splitlines()
-    ran = run_bertkit(
-        "finetune", "text-classification", *data, "-m", model, "-o", "run2", "--text", "review", "--label", "stars"
-    )
-    assert ran.code == 0
-    assert "by their names" not in ran.err
-
-
-def test_columns_found_stay_with_the_run(run_bertkit, tmp_path: Path, model: Path) -> None:
-    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,label\ngood,good,a\nbad,good,b\n", encoding="utf-8")
-    data = ("--train", "pairs.csv", "--validation", "pairs.csv", "--max-steps", 1, "--max-length", 16)
-    assert run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", "run").code == 0
-    ran = run_bertkit("predict", "run", stdin=b"one text\n")
-    assert ran.code == 3, "a run on pairs does not take single texts"
-    assert ran.err.startswith("error: no column 'sentence1'")
+@pytest.mark.parametrize(
+    ("columns", "options", "where"),
+    [
+        ({"a": ["x"], "b": ["y"]}, {}, "rows.csv"),
+        ({"text": ["x"], "b": ["y"]}, {}, "rows.csv"),
+        ({"text": ["x"], "label": ["y"]}, {"text": "sentence"}, "rows.csv"),
+        ({"text": ["x"], "label": ["y"]}, {"text_pair": "other"}, "rows.csv"),
+        ({"text": ["x"], "label": ["y"]}, {"label": "kind"}, "rows.csv"),
+        ({"text": ["x", " "], "label": ["y", "z"]}, {}, "rows.csv:3"),
+        ({"text": ["x", None], "label": ["y", "z"]}, {}, "rows.csv:3"),
+        ({"text": ["x", "y"], "label": ["a", ["b"]]}, {}, "rows.csv:3"),
+    ],
+)
+def test_rows_that_cannot_be_used(columns: dict[str, list[Any]], options: dict[str, str], where: str) -> None:
+    with pytest.raises(DataError) as raised:
+        Task.fit(TextClassification(**options), rows_in(**columns))
+    assert raised.value.where == where
 
 
 def test_published_scores_do_not_stand_beside_those_of_other_data(tmp_path: Path) -> None:
@@ -327,24 +328,11 @@ def test_published_scores_do_not_stand_beside_those_of_other_data(tmp_path: Path
     assert published_scores(own, "google/bert-base-uncased") == {}
 
 
-def test_regression_from_ones_own_file(run_bertkit, tmp_path: Path, model: Path) -> None:
-    rows = "".join(f"{'good ' * (i + 1)}movie,{i / 2}\n" for i in range(8))
-    (tmp_path / "rows.csv").write_text("text,score\n" + rows, encoding="utf-8")
-    run = finetune(run_bertkit, "text-classification", model, "--train", "rows.csv", "--validation", "rows.csv", "--regression")
-    assert list(run["best"]["scores"]) == ["validation/pearson", "validation/spearmanr", "validation/loss"]
-    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
-    assert config["problem_type"] == "regression"
-    said = predictions(run_bertkit, "run", "rows.csv", key="prediction")
-    expected = np.corrcoef(said, np.arange(8) / 2)[0, 1]
-    assert run["best"]["scores"]["validation/pearson"] == pytest.approx(expected, abs=1e-5)
-
-
 def test_probabilities_are_the_softmax_of_the_logits() -> None:
     task = TextClassificationTask(recipe=TextClassification(), labels=("c", "a", "b"))
     logits = np.array([[1.0, 2.0, 0.5], [900.0, -900.0, 899.0]])
     features = Features(Ragged.of([[1], [2]]), Ragged.of([[0], [0]]), np.arange(2))
-    rows = Examples({"text": ["one", "two"]}, "rows.csv", range(2, 4))
-    found = task.decode({"logits": [row[None] for row in logits]}, features, rows)
+    found = task.decode({"logits": [row[None] for row in logits]}, features, rows_in(text=["one", "two"]))
     assert [prediction.value for prediction in found] == ["a", "c"]
     exponentials = np.exp(logits[0])
     assert found[0].probability == pytest.approx(exponentials[1] / exponentials.sum())
@@ -360,6 +348,14 @@ def test_probabilities_are_the_softmax_of_the_logits() -> None:
         {"train": "a.csv", "regression": True, "multi_label": True},
         {"train": "a.csv", "regression": True, "labels": ("a", "b")},
         {"train": "a.csv", "label_separator": ";"},  # of several labels
+        {"train": "a.csv", "regression": True, "class_weights": ("balanced",)},
+        {"train": "a.csv", "regression": True, "label_smoothing": 0.1},
+        {"train": "a.csv", "multi_label": True, "class_weights": ("balanced",)},
+        {"train": "a.csv", "multi_label": True, "label_smoothing": 0.1},
+        {"train": "a.csv", "regression": True, "metric": ("accuracy",)},
+        {"train": "a.csv", "multi_label": True, "metric": ("f1",)},
+        {"train": "a.csv", "multi_label": True, "metric": ("micro_f1", "matthews_correlation")},
+        *({"train": "a.csv", "validation": share} for share in ("0.1", "10", ".5")),  # without a percent sign
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, Any]) -> None:
@@ -410,38 +406,29 @@ def test_the_loss_is_torchs_with_weights_and_smoothing(weights: tuple[float, ...
     assert found.item() == pytest.approx(F.cross_entropy(logits, torch.from_numpy(labels), weight).item(), rel=1e-12)
 
 
-def test_balanced_weights_are_scikit_learns(run_bertkit, model: Path, tmp_path: Path) -> None:
+def test_balanced_weights_are_scikit_learns(tiny_tokenizer_dir: Path) -> None:
     labels = ["b"] * 12 + ["c"] * 3 + ["a"] * 5
-    rows = "".join(f"{label},the movie {at}\n" for at, label in enumerate(labels))
-    (tmp_path / "rows.csv").write_text("label,text\n" + rows, encoding="utf-8")
-    data = ("--train", "rows.csv", "--validation", "rows.csv", "--overwrite")
-    run = finetune(run_bertkit, "text-classification", model, *data, "--class-weights", "balanced")
+    rows = rows_in(text=[f"the movie {at}" for at in range(20)], label=labels)
     wanted = compute_class_weight("balanced", classes=np.array(["a", "b", "c"]), y=labels)
-    assert run["recipe"]["class_weights"] == ["balanced"]
-    assert run["task"]["class_weights"] == pytest.approx(dict(zip("abc", wanted, strict=True)))
-    # The held-out loss is weighted too, and read again the run says the same.
-    scores = json.loads(run_bertkit("eval", "run", "--json", "--precision", "fp32").out)
-    assert scores["validation/loss"] == pytest.approx(run["best"]["scores"]["validation/loss"], rel=1e-5)
-    plain = finetune(run_bertkit, "text-classification", model, *data)
-    assert plain["best"]["scores"]["validation/loss"] != pytest.approx(run["best"]["scores"]["validation/loss"], rel=1e-3)
-    # A model that has its labels in another order: each keeps its weight.
-    recipe = TextClassification(train="rows.csv", labels=("x", "y"), class_weights=("1", "5")).resolved()
+    task = Task.fit(filled(TextClassification(class_weights=("balanced",))), rows)
+    assert task.weights == pytest.approx(dict(zip("abc", wanted, strict=True)))
+    tokenizer = Tokenizer.load(tiny_tokenizer_dir)
+    for each in (task, Task.restore(task.configure(BertConfig(id2label=dict(enumerate("abc")))))):
+        features = each.encode(each.examples(rows, labelled=True), tokenizer, max_length=16).features
+        assert features.class_weights["labels"].tolist() == pytest.approx(wanted.tolist())
+
+
+def test_class_weights_follow_their_labels_into_the_models_order() -> None:
+    recipe = filled(TextClassification(labels=("x", "y"), class_weights=("1", "5")))
     config = BertConfig(num_hidden_layers=0, id2label={0: "y", 1: "x"})
-    fitted = Task.fit(recipe, Examples({"text": ["a", "b"], "label": ["x", "y"]}, "f", range(2)), config)
+    fitted = Task.fit(recipe, rows_in(text=["a", "b"], label=["x", "y"]), config)
     for task in (fitted, Task.restore(fitted.configure(config))):
         assert task.labels == ("y", "x")
         assert task.build(config).class_weights == (5.0, 1.0)
 
 
-def test_options_that_are_refused(run_bertkit, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(
-        "label,text\n" + "".join(f"{at % 2 + 1},text {at}\n" for at in range(60)), encoding="utf-8"
-    )
-    data = ("--train", "rows.csv", "-m", model, "-o", "run", "--max-length", 16)
-    refused = [[f"--class-weights={given}"] for given in ("1", "1,2,3", "1,x", "-1,2", "0,0", "balance")]
-    refused += [["--regression", "--class-weights=balanced"], ["--regression", "--label-smoothing=0.1"]]
-    refused += [[f"--validation={share}"] for share in ("0.1", "10", ".5")]  # shares without a percent sign
-    for typed in refused:
-        ran = run_bertkit("finetune", "text-classification", *data, *typed)
-        assert (ran.code, f"error: {typed[-1].replace('=', ' is ')[:9]}" in ran.err) == (2, True), ran.err
-        assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("weights", ["1", "1,2,3", "1,x", "-1,2", "0,0", "balance"])
+def test_class_weights_that_are_refused(weights: str) -> None:
+    recipe = filled(TextClassification().overridden({"class_weights": weights}))
+    with pytest.raises(UsageError):
+        Task.fit(recipe, rows_in(text=["a", "b"], label=["x", "y"]))

@@ -63,12 +63,13 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
     """
     if labels and {"0", "1"} & {*labels}:
         return 0
-    may_be_two = names is None and len(labels or "ab") == 2
     lists = [value for value in values if isinstance(value, list)]
-    marks = all(isinstance(item, (int, float)) and item in (0, 1) for items in lists for item in items)
+    if not all(isinstance(item, (int, float)) and item in (0, 1) for items in lists for item in items):
+        return 0
     widths = {len(items) for items in lists}
     twice = any(len(set(items)) < len(items) for items in lists)
-    return widths.pop() if marks and (twice or (widths == {2} and may_be_two)) and len(widths) == 1 else 0
+    may_be_two = widths == {2} and names is None and len(labels or "ab") == 2
+    return widths.pop() if len(widths) == 1 and (twice or may_be_two) else 0
 
 
 def _as_list(cell: str) -> list[Any] | None:

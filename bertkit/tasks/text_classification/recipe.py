@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, MEASURE, USE, option
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.metrics.classification import (
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
@@ -18,12 +18,15 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.tasks.labels import check_labels, is_missing, label_name
+from bertkit.readers.columns import guess_column, require_column, text_of
+from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
-from bertkit.tasks.text_classification.columns import TEXTS, TextColumns
-from bertkit.tasks.text_classification.label_sets import find_separator
+from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
 from bertkit.text.truncation import TRUNCATIONS
+
+TEXTS = ("text", "text_pair")
+ROLES = (*TEXTS, "label")  # of columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +93,9 @@ class TextClassification(PoolingRecipe):
             return replace(recipe, metrics=recipe.metrics or (micro_f1, macro_f1, accuracy))
         return replace(recipe, metrics=recipe.metrics or (accuracy,))
 
-    @property
-    def _roles(self) -> TextColumns:
-        return TextColumns(self.text, self.text_pair, self.label, bool(self.multi_label), self.label_separator, self.labels)
-
     def find_columns(self, rows: Examples) -> Columns:
-        roles = self._roles.find(rows)
-        named = {role: roles.get(role, getattr(self, role)) for role in ("text", "text_pair", "label")}
+        roles = self._columns_by_role(rows)
+        named = {role: roles.get(role, getattr(self, role)) for role in ROLES}
         notes, separator = guessed(self, named), self.label_separator
         if self.multi_label and separator is None and "label" in roles:
             separator = find_separator(rows, roles["label"])
@@ -105,30 +104,99 @@ class TextClassification(PoolingRecipe):
         return Columns({**named, "label_separator": separator}, Remarks(notes))
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
-        columns = self._roles.find(rows)
-        self._roles.require_texts(rows, columns)
-        self._roles.require_label(rows, columns)
+        columns = self._columns_by_role(rows)
+        self._require_texts(rows, columns)
+        self._require_label(rows, columns)
         texts = tuple(columns[role] for role in TEXTS if role in columns)
         if self.regression:
             return texts, None
         if self.multi_label:
-            sets = self._roles.standard(rows, columns, empty_texts=True).columns["label"]
-            return texts, [names or () for names in sets]
+            return texts, [names or () for names in self._label_sets(rows, columns)[0] or ()]
         check_labels(rows, columns["label"])
         return texts, [(label,) for label in rows.columns[columns["label"]]]
 
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
-        """The columns `text`, `text_pair` and `label`, if the data has them.
+        """The columns `text`, `text_pair` and `label`, if the data has them; several labels are tuples of names, or None.
 
-        To predict a single text, a file of plain lines is enough.
+        label_names: those that the source declares, or the names of columns of 0 and 1. To predict a single text, a file of
+        plain lines is enough.
         """
-        columns = self._roles.find(rows)
+        columns = self._columns_by_role(rows)
         if not labelled and self.text_pair is None and list(rows.columns) == ["text"]:
             columns = {"text": "text"}
-        standard = self._roles.standard(rows, columns, empty_texts=not labelled or self.prepare is not None)
+        self._require_texts(rows, columns)
+        standard = {role: rows.columns[name] for role, name in columns.items()}
+        empty = not labelled or self.prepare is not None
+        for role in TEXTS:
+            if role in standard:
+                values = enumerate(standard[role])
+                standard[role] = [
+                    text_of(value, rows, row, columns[role], may_be_empty=empty, may_be_number=True) for row, value in values
+                ]
+        names = rows.label_names.get(columns.get("label", ""))
+        if self.multi_label:
+            sets, names = self._label_sets(rows, columns)
+            if sets is not None:
+                standard["label"] = sets
+        elif names is not None:
+            check_labels(rows, columns["label"])
+            standard["label"] = [class_name(value, names, rows.where(row)) for row, value in enumerate(standard["label"])]
         if labelled:
-            self._roles.require_label(rows, columns)
-        return standard
+            self._require_label(rows, columns)
+        return replace(rows, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
+
+    def _columns_by_role(self, rows: Examples) -> dict[str, str]:
+        """The columns in the data by role, named by the recipe or guessed if their names are unambiguous."""
+        names = list(rows.columns)
+        columns: dict[str, str] = {}
+        for role in ROLES:
+            wanted = getattr(self, role)
+            if wanted in names:
+                columns[role] = wanted
+            elif wanted is None and (guess := guess_column(names, role)) is not None:
+                columns[role] = guess
+        if self.text is not None and self.text_pair is None:
+            columns.pop("text_pair", None)  # if only one text is named, there is no pair
+        return columns
+
+    def _require_texts(self, rows: Examples, columns: dict[str, str]) -> None:
+        """Raise DataError if a text has no column."""
+        for role in TEXTS:
+            if role not in columns and (role == "text" or self.text_pair is not None):
+                name = getattr(self, role)
+                if name is None:
+                    what = f"it is not clear which column is the text; columns: {', '.join(rows.columns)}"
+                    hint = f"name it: --text {next(iter(rows.columns))}; for files without a header --columns label,text"
+                    raise DataError(what, where=rows.source, hint=hint)
+                require_column(rows, name, option="--" + role.replace("_", "-"))
+
+    def _require_label(self, rows: Examples, columns: dict[str, str]) -> None:
+        """Raise DataError if the label has no column."""
+        if "label" in columns:
+            return
+        if self.label is None:
+            what = f"it is not clear which column is the label; columns: {', '.join(rows.columns)}"
+            raise DataError(what, where=rows.source, hint="name it: --label NAME")
+        for name in self._marks or (self.label,):
+            require_column(rows, name, option="--label")
+
+    @property
+    def _marks(self) -> tuple[str, ...]:
+        """The columns of 0 and 1 that --label names; empty if it names one column."""
+        names = tuple(name.strip() for name in (self.label or "").split(","))
+        return names if self.multi_label and len(names) > 1 else ()
+
+    def _label_sets(
+        self, rows: Examples, columns: dict[str, str]
+    ) -> tuple[list[NamesOfRow | None] | None, tuple[str, ...] | None]:
+        """The labels of each row, None without their columns; and the names of all labels, if the source declares them."""
+        if column := columns.get("label"):
+            names = rows.label_names.get(column)
+            separator = self.label_separator or find_separator(rows, column)
+            return split_sets(rows, column, separator, names, self.labels), names
+        if self._marks and set(self._marks) <= set(rows.columns):
+            return marked_sets(rows, self._marks), self._marks
+        return None, None
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True))

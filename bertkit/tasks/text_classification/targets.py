@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,32 @@ COLUMN = "label"  # of examples under their standard names
 HALF = 0.5  # the default threshold of a label
 
 
+@dataclass(frozen=True)
 class Target(ABC):
-    """Turns labels into targets of the loss, and logits into predictions and into what metrics compare."""
+    """Turns labels into targets of the loss, and logits into predictions and into what metrics compare.
+
+    labels: in the order of the model's outputs; empty if those are not classes.
+    """
+
+    problem_type: ClassVar[str]
+    labels: tuple[str, ...] = ()
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.labels)}
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The labels in the order of `as_array` and tables."""
+        return self.labels
+
+    def configure(self, config: BertConfig) -> BertConfig:
+        """The architecture with labels and problem_type."""
+        return replace(config, id2label=dict(enumerate(self.labels or ("LABEL_0",))), problem_type=self.problem_type)
+
+    def probabilities(self, prediction: Prediction) -> dict[str, float]:
+        """The probability of every label."""
+        return dict(zip(self.labels, prediction.probabilities.tolist(), strict=True)) if self.labels else {}
 
     @abstractmethod
     def read(self, examples: Examples) -> list[Any]:
@@ -32,10 +57,6 @@ class Target(ABC):
     @abstractmethod
     def encode(self, labels: Sequence[Any]) -> Ragged:
         """The targets of the loss, a row per example."""
-
-    @abstractmethod
-    def configure(self, config: BertConfig) -> BertConfig:
-        """The architecture with labels and problem_type."""
 
     @abstractmethod
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
@@ -61,23 +82,18 @@ class Target(ABC):
     def row(self, prediction: Prediction) -> dict[str, Any]:
         """A prediction as fields of a row to write."""
 
-    def probabilities(self, prediction: Prediction) -> dict[str, float]:
-        """The probability of every label."""
-        return {}
-
 
 @dataclass(frozen=True)
 class Number(Target):
     """Regression: one output, trained on its squared error."""
+
+    problem_type: ClassVar[str] = "regression"
 
     def read(self, examples: Examples) -> list[Any]:
         return scores_of(examples, COLUMN).tolist()
 
     def encode(self, labels: Sequence[Any]) -> Ragged:
         return Ragged.column(labels, np.float32)
-
-    def configure(self, config: BertConfig) -> BertConfig:
-        return replace(config, id2label={0: "LABEL_0"}, problem_type="regression")
 
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         return [Prediction(value) for value in logits[:, 0].tolist()]
@@ -99,26 +115,13 @@ class Number(Target):
 
 
 @dataclass(frozen=True)
-class _Labelled(Target):
-    """labels: in the order of the model's outputs."""
-
-    labels: tuple[str, ...]
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.labels)}
-
-    def probabilities(self, prediction: Prediction) -> dict[str, float]:
-        return dict(zip(self.labels, prediction.probabilities.tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class OneOf(_Labelled):
+class OneOf(Target):
     """One class of several. numbered: the classes by the numbers that the data may use for them; None: it uses names.
 
     positive: the class that f1 counts; of two classes it is number 1 for metrics.
     """
 
+    problem_type: ClassVar[str] = "single_label_classification"
     numbered: tuple[str, ...] | None = None
     positive: str | None = None
 
@@ -127,11 +130,7 @@ class OneOf(_Labelled):
         return [order[number] for number in label_ids(examples, COLUMN, order, by_number=self.numbered is not None)]
 
     def encode(self, labels: Sequence[Any]) -> Ragged:
-        number = self.numbers
-        return Ragged.column([number[label] for label in labels])
-
-    def configure(self, config: BertConfig) -> BertConfig:
-        return replace(config, id2label=dict(enumerate(self.labels)), problem_type="single_label_classification")
+        return Ragged.column([self.numbers[label] for label in labels])
 
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         probabilities = softmax(logits)
@@ -146,7 +145,7 @@ class OneOf(_Labelled):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The classes in the order of metrics and tables: that of the data if it is known."""
+        """That of the data if it is known."""
         if self.positive is not None and len(self.labels) == 2:
             return (*(label for label in self.labels if label != self.positive), self.positive)
         return self.numbered or self.labels
@@ -165,9 +164,10 @@ class OneOf(_Labelled):
 
 
 @dataclass(frozen=True)
-class AnyOf(_Labelled):
+class AnyOf(Target):
     """Any number of labels, maybe none; a label is predicted if its probability reaches its threshold."""
 
+    problem_type: ClassVar[str] = "multi_label_classification"
     thresholds: Mapping[str, float] | None = None
 
     def read(self, examples: Examples) -> list[Any]:
@@ -176,9 +176,6 @@ class AnyOf(_Labelled):
     def encode(self, labels: Sequence[Any]) -> Ragged:
         targets = self.as_array(labels).astype(np.float32)
         return Ragged(targets.ravel(), np.arange(len(targets) + 1) * len(self.labels))
-
-    def configure(self, config: BertConfig) -> BertConfig:
-        return replace(config, id2label=dict(enumerate(self.labels)), problem_type="multi_label_classification")
 
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         return self.decide([Prediction(None, None, row) for row in sigmoid(logits)])
@@ -192,9 +189,9 @@ class AnyOf(_Labelled):
         ]
 
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
-        number, marks = self.numbers, np.zeros((len(labels), len(self.labels)), dtype=np.int64)
+        marks = np.zeros((len(labels), len(self.labels)), dtype=np.int64)
         for row, names in enumerate(labels):
-            marks[row, [number[name] for name in names]] = 1
+            marks[row, [self.numbers[name] for name in names]] = 1
         return marks
 
     def error(self, prediction: Prediction, truth: Any) -> float:
@@ -212,11 +209,11 @@ class AnyOf(_Labelled):
     def row(self, prediction: Prediction) -> dict[str, Any]:
         return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}
 
-    def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> AnyOf:
-        """This target with the threshold of each label that gives the best F1 on these rows."""
+    def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float]:
+        """The threshold of each label that gives the best F1 on these rows."""
         probabilities = np.stack([each.probabilities for each in predictions])
         pairs = zip(probabilities.T, self.as_array(truth).T, strict=True)
-        return replace(self, thresholds={label: best_threshold(*pair) for label, pair in zip(self.labels, pairs, strict=True)})
+        return {label: best_threshold(*pair) for label, pair in zip(self.labels, pairs, strict=True)}
 
 
 def best_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:

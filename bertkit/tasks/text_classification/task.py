@@ -30,9 +30,8 @@ from bertkit.tasks.labels import (
 )
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.task import Encoding, Prediction, Scorer
-from bertkit.tasks.text_classification.columns import TEXTS
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
-from bertkit.tasks.text_classification.recipe import TextClassification
+from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, HALF, AnyOf, Number, OneOf, Target
 
 if TYPE_CHECKING:
@@ -89,10 +88,9 @@ class TextClassificationTask(PoolingTask):
         )
         if recipe.class_weights is None:
             return task
-        ids = task._target.as_array(task._target.read(examples))
-        order = task._order
-        weights = class_weights(recipe.class_weights, ids, order)
-        return replace(task, weights=dict(zip(order, map(float, weights), strict=True)))
+        target = task._target
+        weights = class_weights(recipe.class_weights, target.as_array(target.read(examples)), target.order)
+        return replace(task, weights=dict(zip(target.order, map(float, weights), strict=True)))
 
     @classmethod
     def _restore(
@@ -148,13 +146,17 @@ class TextClassificationTask(PoolingTask):
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForSequenceClassification
 
-        weights = None if self.weights is None else tuple(self.weights[label] for label in self.labels)
         return BertForSequenceClassification(
             config,
             pooling=self.recipe.pooling,
-            class_weights=weights,
+            class_weights=self._output_weights,
             label_smoothing=self.recipe.label_smoothing,
         )
+
+    @property
+    def _output_weights(self) -> tuple[float, ...] | None:
+        """The class weights in the order of the model's outputs."""
+        return None if self.weights is None else tuple(self.weights[label] for label in self.labels)
 
     @cached_property
     def _target(self) -> Target:
@@ -176,17 +178,16 @@ class TextClassificationTask(PoolingTask):
         longest = self.max_tokens(max_length)
         pairs = examples.columns.get("text_pair")
         encoded = tokenizer.encode(examples.columns["text"], pairs, max_length=longest, truncate=self.recipe.truncate)
-        weights = {}
-        if labelled and self.weights is not None:
-            weights = {"labels": np.array([self.weights[label] for label in self.labels])}
         features = Features(
             input_ids=encoded.input_ids,
             token_type_ids=encoded.token_type_ids,
             examples=encoded.examples,
             rows=Ragged.column(np.zeros(len(encoded.examples))),
-            labels={"labels": self._target.encode(self.truth(examples)).take(encoded.examples)} if labelled else {},
-            class_weights=weights,
         )
+        if labelled:
+            targets = self._target.encode(self.truth(examples)).take(encoded.examples)
+            weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
+            features = replace(features, labels={"labels": targets}, class_weights=weights)
         truncated, more = int(encoded.truncated.sum()), len(encoded.examples) - len(examples)
         remarks = {
             f"{truncated} longer than {longest} truncated": truncated,
@@ -211,7 +212,7 @@ class TextClassificationTask(PoolingTask):
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
         if not isinstance(self._target, AnyOf):
             return self
-        return replace(self, thresholds=self._target.tuned(predictions, truth).thresholds)
+        return replace(self, thresholds=self._target.best_thresholds(predictions, truth))
 
     def thresholds_tuned(self) -> dict[str, float]:
         return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}
@@ -225,28 +226,23 @@ class TextClassificationTask(PoolingTask):
     def _arrays(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         return self._target.as_array([prediction.value for prediction in predictions]), self._target.as_array(truth)
 
-    @property
-    def _order(self) -> tuple[str, ...]:
-        """The labels in the order of `_arrays`."""
-        return self._target.order if isinstance(self._target, OneOf) else self.labels
-
     # --- as people and files see it ---
 
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
         if isinstance(self._target, Number):
             return []
         predicted, references = self._arrays(predictions, truth)
-        by_class = describe_classes(self._order, predicted, references)
+        by_class = describe_classes(self._target.order, predicted, references)
         if isinstance(self._target, AnyOf):
             return [by_class]
         probability = np.array([prediction.probability for prediction in predictions])
-        confusions = describe_confusions(self._order, predicted, references)
+        confusions = describe_confusions(self._target.order, predicted, references)
         return [by_class, confusions, describe_calibration(probability, predicted == references)]
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         if not isinstance(self._target, OneOf):
             return None
-        return warn_of_label_order(self._order, *self._arrays(predictions, truth), self.labels)
+        return warn_of_label_order(self._target.order, *self._arrays(predictions, truth), self.labels)
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         texts = {name: examples.columns[name][row] for name in TEXTS if name in examples.columns}
