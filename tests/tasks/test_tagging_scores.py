@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval import metrics
 from seqeval.scheme import IOB2, IOBES
 
-from bertkit.tasks.token_classification.scores import score_tags
+from bertkit.tasks.token_classification.scores import Intents, tag_scorer
 
 Sentences = list[list[str]]
+
+
+def score_tags(
+    predicted: Sentences, gold: Sentences, scheme: str | None, intents: Intents | None = None
+) -> dict[str, float | None]:
+    """The scores of all sentences."""
+    return tag_scorer(predicted, gold, scheme, intents)(np.arange(len(gold)))
 
 
 @st.composite
@@ -63,6 +71,8 @@ def test_by_hand() -> None:
     assert found["sentence_accuracy"] == pytest.approx(2 / 3)
     assert (found["f1_PER"], found["f1_LOC"]) == (0.0, 1.0)
     assert next(iter(found)) == "f1", "the first score decides which step is the best"
+    some = tag_scorer(predicted, gold, "iob2")(np.array([1, 0, 1]))
+    assert some == score_tags([predicted[at] for at in (1, 0, 1)], [gold[at] for at in (1, 0, 1)], "iob2")
 
 
 def test_an_illegal_chunk_counts_by_default_and_not_by_the_letter() -> None:

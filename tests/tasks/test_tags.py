@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,15 +89,11 @@ def chunks(draw) -> tuple[list[Span], int]:
     ("tags", "spans"),
     [
         ("", []),
-        ("O O", []),
-        ("B-PER I-PER O B-LOC", [(0, 2, "PER"), (3, 4, "LOC")]),
-        ("B-PER B-PER I-PER", [(0, 1, "PER"), (1, 3, "PER")]),
-        ("I-PER I-PER B-PER O I-LOC", [(0, 2, "PER"), (2, 3, "PER"), (4, 5, "LOC")]),
-        ("I-PER I-LOC", [(0, 1, "PER"), (1, 2, "LOC")]),
+        ("B-PER I-PER O B-LOC B-LOC", [(0, 2, "PER"), (3, 4, "LOC"), (4, 5, "LOC")]),
+        ("I-PER I-PER B-PER I-LOC", [(0, 2, "PER"), (2, 3, "PER"), (3, 4, "LOC")]),
         ("B-PER M-PER E-PER S-LOC O", [(0, 3, "PER"), (3, 4, "LOC")]),
         ("B-PER L-PER U-LOC U-LOC", [(0, 2, "PER"), (2, 3, "LOC"), (3, 4, "LOC")]),
         ("E-PER E-PER I-PER S-PER I-PER", [(0, 1, "PER"), (1, 2, "PER"), (2, 3, "PER"), (3, 4, "PER"), (4, 5, "PER")]),
-        ("B-time-relative I-time-relative", [(0, 2, "time-relative")]),
         ("B-time-relative I-time", [(0, 1, "time-relative"), (1, 2, "time")]),
         ("B I O I", [(0, 2, ""), (3, 4, "")]),
     ],
@@ -138,14 +133,6 @@ def test_tags_of_spans_by_definition_and_back(scheme, drawn):
             assert [(entity.start, entity.end, entity.tag) for entity in Tokens(bilou, BILOU).entities] == spans_of(bilou)
 
 
-@pytest.mark.parametrize("via", SCHEMES)
-@pytest.mark.parametrize("scheme", SCHEMES)
-@given(drawn=chunks())
-def test_there_and_back(scheme, via, drawn):
-    tags = tags_of(*drawn, scheme)
-    assert convert(convert(tags, via), scheme) == tags
-
-
 def test_conversion_by_hand():
     tags = "B-PER I-PER B-PER O B-LOC B-PER".split()
     assert convert(tags, "iob1") == "I-PER I-PER B-PER O I-LOC I-PER".split()
@@ -158,21 +145,15 @@ def test_conversion_by_hand():
 def test_what_is_no_chunk_tag(tag):
     assert detect_scheme([["O", "B-PER", tag]]) is None
     for read in (lambda: spans_of([tag]), lambda: count_illegal([[tag]], "iob2"), lambda: transitions([tag], "iob2")):
-        with pytest.raises(DataError, match="no chunk tag") as caught:
+        with pytest.raises(DataError) as caught:
             read()
         assert repr(tag) in caught.value.what
 
 
-def test_an_unknown_scheme():
-    for use in (
-        lambda: tags_of([], 1, "iob"),
-        lambda: count_illegal([], "iob"),
-        lambda: transitions(["O"], "iob"),
-        lambda: convert(["O"], "iob"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            use()
-        assert "iob1" in caught.value.hint
+@pytest.mark.parametrize(("use", "data"), [(count_illegal, []), (transitions, ["O"]), (convert, ["O"])])
+def test_an_unknown_scheme(use, data):
+    with pytest.raises(UsageError):
+        use(data, "iob")
 
 
 # --- what is legal -----------------------------------------------------------------------------------------------------
@@ -201,10 +182,6 @@ def test_illegal_tags_are_counted():
     # sentences do not run on into each other
     assert count_illegal([["B-X"], ["I-X"]], "iob2") == 1
     assert count_illegal(iter([("B-X", "I-X")]), "iob2") == 0
-
-
-def test_without_a_scheme_everything_is_legal():
-    assert all(array.all() for array in transitions(["NOUN", "VERB"], None))
 
 
 # --- schemes -----------------------------------------------------------------------------------------------------------
@@ -241,111 +218,74 @@ def test_a_few_slips_do_not_decide(scheme):
     assert detect_scheme([*slips, *sound]) == scheme
 
 
-def real(data_dir: Path) -> dict[str, Callable[[], list[list[str]]]]:
-    conll = {
-        "CoNLL2003": ("CoNLL2003/train.txt.gz", None),
-        "CoNLL2003 chunks": ("CoNLL2003/train.txt.gz", 3),
-        "CoNLL2003 parts of speech": ("CoNLL2003/train.txt.gz", 2),
-        "ResumeNER": ("ResumeNER/train.char.bmes.gz", None),
-        "WeiboNER": ("WeiboNER/weiboNER_2nd_conll.train.gz", None),
-        "UD upos": ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", "upos"),
-        "UD xpos": ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", "xpos"),
-        "UD deprel": ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", "deprel"),
-    }
-    return {
-        **{
-            name: lambda path=path, column=column: read_conll(data_dir / path, column=column).columns["tags"]
-            for name, (path, column) in conll.items()
-        },
-        "MSRA-NER": lambda: [tags.split(" ") for tags in read_file(data_dir / "MSRA-NER/test.tsv.gz").columns["label"]],
-        "ATIS": lambda: read_file(data_dir / "ATIS/train", TAGGED).columns["tags"],
-        "SNIPS": lambda: read_file(data_dir / "SNIPS/train", TAGGED).columns["tags"],
-    }
-
-
 @pytest.mark.parametrize(
-    ("name", "scheme", "illegal"),
+    ("file", "column", "scheme", "illegal"),
     [
-        ("CoNLL2003", "iob2", 0),
-        ("CoNLL2003 chunks", "iob2", 0),
-        ("CoNLL2003 parts of speech", None, None),
-        ("ResumeNER", "iobes", 4),
-        ("WeiboNER", "iob2", 10),
-        ("UD upos", None, None),
-        ("UD xpos", None, None),
-        ("UD deprel", None, None),
-        ("MSRA-NER", "iob2", 0),
-        ("ATIS", "iob2", 0),
-        ("SNIPS", "iob2", 0),
+        ("CoNLL2003/valid.txt.gz", None, "iob2", 0),
+        ("CoNLL2003/valid.txt.gz", 3, "iob2", 0),
+        ("CoNLL2003/valid.txt.gz", 2, None, None),
+        ("ResumeNER/dev.char.bmes", None, "iobes", 0),
+        ("WeiboNER/weiboNER_2nd_conll.train.gz", None, "iob2", 10),
+        ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", "upos", None, None),
+        ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", "xpos", None, None),
+        ("UD_English-EWT/en_ewt-ud-dev.conllu.gz", "deprel", None, None),
+        ("MSRA-NER/dev.tsv.gz", None, "iob2", 0),
+        ("ATIS/train", None, "iob2", 0),
+        ("SNIPS/valid", None, "iob2", 0),
     ],
 )
-def test_schemes_of_real_files(data_dir, name, scheme, illegal):
-    sentences = real(data_dir)[name]()
+def test_schemes_of_real_files(data_dir, file, column, scheme, illegal):
+    if file.startswith("MSRA"):
+        sentences = [tags.split(" ") for tags in read_file(data_dir / file).columns["label"]]
+    elif (data_dir / file).is_dir():
+        sentences = read_file(data_dir / file, TAGGED).columns["tags"]
+    else:
+        sentences = read_conll(data_dir / file, column=column).columns["tags"]
     assert detect_scheme(sentences) == scheme
     if scheme is None:
         return
     assert count_illegal(sentences, scheme) == illegal
+    some = sentences[:1000]
     if scheme != "iobes":  # seqeval knows no M
-        assert [spans_of(tags) for tags in sentences] == [entities(tags) for tags in sentences]
+        assert [spans_of(tags) for tags in some] == [entities(tags) for tags in some]
     for other in SCHEMES:
-        assert detect_scheme(convert(tags, other) for tags in sentences) == other
-
-
-def test_entities_of_conll2003_are_as_many_as_published(data_dir):
-    sentences = real(data_dir)["CoNLL2003"]()
-    kinds = [kind for tags in sentences for _, _, kind in spans_of(tags)]
-    published = {"LOC": 7140, "PER": 6600, "ORG": 6321, "MISC": 3438}
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == published
-    assert sum(len(spans_of(convert(tags, "iob1"))) for tags in sentences) == sum(published.values())
+        assert detect_scheme(convert(tags, other) for tags in some) == other
 
 
 # --- paths -------------------------------------------------------------------------------------------------------------
 
 
 def best_by_trying(scores, start, follow, end) -> tuple[int, ...]:
-    """The best of all paths, each added up by itself; booleans forbid."""
-    begin, after, final = (np.where(a, 0.0, -1e6) if a.dtype == bool else a for a in (start, follow, end))
+    """The best of all paths, each added up by itself."""
 
     def total(path: tuple[int, ...]) -> float:
-        tokens = sum(scores[i, label] for i, label in enumerate(path))
-        return begin[path[0]] + tokens + sum(after[a, b] for a, b in pairwise(path)) + final[path[-1]]
+        steps = [start[path[0]], *(follow[a, b] for a, b in pairwise(path)), end[path[-1]]]
+        return sum(scores[i, label] for i, label in enumerate(path)) - 1e6 * steps.count(False)
 
     return max(product(range(scores.shape[1]), repeat=len(scores)), key=total)
 
 
-def one_path(scores, start, follow, end):
+def one_path(scores, start, follow, end) -> list[int]:
     """The best path of one sentence."""
-    return viterbi(scores, [0, len(scores)], start, follow, end)
+    return viterbi(scores, np.array([0, len(scores)]), start, follow, end).tolist()
 
 
-@pytest.mark.parametrize("kind", ["boolean", "real", "real with -inf", "mixed"])
 @pytest.mark.parametrize("classes", [1, 2, 4])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_best_paths_are_the_best_of_all(kind, classes, dtype):
-    rng = np.random.default_rng([classes, len(kind)])
+def test_best_paths_are_the_best_of_all(classes, dtype):
+    rng = np.random.default_rng(classes)
     for _ in range(40):
         scores = rng.normal(size=(int(rng.integers(1, 6)), classes)).astype(dtype)
-        shapes = [(classes,), (classes, classes), (classes,)]
-        rules = [rng.normal(size=shape) for shape in shapes]
-        if kind in ("boolean", "mixed"):
-            masks = [rng.random(shape) < 0.6 for shape in shapes]
-            rules = masks if kind == "boolean" else [rules[0], masks[1], rules[2]]
-        if kind == "real with -inf":
-            rules[1][rng.random(shapes[1]) < 0.2] = -1e6  # the oracle adds; -inf itself is below
-        assert tuple(one_path(scores, *rules)) == best_by_trying(scores.astype(np.float64), *rules)
-        if kind == "real with -inf":
-            minus = [np.where(rule == -1e6, -np.inf, rule) for rule in rules]
-            if np.isfinite(minus[1]).all(1).any():
-                assert tuple(one_path(scores, *minus)) == best_by_trying(scores.astype(np.float64), *rules)
+        legal = [rng.random(shape) < 0.6 for shape in (classes, (classes, classes), classes)]
+        assert tuple(one_path(scores, *legal)) == best_by_trying(scores.astype(np.float64), *legal)
 
 
 def test_start_follow_and_end_each_count_and_follow_is_from_to():
-    flat, free = np.zeros((2, 2)), np.zeros((2, 2))
-    none = np.zeros(2)
-    assert [*one_path(flat, np.array([0.0, 1.0]), free, none)] == [1, 0]
-    assert [*one_path(flat, none, free, np.array([0.0, 1.0]))] == [0, 1]
-    assert [*one_path(flat, none, np.array([[0.0, 0.0], [1.0, 0.0]]), none)] == [1, 0]
-    assert [*one_path(np.zeros((1, 2)), np.array([0.0, 1.0]), free, np.array([2.0, 0.0]))] == [0]
+    flat, free, both = np.zeros((2, 2)), np.ones((2, 2), bool), np.ones(2, bool)
+    second = np.array([False, True])
+    assert one_path(flat, second, free, both) == [1, 0]
+    assert one_path(flat, both, free, second) == [0, 1]
+    assert one_path(flat, both, np.array([[False, False], [True, False]]), both) == [1, 0]
 
 
 def test_the_best_legal_path_is_not_the_most_likely_tags():
@@ -375,34 +315,21 @@ def test_many_sentences_are_as_each_alone(monkeypatch, block):
     lengths = np.concatenate([[0], rng.integers(0, 6, size=60), [1, 0, 30, 0]])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     scores = rng.normal(size=(offsets[-1], 5))
-    rules = rng.normal(size=5), rng.normal(size=(5, 5)), rng.random(5) < 0.5
+    legal = rng.random(5) < 0.7, rng.random((5, 5)) < 0.7, rng.random(5) < 0.5
     before = scores.copy()
-    path = viterbi(scores, offsets, *rules)
+    path = viterbi(scores, offsets, *legal)
     for a, b in pairwise(offsets):
-        assert [*path[a:b]] == [*one_path(scores[a:b], *rules)]
-        if 0 < b - a < 5:
-            assert tuple(path[a:b]) == best_by_trying(scores[a:b], *rules)
+        assert [*path[a:b]] == one_path(scores[a:b], *legal)
     assert np.array_equal(scores, before)
 
 
-def test_nothing_to_decode():
-    rules = transitions(LABELS, "iob2")
-    assert one_path(np.zeros((0, 9)), *rules).shape == (0,)
-    assert viterbi(np.zeros((0, 9)), [0], *rules).shape == (0,)
-    assert viterbi(np.zeros((0, 9)), [0, 0, 0], *rules).dtype == np.int64
+@pytest.mark.parametrize("offsets", [[0], [0, 0, 0]])
+def test_nothing_to_decode(offsets):
+    path = viterbi(np.zeros((0, 9)), np.array(offsets), *transitions(LABELS, "iob2"))
+    assert (path.shape, path.dtype) == ((0,), np.int64)
 
 
 def test_where_nothing_is_legal_the_least_illegal_wins():
     labels = ["I-X", "I-Y"]  # under iob2 neither may begin
     scores = np.array([[0.0, 1.0], [5.0, 0.0], [0.0, 0.5]])
-    assert [*one_path(scores, *transitions(labels, "iob2"))] == [0, 0, 0]
-
-
-def test_a_published_test_split_at_once(data_dir):
-    sentences = read_conll(data_dir / "CoNLL2003/test.txt.gz").columns["tags"]
-    labels = sorted({tag for tags in sentences for tag in tags})
-    numbers = np.array([labels.index(tag) for tags in sentences for tag in tags])
-    offsets = np.concatenate([[0], np.cumsum([*map(len, sentences)])])
-    scores = np.random.default_rng(2).normal(size=(len(numbers), len(labels)))
-    scores[np.arange(len(numbers)), numbers] += 20.0
-    assert np.array_equal(viterbi(scores, offsets, *transitions(labels, "iob2")), numbers)
+    assert one_path(scores, *transitions(labels, "iob2")) == [0, 0, 0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +96,7 @@ def check_windows(found: WordFeatures, words_of: list[list[str]], tokenizer: Tok
     )
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(sentences, st.sampled_from((3, 4, 5, 6, 8, 13, 16, 64)), st.booleans())
 @example([[], ["the"], []], 3, True)
 @example([["\u200b"] * 9, ["7" * 400]], 5, False)
@@ -141,7 +141,7 @@ def fake_outputs(features: Features, num_classes: int, *, skip: int) -> list[np.
     return outputs
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(sentences, st.sampled_from((3, 5, 16, 64)), st.booleans())
 @example([["the"] * 300, [], ["good"]], 16, True)
 @example([[], []], 16, True)
@@ -176,7 +176,7 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
     features, remarks = task.encode(examples, tokenizer, max_length=16)
     assert remarks == (
         "1 longer than 16 in overlapping windows",
-        "1 words with tags that training does not have (new)",
+        "1 word with tags that training does not have (new)",
         *(["1 with intents that training does not have (other)"] if intent else []),
     )
     skip = int(intent)
@@ -194,24 +194,14 @@ def test_what_is_shortened_is_said(tokenizer) -> None:
     task = task_of("a", "b")
     examples = examples_of([["z" * 30, "the"], ["the"]])
     features, remarks = task.encode(examples, tokenizer, max_length=8, labelled=False)
-    assert remarks == ("1 longer than 8 in overlapping windows", "1 words of more than 6 pieces shortened")
+    assert remarks == ("1 longer than 8 in overlapping windows", "1 word of more than 6 pieces shortened")
     assert features.input_ids.lengths.max() == 8
     assert task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).remarks == ()
-    with pytest.raises(UsageError, match="--max-length"):
+    with pytest.raises(UsageError):
         task.encode(examples, tokenizer, max_length=2)
 
 
 # --- transformers as the oracle --------------------------------------------------------------------------------------------
-
-
-def vocabulary(data_dir: Path, name: str, folder: Path) -> Path:
-    """A folder with a published vocabulary, unpacked."""
-    for path in (data_dir.parent / "vocab" / name).iterdir():
-        if path.suffix == ".gz":
-            (folder / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-        else:
-            shutil.copy(path, folder / path.name)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -226,10 +216,12 @@ def vocabulary(data_dir: Path, name: str, folder: Path) -> Path:
 def test_pieces_are_those_of_transformers(data_dir: Path, tmp_path: Path, name: str, file: str) -> None:
     import transformers
 
-    folder = vocabulary(data_dir, name, tmp_path)
-    theirs = transformers.BertTokenizerFast.from_pretrained(folder, do_lower_case="uncased" in name)
-    (folder / "tokenizer_config.json").write_text(f'{{"do_lower_case": {str("uncased" in name).lower()}}}', encoding="utf-8")
-    ours = Tokenizer.load(folder)
+    for path in (data_dir.parent / "vocab" / name).iterdir():
+        content = path.read_bytes()
+        (tmp_path / path.name.removesuffix(".gz")).write_bytes(gzip.decompress(content) if path.suffix == ".gz" else content)
+    theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path, do_lower_case="uncased" in name)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": "uncased" in name}), encoding="utf-8")
+    ours = Tokenizer.load(tmp_path)
     words_of = read_conll(data_dir / file).columns["tokens"][:400]
     encoded = theirs(words_of, is_split_into_words=True, truncation=False)
     found = encode_words(words_of, ours, 512, read_cls=False)

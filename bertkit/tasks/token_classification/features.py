@@ -41,12 +41,12 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_l
     pieces = _pieces_of(list(numbers), tokenizer).take(np.array(flat, dtype=np.int64))
     num_shortened = int((pieces.lengths > room).sum())
     if num_shortened:
-        pieces = _shortened(pieces, room)
+        kept = np.minimum(pieces.lengths, room)
+        pieces = Ragged(pieces.values[ranges(pieces.offsets[:-1], kept)], offsets_of(kept))
 
     bounds = offsets_of(np.fromiter(map(len, sentences), np.int64, len(sentences)))  # of sentences, in words
     begins, ends = pieces.offsets[bounds[:-1]], pieces.offsets[bounds[1:]]  # of sentences, in pieces
-    fitting = (ends - begins <= room) & (np.diff(bounds) > 0)
-    one = np.flatnonzero(fitting)
+    one = np.flatnonzero((ends - begins <= room) & (np.diff(bounds) > 0))
     # sentence, first piece, piece after the last, first word read, word after the last
     windows = np.stack([one, begins[one], ends[one], bounds[:-1][one], bounds[1:][one]], axis=1)
     cut = np.flatnonzero(ends - begins > room)
@@ -72,9 +72,7 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_l
         rows=Ragged(rows, row_offsets),
     )
     firsts = np.r_[True, sentence[1:] != sentence[:-1]][: len(sentence)]
-    return WordFeatures(
-        features, firsts, np.r_[read, until[-1:]] if len(until) else np.zeros(1, np.int64), len(cut), num_shortened
-    )
+    return WordFeatures(features, firsts, np.r_[0, until], len(cut), num_shortened)
 
 
 def _pieces_of(words: list[str], tokenizer: Tokenizer) -> Ragged:
@@ -83,11 +81,6 @@ def _pieces_of(words: list[str], tokenizer: Tokenizer) -> Ragged:
     if pieces.lengths.all():
         return pieces
     return Ragged.of([row.tolist() or [tokenizer.unk_token_id] for row in map(pieces.__getitem__, range(len(words)))])
-
-
-def _shortened(pieces: Ragged, most: int) -> Ragged:
-    kept = np.minimum(pieces.lengths, most)
-    return Ragged(pieces.values[ranges(pieces.offsets[:-1], kept)], offsets_of(kept))
 
 
 def _windows(sentence: int, bounds: NDArray[np.int64], pieces: NDArray[np.int64], room: int) -> list[tuple[int, ...]]:

@@ -19,16 +19,19 @@ _COLOURS = ("green", "magenta", "cyan", "yellow", "blue", "red")
 
 
 class _Chunk(NamedTuple):
-    """words: from the first to the one after the last. probability: of its least certain word."""
+    """start, end: in characters. probability: of its least certain word."""
 
-    words: slice
-    kind: str
+    start: int
+    end: int
+    label: str
     probability: float
 
 
-def _chunks(prediction: Prediction) -> list[_Chunk]:
-    probabilities = prediction.probabilities
-    return [_Chunk(slice(a, b), kind, min(probabilities[a:b])) for a, b, kind in spans_of(prediction.value)]
+def _chunks(prediction: Prediction, places: Sequence[tuple[int, int]]) -> list[_Chunk]:
+    return [
+        _Chunk(places[first][0], places[end - 1][1], kind, min(prediction.probabilities[first:end]))
+        for first, end, kind in spans_of(prediction.value)
+    ]
 
 
 def _words(examples: Examples, row: int) -> list[str]:
@@ -51,11 +54,10 @@ def as_row(prediction: Prediction, examples: Examples, row: int, *, chunks: bool
         **prediction.details,
     }
     if chunks:
-        fields["entities"] = []
-        for chunk in _chunks(prediction):
-            start, end = places[chunk.words.start][0], places[chunk.words.stop - 1][1]
-            entity = {"start": start, "end": end, "label": chunk.kind, "text": text[start:end]}
-            fields["entities"].append(entity | {"probability": chunk.probability})
+        fields["entities"] = [
+            {"start": start, "end": end, "label": label, "text": text[start:end], "probability": probability}
+            for start, end, label, probability in _chunks(prediction, places)
+        ]
     return fields
 
 
@@ -85,12 +87,10 @@ def as_text(prediction: Prediction, examples: Examples, row: int, *, chunks: boo
     else:
         text, places = _text_of(examples, row)
         done = 0
-        for chunk in _chunks(prediction):
-            start, end = places[chunk.words.start][0], places[chunk.words.stop - 1][1]
-            colour = _COLOURS[sum(map(ord, chunk.kind)) % len(_COLOURS)]
-            line += plain(text[done:start]) + Text(f"[{chunk.kind} ", style=colour)
-            line += Text(plain(text[start:end]).plain, style=f"bold {colour}")
-            line += Text(f" {chunk.probability:.2f}]", style=colour)
+        for start, end, label, probability in _chunks(prediction, places):
+            colour = _COLOURS[sum(map(ord, label)) % len(_COLOURS)]
+            line += plain(text[done:start]) + Text(f"[{label} ", style=colour)
+            line += Text(plain(text[start:end]).plain, style=f"bold {colour}") + Text(f" {probability:.2f}]", style=colour)
             done = end
         line += plain(text[done:])
     if prediction.details.get("intent"):

@@ -7,28 +7,22 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.tasks.token_classification.tags import PREFIXES, convert
+from bertkit.tasks.token_classification.tags import canonical, convert
 
 Sentences = Sequence[Sequence[str]]
 Intents = tuple[Sequence[str | None], Sequence[str | None]]  # predicted ones and references
 Chunks = Sequence[set[tuple[str, int, int]]]  # of each sentence: type, first and last word
 
 
-def score_tags(
-    predicted: Sentences, references: Sentences, scheme: str | None, intents: Intents | None = None
-) -> dict[str, float | None]:
-    """With a scheme f1, precision and recall of chunks as conlleval counts them, strict_f1 as seqeval's strict mode does, and
-    f1_TYPE; always accuracy of words and sentence_accuracy (all tags of a sentence, and its intent).
-
-    intents add intent_accuracy. A score is None if there is nothing to score.
-    """
-    return tag_scorer(predicted, references, scheme, intents)(np.arange(len(references)))
-
-
 def tag_scorer(
     predicted: Sentences, references: Sentences, scheme: str | None, intents: Intents | None = None
 ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-    """A function that gives `score_tags` of any of these sentences, repeated ones too; each sentence is counted only once."""
+    """A function that scores any of these sentences, repeated ones too; each is counted only once.
+
+    With a scheme f1, precision and recall of chunks as conlleval counts them, strict_f1 as seqeval's strict mode does, and
+    f1_TYPE; always accuracy of words and sentence_accuracy (all tags of a sentence, and its intent). intents add
+    intent_accuracy. A score is None if there is nothing to score.
+    """
     right = np.array([sum(p == g for p, g in zip(*pair, strict=True)) for pair in zip(predicted, references, strict=True)])
     words = np.array([len(row) for row in references])
     whole, intent = right == words, None
@@ -36,7 +30,7 @@ def tag_scorer(
         intent = np.array([p == g for p, g in zip(*intents, strict=True)])
         whole = whole & intent
     if scheme is not None:
-        predicted, references = _iobes(predicted), _iobes(references)
+        predicted, references = ([[canonical(tag) for tag in row] for row in side] for side in (predicted, references))
         kinds, chunks = _count(_chunks(predicted), _chunks(references))
         strict = _count(_strict_chunks(predicted, scheme), _strict_chunks(references, scheme))[1].sum(axis=1)  # (S, 3)
 
@@ -100,8 +94,3 @@ def _strict_chunks(sentences: Sentences, scheme: str) -> Chunks:
         sentences = [[tag if tag[0] in "BIO" else "O" for tag in row] for row in sentences]
     found = Entities([list(row) for row in sentences], IOBES if scheme == "iobes" else IOB2).entities
     return [{(chunk.tag, chunk.start, chunk.end) for chunk in chunks} for chunks in found]
-
-
-def _iobes(sentences: Sentences) -> list[list[str]]:
-    """Tags with the prefixes that seqeval knows, those of IOBES."""
-    return [[PREFIXES.get(tag[:1], tag[:1]) + tag[1:] for tag in row] for row in sentences]

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bertkit.errors import DataError, UsageError, did_you_mean
 
@@ -85,6 +85,14 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str | None:
     if any(_parse(tag) is None for pair in pairs for tag in pair):
         return None
     return min(SCHEMES, key=lambda scheme: _count(pairs, scheme))
+
+
+def scheme_of(labels: Sequence[str]) -> str:
+    """The scheme that a model's labels allow, without data."""
+    prefixes = {label.partition("-")[0] for label in labels}
+    if prefixes & {"E", "S", "L", "U"}:
+        return "iobes"
+    return "iob2" if "B" in prefixes else "iob1"
 
 
 def count_illegal(sentences: Iterable[Sequence[str]], scheme: str) -> int:
@@ -168,40 +176,38 @@ def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[l
 # --- paths -------------------------------------------------------------------------------------------------------------
 
 
-def transitions(labels: Sequence[str], scheme: str | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which labels may begin a sentence (C,), follow another [from, to] (C, C), and end one (C,); all if there is no scheme."""
-    count = len(labels)
-    if scheme is None:
-        return np.ones(count, bool), np.ones((count, count), bool), np.ones(count, bool)
+def transitions(labels: Sequence[str], scheme: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which labels may begin a sentence (C,), follow another [from, to] (C, C), and end one (C,)."""
     _check(scheme)
     tags = [_OUTSIDE, *map(_parts, labels)]
     legal = np.array([[_may_follow(before, after, scheme) for after in tags] for before in tags])
     return legal[0, 1:], legal[1:, 1:], legal[1:, 0]
 
 
-def viterbi(scores: ArrayLike, offsets: ArrayLike, start: ArrayLike, follow: ArrayLike, end: ArrayLike) -> NDArray[np.int64]:
-    """The labels (R,) of each sentence's best path: sentence i is rows offsets[i] to offsets[i + 1] of the scores (R, C).
+def viterbi(
+    scores: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    start: NDArray[np.bool_],
+    follow: NDArray[np.bool_],
+    end: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """The labels (R,) of each sentence's best legal path; start, follow, end: what is legal, from `transitions`.
 
-    Scores are logarithms. start (C,), follow [from, to] (C, C), end (C,): scores too, or booleans, True for what is legal; if
-    no path is legal, one with the fewest illegal steps wins.
+    scores: (R, C) logarithms; sentence i is rows offsets[i] to offsets[i + 1]. If no path is legal, one with the fewest illegal
+    steps wins.
     """
-    scores = np.maximum(np.asarray(scores, dtype=np.float64), _LEAST)
-    begin, after, final = (_as_scores(np.asarray(array)) for array in (start, follow, end))
-    into = np.ascontiguousarray(after.T)  # [to, from], so that the search for the best runs along memory
-    bounds = np.asarray(offsets, dtype=np.int64)
-    lengths = np.diff(bounds)
+    scores = np.maximum(scores, _LEAST)
+    begin, into, final = (np.where(legal, 0.0, _FORBIDDEN) for legal in (start, follow.T, end))
+    into = np.ascontiguousarray(into)  # [to, from], so that the search for the best runs along memory
+    lengths = np.diff(offsets)
     order = np.argsort(-lengths, kind="stable")
     order = order[lengths[order] > 0]
     path = np.empty(len(scores), dtype=np.int64)
     size = max(1, _BLOCK // into.size)
     for first in range(0, len(order), size):
         some = order[first : first + size]
-        _find_paths(scores, bounds[some], lengths[some], begin, into, final, path)
+        _find_paths(scores, offsets[some], lengths[some], begin, into, final, path)
     return path
-
-
-def _as_scores(array: NDArray) -> NDArray[np.float64]:
-    return np.where(array, 0.0, _FORBIDDEN) if array.dtype == bool else array.astype(np.float64)
 
 
 def _find_paths(
@@ -228,11 +234,3 @@ def _find_paths(
         count = alive[time]
         label[:count] = pointers[time - 1][np.arange(count), label[:count]]
         path[begins[:count] + time - 1] = label[:count]
-
-
-def scheme_of(labels: Sequence[str]) -> str:
-    """The scheme that a model's labels allow, without data."""
-    prefixes = {label.partition("-")[0] for label in labels}
-    if prefixes & {"E", "S", "L", "U"}:
-        return "iobes"
-    return "iob2" if "B" in prefixes else "iob1"

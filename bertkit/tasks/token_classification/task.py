@@ -6,7 +6,7 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, listed
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
@@ -27,7 +27,7 @@ from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
 from bertkit.tasks.token_classification.recipe import TokenClassification
-from bertkit.tasks.token_classification.scores import Intents, score_tags, tag_scorer
+from bertkit.tasks.token_classification.scores import Intents, tag_scorer
 from bertkit.tasks.token_classification.sentences import settle_labels, warn_of_strays
 from bertkit.tasks.token_classification.tags import (
     canonical,
@@ -84,13 +84,13 @@ class TokenClassificationTask(Task):
     ) -> TokenClassificationTask:
         scheme, remarks = cls._find_scheme(recipe, examples)
         tags: list[list[str]] = examples.columns["tags"]
-        as_named = recipe.labels is not None and scheme is not None and not count_illegal(tags, scheme)
-        if scheme is not None and scheme != detect_scheme(tags) and not as_named:
-            tags = [convert(row, scheme) for row in tags]
-        if recipe.scheme is not None and recipe.labels is None:
-            tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
         if scheme is not None:
-            tags = respell(tags, recipe.labels or ())
+            if scheme != detect_scheme(tags) and count_illegal(tags, scheme):
+                tags = [convert(row, scheme) for row in tags]
+            if recipe.labels is not None:
+                tags = respell(tags, recipe.labels)
+            elif recipe.scheme is not None:
+                tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
         labels, warning = settle_labels(tags, recipe.labels, examples), None
         if config is not None:
             labels, warning = in_model_order(labels, config)
@@ -157,16 +157,13 @@ class TokenClassificationTask(Task):
             hint = "leave out --intent, or take another model"
             raise UsageError("--intent is read from [CLS], which in a left-to-right model sees only itself", hint=hint)
         legal = None
-        if self.recipe.head == "crf" and self.recipe.constrained:
+        if self.recipe.head == "crf" and self.recipe.constrained and self.scheme is not None:
             import torch
 
             # A window may begin and end within a chunk; `decode` checks the ends of sentences.
-            edge, follow = torch.ones(config.num_labels, dtype=torch.bool), torch.from_numpy(self._legal()[1])
-            legal = (edge, follow, edge)
+            edge, follow = torch.ones(config.num_labels, dtype=torch.bool), transitions(self.labels, self.scheme)[1]
+            legal = (edge, torch.from_numpy(follow), edge)
         return BertForTokenClassification(config, head=self.recipe.head, legal=legal, num_intents=len(self.intents))
-
-    def _legal(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-        return transitions(self.labels, self.scheme)
 
     # --- rows, features, predictions ---
 
@@ -194,18 +191,21 @@ class TokenClassificationTask(Task):
         encoded = encode_words(examples.columns["tokens"], tokenizer, longest, read_cls=bool(self.intents))
         remarks = [f"{encoded.num_cut} longer than {longest} in overlapping windows"] if encoded.num_cut else []
         if encoded.num_shortened:
-            remarks.append(f"{encoded.num_shortened} words of more than {longest - 2} pieces shortened")
+            remarks.append(f"{plural(encoded.num_shortened, 'word')} of more than {longest - 2} pieces shortened")
         if not labelled:
             return Encoding(encoded.features, tuple(remarks))
         targets, more = self._targets(examples)
         labels = {"labels": Ragged(targets, encoded.words)}
         if self.intents:  # at [CLS] only the intent is learned, once per sentence
-            of_window = self._intent_targets(examples)[encoded.features.examples]
-            more = [*more, *self._unknown_intents(examples)]
-            inserted = np.insert(targets, encoded.words[:-1], IGNORED)
+            intents = examples.columns["intent"]
+            numbers, unknown = _numbered(intents, self.intents, "intent", lambda name: examples.where(intents.index(name)))
+            if unknown:
+                more.append(f"{unknown.total()} with intents that training does not have ({listed(list(unknown))})")
             labels = {
-                "labels": Ragged(inserted, encoded.words + np.arange(len(encoded.words))),
-                "intent": Ragged.column(np.where(encoded.firsts, of_window, IGNORED)),
+                "labels": Ragged(
+                    np.insert(targets, encoded.words[:-1], IGNORED), encoded.words + np.arange(len(encoded.words))
+                ),
+                "intent": Ragged.column(np.where(encoded.firsts, numbers[encoded.features.examples], IGNORED)),
             }
         return Encoding(replace(encoded.features, labels=labels), (*remarks, *more))
 
@@ -214,31 +214,18 @@ class TokenClassificationTask(Task):
         tags: list[list[str]] = examples.columns["tags"]
         remarks = []
         if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
-            remarks.append(f"{illegal} tags in places where {self.scheme} does not allow them")
+            remarks.append(f"{plural(illegal, 'tag')} in places where {self.scheme} does not allow them")
             if self.recipe.head == "crf" and self.recipe.constrained:  # it gives illegal tags no probability
                 tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
-        number = {label: number for number, label in enumerate(self.labels)}
-        unknown = Counter(tag for row in tags for tag in row if tag not in number)
-        refuse_other_spellings(
-            unknown,
-            self.labels,
-            "tag",
-            lambda tag: examples.where(next(row for row, sentence in enumerate(tags) if tag in sentence)),
-        )
+
+        def place(tag: str) -> str:
+            return examples.where(next(row for row, sentence in enumerate(tags) if tag in sentence))
+
+        numbers, unknown = _numbered([*chain.from_iterable(tags)], self.labels, "tag", place)
         if unknown:
-            remarks.append(f"{unknown.total()} words with tags that training does not have ({listed(list(unknown))})")
-        return np.array([number.get(tag, IGNORED) for row in tags for tag in row], dtype=np.int64), remarks
-
-    def _intent_targets(self, examples: Examples) -> NDArray[np.int64]:
-        number = {name: number for number, name in enumerate(self.intents)}
-        return np.array([number.get(name, IGNORED) for name in examples.columns["intent"]], dtype=np.int64)
-
-    def _unknown_intents(self, examples: Examples) -> list[str]:
-        """A remark on intents that training does not have. Raises DataError for one that differs from a known one in case."""
-        intents = examples.columns["intent"]
-        unknown = Counter(name for name in intents if name not in self.intents)
-        refuse_other_spellings(unknown, self.intents, "intent", lambda name: examples.where(intents.index(name)))
-        return [f"{unknown.total()} with intents that training does not have ({listed(list(unknown))})"] if unknown else []
+            known = f"with tags that training does not have ({listed(list(unknown))})"
+            remarks.append(f"{plural(unknown.total(), 'word')} {known}")
+        return numbers, remarks
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """For each sentence a tag and a probability per word; with `intent` its intent too."""
@@ -253,27 +240,17 @@ class TokenClassificationTask(Task):
         if outputs.get("path"):  # a CRF's best sequence; its logits are marginals already
             best = np.concatenate([rows[skip:] for rows in outputs["path"]]).astype(np.int64)
         if self.recipe.constrained and self.scheme is not None:
-            best = self._made_legal(best, log_probabilities, bounds)
+            legal = viterbi(log_probabilities, bounds, *transitions(self.labels, self.scheme))
+            for start, end in pairwise(bounds):
+                # a CRF's own path is kept if it is legal at the sentence's ends and where two windows meet
+                if self.recipe.head != "crf" or count_illegal([names[best[start:end]].tolist()], self.scheme):
+                    best[start:end] = legal[start:end]
         probabilities = np.exp(log_probabilities[np.arange(len(best)), best])
         intents = self._decode_intents(outputs.get("intent", ()), features, len(words)) if self.intents else [{}] * len(words)
         return [
             Prediction(names[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
-
-    def _made_legal(
-        self, best: NDArray[np.int64], log_probabilities: NDArray[np.float64], bounds: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """The best legal sequence; for a CRF only if its own is illegal, at the ends or where two windows meet."""
-        legal = viterbi(log_probabilities, bounds, *self._legal())
-        if self.recipe.head != "crf":
-            return legal
-        names = np.array(self.labels, dtype=object)
-        repaired = best.copy()
-        for start, end in pairwise(bounds):
-            if count_illegal([names[best[start:end]].tolist()], self.scheme or ""):
-                repaired[start:end] = legal[start:end]
-        return repaired
 
     def _decode_intents(self, logits: Sequence[NDArray], features: Features, count: int) -> list[dict[str, Any]]:
         """The intent of each sentence and its probability; None for a sentence without words."""
@@ -290,24 +267,19 @@ class TokenClassificationTask(Task):
 
     def score(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float | None]:
         """Chunk scores if the tags follow a scheme, else accuracy; metrics of the recipe come first."""
-        predicted, references = self._tags(predictions, truth)
-        flat = (np.array([tag for row in rows for tag in row]) for rows in (predicted, references))
-        own = measured(self.recipe.metrics, *flat)
-        return own | score_tags(predicted, references, self.scheme, self._intent_pairs(predictions, truth))
+        flat = (np.array([*chain.from_iterable(rows)]) for rows in self._tags(predictions, truth))
+        return measured(self.recipe.metrics, *flat) | super().score(predictions, truth)
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
         """The scores of chunks, words, intents and sentences, without metrics of the recipe."""
-        return tag_scorer(*self._tags(predictions, truth), self.scheme, self._intent_pairs(predictions, truth))
+        intents: Intents | None = None
+        if self.intents:
+            intents = [prediction.details["intent"] for prediction in predictions], [tagged.intent for tagged in truth]
+        return tag_scorer(*self._tags(predictions, truth), self.scheme, intents)
 
     def _tags(self, predictions: Sequence[Prediction], truth: Sequence[Tagged]) -> tuple[list[list[str]], list[list[str]]]:
         """Predicted tags and references, by sentence."""
         return [prediction.value for prediction in predictions], [tagged.tags for tagged in truth]
-
-    def _intent_pairs(self, predictions: Sequence[Prediction], truth: Sequence[Tagged]) -> Intents | None:
-        """Predicted intents and references, if the model has intents."""
-        if not self.intents:
-            return None
-        return [prediction.details["intent"] for prediction in predictions], [tagged.intent for tagged in truth]
 
     def distinct(self, predictions: Sequence[Prediction]) -> int:
         return len({tag for prediction in predictions for tag in prediction.value})
@@ -319,7 +291,8 @@ class TokenClassificationTask(Task):
     def remarks_on(self, predictions: Sequence[Prediction]) -> tuple[str, ...]:
         if self.scheme is None or not (illegal := count_illegal([each.value for each in predictions], self.scheme)):
             return ()
-        return (f"{illegal} predicted tags that {self.scheme} does not allow (--constrained predicts only legal ones)",)
+        tags = plural(illegal, "predicted tag")
+        return (f"{tags} that {self.scheme} does not allow (--constrained predicts only legal ones)",)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         predicted, references = ([*chain.from_iterable(rows)] for rows in self._tags(predictions, truth))
@@ -359,3 +332,16 @@ class TokenClassificationTask(Task):
         if self.intents and (intent := int(features.labels["intent"][feature][0])) != IGNORED:
             described[0] = self.intents[intent]
         return [described]
+
+
+def _numbered(
+    names: Sequence[str], known: Sequence[str], what: str, place: Callable[[str], str]
+) -> tuple[NDArray[np.int64], Counter[str]]:
+    """The number of each name among the known ones, IGNORED for others, which are counted.
+
+    Raises DataError for one that differs from a known one only in case; place: gives its row.
+    """
+    number = {name: number for number, name in enumerate(known)}
+    unknown = Counter(name for name in names if name not in number)
+    refuse_other_spellings(unknown, known, what, place)
+    return np.array([number.get(name, IGNORED) for name in names], dtype=np.int64), unknown
