@@ -340,6 +340,29 @@ def test_probabilities_are_the_softmax_of_the_logits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "labels", "logits", "truth", "shown", "described", "row"),
+    [
+        ({}, ("a", "b"), [0, 2.2], "a", "b 90%", "a", {"label": "b", "gold": "a", "probability": pytest.approx(0.9, abs=1e-3)}),
+        ({"multi_label": True}, ("a", "b"), [2.2, -9], ("b",), "a 90%", "b", {"labels": ["a"], "gold": ["b"]}),
+        ({"multi_label": True}, ("a", "b"), [-9, -9], (), "none", "none", {"labels": [], "gold": []}),
+        ({"regression": True}, (), [1.25], 2.5, "1.25", "2.5", {"prediction": 1.25, "gold": 2.5, "probabilities": {}}),
+    ],
+)
+def test_a_prediction_for_people_and_files(
+    options: dict, labels: tuple, logits: list, truth: Any, shown: str, described: str, row: dict
+) -> None:
+    task = TextClassificationTask(recipe=TextClassification(**options), labels=labels)
+    rows = rows_in(text=["one"])
+    targets = Ragged.of([task._target.encode([truth])[0].tolist()], dtype=np.float32 if options else np.int64)
+    features = Features(Ragged.of([[1]]), Ragged.of([[0]]), np.arange(1), labels={"labels": targets})
+    (found,) = task.decode({"logits": [np.array([logits], dtype=np.float32)]}, features, rows)
+    assert task.format_prediction(found, rows, 0).plain == f"{shown}  one"
+    assert task.format_truth(truth, rows, 0) == described == task.describe_targets(features, 0)[0][0]
+    written = task.evaluated_row(found, truth, rows, 0)
+    assert written | {"text": "one"} | row == written
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {},
@@ -425,6 +448,18 @@ def test_class_weights_follow_their_labels_into_the_models_order() -> None:
     for task in (fitted, Task.restore(fitted.configure(config))):
         assert task.labels == ("y", "x")
         assert task.build(config).class_weights == (5.0, 1.0)
+
+
+def test_the_class_that_f1_counts_is_the_datas_second() -> None:
+    extra = {"architectures": ["BertForSequenceClassification"]}
+    config = BertConfig(id2label={0: "yes", 1: "no"}, extra=extra)
+    task = Task.fit(filled(TextClassification(labels=("no", "yes"))), rows_in(text=["a", "b"], label=["no", "yes"]), config)
+    assert (task.labels, task.positive) == (("yes", "no"), "yes")
+    trained = task.configure(config)
+    assert Task.restore(trained).positive == "yes"
+    assert Task.restore(trained, TextClassification(labels=("yes", "no"))).positive == "no"
+    assert Task.restore(config).positive == "no"
+    assert Task.restore(BertConfig(id2label=dict(enumerate("abc")), extra=extra)).positive is None
 
 
 @pytest.mark.parametrize("weights", ["1", "1,2,3", "1,x", "-1,2", "0,0", "balance"])

@@ -570,6 +570,13 @@ def test_a_wrong_intent_is_an_error() -> None:
         assert [task.format_truth(known, rows, row) for row, known in enumerate(truth)] == shown
 
 
+def test_the_labels_of_a_row_are_its_tags_and_its_intent() -> None:
+    columns = {"tokens": [["a"]], "tags": [["O"]], "intent": ["ask"]}
+    for names, labels in ((("tokens", "tags", "intent"), ("O", "ask")), (("tokens", "tags"), ("O",)), (("tokens",), ())):
+        rows = Examples({name: columns[name] for name in names}, "f", [1])
+        assert TokenClassification().labels_of(rows) == [labels]
+
+
 def test_targets_are_described_at_their_words(tokenizer: Tokenizer) -> None:
     rows = {"tokens": [["walking", "man"]], "tags": [["O", "B-WHO"]], "intent": ["ask"]}
     task = task_of("O", "B-WHO", intents=("tell", "ask"))
