@@ -162,7 +162,11 @@ def test_a_share_of_ragged_rows_is_for_tables_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "columns"),
-    [(b"one\ntwo\n", {"text": ["one", "two"]}), (b'{"a": 1}\n', {"a": [1]}), (gzip.compress(b"a\tb\n1\t2\n", mtime=0), AS_TABLE)],
+    [
+        (b"one\ntwo\n", {"text": ["one", "two"]}),
+        (b'{"a": 1}\n', {"a": [1]}),
+        (gzip.compress(b"a\tb\n1\t2\n", mtime=0), AS_TABLE),
+    ],
 )
 def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, columns: dict) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
