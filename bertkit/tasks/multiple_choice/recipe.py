@@ -34,7 +34,7 @@ class MultipleChoice(PoolingRecipe):
     formats: ClassVar[tuple[Format, ...]] = CHOICES
 
     text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
-    question: str | None = option(None, "column of the question, or of the begin of every choice", used=USE)
+    question: str | None = option(None, "column of the question, or of the beginning of every choice", used=USE)
     choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them", used=USE)
     label: str | None = option(None, "column of the label", used=DATA)
     labels_are: str | None = None

@@ -132,9 +132,9 @@ class QuestionAnsweringTask(Task):
             doc_stride=self.recipe.doc_stride,
         )
         labels: dict[str, Ragged] = {}
-        count = len(windows.examples)
+        num_windows = len(windows.examples)
         counts = [
-            (count if count > len(examples) else 0, "window", ""),
+            (num_windows if num_windows > len(examples) else 0, "window", ""),
             (sum(not question.strip() for question in examples.columns["question"]), "row", " without a question"),
             (windows.cut, "question", f" longer than {query} tokens truncated"),
         ]
@@ -143,7 +143,7 @@ class QuestionAnsweringTask(Task):
             has_answer = np.array([bool(accepted) for accepted in answers])
             lost = has_answer & (windows.spans[:, 0] < 0)
             if has_answer.any() and lost.sum() == has_answer.sum():
-                what = f"none of the {lost.sum()} answers occurs at its answer_start or near it"
+                what = f"none of {lost.sum()} answers occurs at its answer_start or near it"
                 hint = "answer_start counts the characters of the context before the answer"
                 raise DataError(what, where=examples.where(int(np.flatnonzero(lost)[0])), hint=hint)
             ignored = lost if self._unanswerable(answers) else lost | ~has_answer
@@ -182,13 +182,8 @@ class QuestionAnsweringTask(Task):
 
         It has no span if no answer wins or the context is empty.
         """
-        best = best_answers(
-            outputs,
-            features,
-            len(examples),
-            n_best_size=self.recipe.n_best_size,
-            max_answer_length=self.recipe.max_answer_length,
-        )
+        n_best_size, max_answer_length = self.recipe.n_best_size, self.recipe.max_answer_length
+        best = best_answers(outputs, features, len(examples), n_best_size=n_best_size, max_answer_length=max_answer_length)
         tables: list[NDArray] = [best.start, best.end, best.start_logits, best.end_logits]
         if unanswerable := self._unanswerable(examples.columns.get("answers", ())):
             nowhere = np.full(len(examples), -1)

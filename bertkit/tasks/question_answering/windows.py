@@ -63,7 +63,7 @@ def encode_windows(
 ) -> Windows:
     """The windows of each question and its context, of at most max_length tokens.
 
-    doc_stride: tokens between the begins of successive windows, at most a window's length. spans: (E, 2) first character and
+    doc_stride: tokens between the starts of successive windows, at most a window's length. spans: (E, 2) first character and
     end of a span in each context; first -1 for none. Raises UsageError if a question leaves no room for its context.
     """
     number: dict[str, int] = {}
