@@ -294,10 +294,9 @@ def test_answers_as_a_person_reads_them() -> None:
     shown = task.format_prediction(answer, rows, 0)
     assert shown.plain == f"[i]who?\n...{'.' * 194}[bold][two]\\x1b {',' * 198}... (0.25)\n"
     assert [shown.plain[s.start : s.end] for s in shown.spans if "bold" in str(s.style)] == ["[i]who?", "[two]"]
-    whole = replace(rows, columns=rows.columns | {"context": ["it is two \n", "x"]})
-    assert task.format_prediction(Prediction("two", 0.5, details={"start": 6, "end": 9}), whole, 0).plain == (
-        "[i]who?\nit is [two] (0.50)\n"
-    )
+    whole = replace(rows, columns=rows.columns | {"context": [f"{'-' * 200}two{',' * 200}", "x"]})
+    shown = task.format_prediction(Prediction("two", 0.5, details={"start": 200, "end": 203}), whole, 0)
+    assert shown.plain == f"[i]who?\n{'-' * 200}[two]{',' * 200} (0.50)\n"
     nothing = task.format_prediction(Prediction("", 0.75, details={"start": None, "end": None}), rows, 1).plain
     assert (nothing.startswith("why?\n"), "(0.75)" in nothing) == (True, True)
     truth = task.truth(rows)
@@ -411,6 +410,13 @@ def test_another_family_keeps_nothing_of_the_block() -> None:
 def test_a_recipe_has_no_metrics_of_its_own() -> None:
     with pytest.raises(UsageError):
         QuestionAnswering(metrics=(accuracy,), train="x.json").resolved()
+
+
+@pytest.mark.parametrize("name", ["doc_stride", "max_query_length", "max_answer_length", "n_best_size"])
+def test_sizes_are_at_least_1(name: str) -> None:
+    QuestionAnswering(**{name: 1})
+    with pytest.raises(UsageError):
+        QuestionAnswering(**{name: 0})
 
 
 def test_a_question_that_leaves_no_room(tokenizer: Tokenizer) -> None:
