@@ -113,7 +113,8 @@ def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> 
 
 def predict_split_of(target: Opened, recipe: Recipe, split: str) -> tuple[Examples, list[Prediction]]:
     """The examples of a split, which needs no labels, and one prediction per example."""
-    task = replace(target.task, recipe=recipe.resolved())
+    resolved = replace(recipe.resolved(), test=recipe.test)  # so that errors name a file as it was typed
+    task = replace(target.task, recipe=resolved)
     examples = task.examples(read_splits(task.recipe, [split]).rows[split], labelled=False)
     return examples, predict_examples(target, task, examples)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from bertkit.config import DATA, USE, option
-from bertkit.errors import DataError
+from bertkit.errors import DataError, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import FIX_ROW, guess_column, require_column, text_of
@@ -34,7 +34,7 @@ class MultipleChoice(PoolingRecipe):
     formats: ClassVar[tuple[Format, ...]] = CHOICES
 
     text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
-    question: str | None = option(None, "column of the question, or of the begin of every choice", used=USE)
+    question: str | None = option(None, "column of the question, or of the beginning of every choice", used=USE)
     choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them", used=USE)
     label: str | None = option(None, "column of the label", used=DATA)
     labels_are: str | None = None
@@ -46,10 +46,11 @@ class MultipleChoice(PoolingRecipe):
 
     def find_columns(self, rows: Examples) -> Columns:
         named = self._columns(rows, labelled=True)
-        kind: str | None = self.labels_are
-        warnings: tuple[str, ...] = ()
+        kind, ambiguous = self.labels_are, False
         if kind is None:
-            kind, warnings = _kind_of_labels(rows, named["label"], _choices(rows, named["choices"]))
+            kind, ambiguous = _kind_of_labels(rows.columns[named["label"]], _choices(rows, named["choices"]))
+        warning = f"the labels in column {named['label']!r} could be numbers of choices or their texts; read as texts"
+        warnings = (f"{warning} ({rows.source})",) if ambiguous else ()
         return Columns({**named, "labels_are": kind}, Remarks(guessed(self, named), warnings))
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
@@ -58,8 +59,8 @@ class MultipleChoice(PoolingRecipe):
         numbered = all(is_missing(value) or _number(value) is not None for value in labels)
         # A text that all rows share, such as an instruction, does not distinguish them.
         inputs = [named[role] for role in ("text", "question") if named[role]]
-        texts = (name for name in inputs if len(set(map(str, rows.columns[name]))) > 1)
-        kept_together = next(((name,) for name in texts), named["choices"])
+        texts = [name for name in inputs if len(set(map(str, rows.columns[name]))) > 1]
+        kept_together = tuple(texts[:1]) or named["choices"]
         return kept_together, [(label,) for label in labels] if numbered else None  # texts of choices are no classes
 
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
@@ -78,15 +79,12 @@ class MultipleChoice(PoolingRecipe):
                     for row, value in enumerate(rows.columns[name])
                 ]
         given = _choices(rows, named["choices"])
-        texts = [["" if choice is None else str(choice) for choice in choices] for choices in given]
-        columns["places"] = [[place for place, choice in enumerate(choices) if choice.strip()] for choices in texts]
-        columns["choices"] = [
-            [choices[place] for place in places] for choices, places in zip(texts, columns["places"], strict=True)
-        ]
-        for row, choices in enumerate(columns["choices"]):
-            if len(choices) < 2:
-                count = f"{len(choices)} choice{'s' * (len(choices) != 1)}"
-                raise DataError(f"found {count}; expected two or more", where=rows.where(row), hint=FIX_ROW)
+        texts = [{place: text for place, choice in enumerate(own) if (text := _text(choice)).strip()} for own in given]
+        columns["places"], columns["choices"] = [list(own) for own in texts], [list(own.values()) for own in texts]
+        for row, own in enumerate(texts):
+            if len(own) < 2:
+                what = f"found {plural(len(own), 'choice')}; expected two or more"
+                raise DataError(what, where=rows.where(row), hint=FIX_ROW)
         if labelled:
             columns["label"] = _labels(rows, named["label"], given, self.labels_are)
         return replace(rows, columns=columns, label_names={})
@@ -103,10 +101,9 @@ class MultipleChoice(PoolingRecipe):
         label = (self.label or guess_column(names, "answer")) if labelled else None
         named = {"text": text, "question": question, "choices": choices, "label": label}
         for role, name in named.items():
-            if name is not None:
-                for column in (name,) if isinstance(name, str) else name:
-                    require_column(rows, column, option=f"--{role}")
-            elif role != "question" and (role != "label" or labelled):
+            for column in (name,) if isinstance(name, str) else name or ():
+                require_column(rows, column, option=f"--{role}")
+            if name is None and role != "question" and (role != "label" or labelled):
                 which, hint = f"column is the {role}", f"name it: --{role} NAME"
                 if role == "choices":
                     which, hint = "columns are the choices", "name them: --choices A,B,..."
@@ -143,95 +140,83 @@ def _joined(value: Any) -> Any:
     return "\n".join(value) if isinstance(value, list) and all(isinstance(line, str) for line in value) else value
 
 
-def _choices(examples: Examples, columns: Sequence[str]) -> list[list[str | float | None]]:
+def _choices(rows: Examples, columns: Sequence[str]) -> list[list[str | float | None]]:
     """The choices of each row, unchanged: texts, numbers or None. Raises DataError with the row for others."""
-    if len(columns) > 1:
-        rows: Iterable[Any] = map(list, zip(*(examples.columns[name] for name in columns), strict=True))
-    else:
-        rows = examples.columns[columns[0]]
-    choices = []
-    for row, given in enumerate(rows):
+    values = [rows.columns[name] for name in columns]
+    choices = values[0] if len(columns) == 1 else list(map(list, zip(*values, strict=True)))
+    for row, given in enumerate(choices):
         if not isinstance(given, list):
             what = f"column {columns[0]!r} holds {'nothing' if given is None else repr(given)}; expected a list of choices"
-            raise DataError(
-                what, where=examples.where(row), hint="in a table each choice has its own column: --choices A,B,..."
-            )
+            raise DataError(what, where=rows.where(row), hint="in a table each choice has its own column: --choices A,B,...")
         for number, choice in enumerate(given):
             if not isinstance(choice, (str, int, float, type(None))) or isinstance(choice, bool):
                 name = columns[number] if len(columns) > 1 else columns[0]
                 what = f"a choice in column {name!r} is {choice!r}; expected text"
-                raise DataError(what, where=examples.where(row), hint=FIX_ROW)
-        choices.append(given)
+                raise DataError(what, where=rows.where(row), hint=FIX_ROW)
     return choices
+
+
+def _text(choice: str | float | None) -> str:
+    return "" if choice is None else str(choice)
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------------
 
 
-def _kind_of_labels(
-    rows: Examples, column: str, choices: Sequence[Sequence[Any]]
-) -> tuple[Literal["numbers", "texts"], tuple[str, ...]]:
-    """Whether labels are numbers of choices or their texts; and a warning if they could be either.
+def _kind_of_labels(labels: Sequence[Any], choices: Sequence[Sequence[Any]]) -> tuple[Literal["numbers", "texts"], bool]:
+    """Whether labels are numbers of choices or their texts, and whether they could be either.
 
     Labels that are all whole numbers are texts only if each of them equals a choice: CODAH has choices such as "2".
     """
-    values = rows.columns[column]
-    repeated = [_repeated(value, own) for value, own in zip(values, choices, strict=True)]
-    numbers = [_number(value) for value in values]
+    repeated = [_repeated(label, own) for label, own in zip(labels, choices, strict=True)]
+    numbers = [_number(label) for label in labels]
     if None in numbers:
-        return "texts", ()
+        return "texts", False
     if None in repeated:
-        return "numbers", ()
-    if numbers != repeated and all(number in range(len(own)) for number, own in zip(numbers, choices, strict=True)):
-        what = f"the labels in column {column!r} could be numbers of choices or their texts; read as texts"
-        return "texts", (f"{what} ({rows.source})",)
-    return "texts", ()
+        return "numbers", False
+    return "texts", numbers != repeated and all(number in range(len(own)) for number, own in zip(numbers, choices, strict=True))
 
 
-def _labels(examples: Examples, column: str, choices: Sequence[Sequence[Any]], kind: str | None) -> list[int]:
+def _labels(rows: Examples, column: str, choices: Sequence[Sequence[Any]], kind: str | None) -> list[int]:
     """The number of each row's right choice, from 0: the label is that number or the text of the choice.
 
     kind: which of the two; None: decided by these labels. Raises DataError with the row for a missing or unknown label.
     """
-    values = examples.columns[column]
-    matches = [_repeated(value, own) for value, own in zip(values, choices, strict=True)]
-    missing = [
-        row for row, (value, match) in enumerate(zip(values, matches, strict=True)) if match is None and is_missing(value)
-    ]
-    refuse_missing(missing, examples, column)
-    if (kind or _kind_of_labels(examples, column, choices)[0]) == "numbers":
-        matches = [None] * len(values)
+    labels = rows.columns[column]
+    matches = [_repeated(label, own) for label, own in zip(labels, choices, strict=True)]
+    missing = [row for row, label in enumerate(labels) if matches[row] is None and is_missing(label)]
+    refuse_missing(missing, rows, column)
+    if (kind or _kind_of_labels(labels, choices)[0]) == "numbers":
+        matches = [None] * len(labels)
     return [
-        _place(value, own, examples.where(row)) if match is None else match
-        for row, (value, own, match) in enumerate(zip(values, choices, matches, strict=True))
+        _place(label, own, rows.where(row)) if match is None else match
+        for row, (label, own, match) in enumerate(zip(labels, choices, matches, strict=True))
     ]
 
 
-def _repeated(value: Any, choices: Sequence[Any]) -> int | None:
+def _repeated(label: Any, choices: Sequence[Any]) -> int | None:
     """The number of the first choice that equals a label, both being texts or both numbers."""
-    label = str(value).strip()
-    same = (isinstance(value, str) == isinstance(choice, str) and label == str(choice).strip() for choice in choices)
-    return None if value is None or not label else next((number for number, equal in enumerate(same) if equal), None)
+    text = _text(label).strip()
+    same = (isinstance(label, str) == isinstance(choice, str) and text == str(choice).strip() for choice in choices)
+    return next((number for number, equal in enumerate(same) if equal), None) if text else None
 
 
-def _place(value: Any, choices: Sequence[Any], where: str) -> int:
+def _place(label: Any, choices: Sequence[Any], where: str) -> int:
     """A label as the number of a choice, from 0."""
-    number = _number(value)
+    number = _number(label)
     if number is None:
         known = ", ".join(map(str, choices))
-        what = f"the label {value!r} is none of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
+        what = f"the label {label!r} is none of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
         raise DataError(what, where=where, hint="a label is the number of the right choice, from 0, or its text")
     if not 0 <= number < len(choices):
         what = f"label {number} is out of range; expected 0 to {len(choices) - 1}, for {len(choices)} choices"
         raise DataError(what, where=where, hint="labels count from 0: subtract 1 from each if yours begin at 1")
-    if choices[number] is None or not str(choices[number]).strip():
+    if not _text(choices[number]).strip():
         raise DataError(f"label {number} points at an empty choice", where=where, hint=FIX_ROW)
     return number
 
 
-def _number(value: Any) -> int | None:
+def _number(label: Any) -> int | None:
     """A whole number, maybe written as text; None for others."""
-    if isinstance(value, bool):
-        return None
-    name = label_name(value).strip()
+    name = "" if isinstance(label, bool) else label_name(label).strip()
     return int(float(name)) if re.fullmatch(r"-?[0-9]+(\.0+)?", name) else None  # 1.0, as tables with gaps write it

@@ -86,21 +86,20 @@ class MultipleChoiceTask(PoolingTask):
         logits = np.concatenate(outputs["logits"])[:, 0].astype(np.float64)  # (S,)
         probabilities = softmax_of_groups(logits, features.offsets)
         predictions = []
-        for (start, end), places, texts in zip(
-            pairwise(features.offsets), examples.columns["places"], examples.columns["choices"], strict=True
-        ):
+        own = zip(pairwise(features.offsets), examples.columns["places"], examples.columns["choices"], strict=True)
+        for (start, end), places, texts in own:
             best = int(logits[start:end].argmax())
             of_places = np.zeros(places[-1] + 1)  # 0 for a choice that is empty in the data
             of_places[places] = probabilities[start:end]
-            details = {"answer": texts[best]}
-            predictions.append(Prediction(places[best], float(probabilities[start + best]), of_places.tolist(), details))
+            value = places[best]
+            predictions.append(Prediction(value, float(of_places[value]), of_places.tolist(), {"answer": texts[best]}))
         return predictions
 
     def truth(self, examples: Examples) -> list[Any]:
         return examples.columns["label"]
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
-        predicted, references = np.array([found.value for found in predictions]), np.array(truth)
+        predicted, references = np.array([prediction.value for prediction in predictions]), np.array(truth)
         return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
     def error(self, prediction: Prediction, truth: Any) -> float:
@@ -110,8 +109,8 @@ class MultipleChoiceTask(PoolingTask):
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         inputs = {name: examples.columns[name][row] for name in ("text", "question") if name in examples.columns}
-        own = {"choice": prediction.value, **prediction.details}
-        return inputs | own | {"probability": prediction.probability, "probabilities": prediction.probabilities}
+        said = {"choice": prediction.value, **prediction.details, "probability": prediction.probability}
+        return inputs | said | {"probabilities": prediction.probabilities}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return examples.columns["choices"][row][examples.columns["places"][row].index(truth)]

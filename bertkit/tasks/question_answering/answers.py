@@ -44,7 +44,7 @@ class Answers(NamedTuple):
         return np.where(np.isfinite(odds), odds, 0)
 
 
-class _Found(NamedTuple):
+class _Spans(NamedTuple):
     """Spans of windows, one per row: the feature, the context's first and last token in it, their logits."""
 
     feature: Integers
@@ -74,22 +74,21 @@ def best_answers(
     begins = features.input_ids.offsets[:-1]
     context = begins + features.extras["context"].values
     order = np.argsort(starts.lengths, kind="stable")  # windows of similar length together
-    order = order[starts.lengths[order] > 0]
-    found = [
-        _search(start, end, context, starts.lengths, order[at : at + CHUNK], n_best_size, max_answer_length)
-        for at in range(0, len(order), CHUNK)
-    ]
-    spans = _joined(found) if found else _NONE
+    spans = _joined(
+        [
+            _search(start, end, context, starts.lengths, order[at : at + CHUNK], n_best_size, max_answer_length)
+            for at in range(0, len(order), CHUNK)
+        ]
+    )
     return Answers(
         *_ranked(spans, features.examples, starts, ends, num_examples, n_best_size),
         *_null(start[begins], end[begins], features.examples, num_examples),
     )
 
 
-def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, chosen: Integers, n: int, longest: int) -> _Found:
-    """The n best spans of each of the chosen windows."""
-    width = int(lengths[chosen].max())
-    inside = np.arange(width) < lengths[chosen][:, None]
+def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, chosen: Integers, n: int, longest: int) -> _Spans:
+    """The n best spans of each of the chosen windows; none of a window without a context."""
+    inside = np.arange(max(1, lengths[chosen].max())) < lengths[chosen][:, None]  # (W, T)
     tokens = ranges(context[chosen], lengths[chosen])
     grids = []
     for logits in (start, end):
@@ -105,15 +104,15 @@ def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, ch
     kept = np.isfinite(np.take_along_axis(scores, best, axis=1))
     window = np.nonzero(kept)[0]
     row, column = np.divmod(best[kept], last.shape[1])
-    pairs = _Found(chosen[window], first[window, row], last[window, column], best_start[window, row], best_end[window, column])
-    without = np.nonzero(~kept.any(axis=1))[0]
+    pairs = _Spans(chosen[window], first[window, row], last[window, column], best_start[window, row], best_end[window, column])
+    without = np.nonzero(~kept.any(axis=1) & inside[:, 0])[0]
     token = np.argmax(grids[0][without] + grids[1][without], axis=1)
-    singles = _Found(chosen[without], token, token, *(grid[without, token] for grid in grids))
+    singles = _Spans(chosen[without], token, token, *(grid[without, token] for grid in grids))
     return _joined([pairs, singles])
 
 
-def _joined(found: Sequence[_Found]) -> _Found:
-    return _Found(*(np.concatenate([getattr(part, name) for part in found]) for name in _Found._fields))
+def _joined(parts: Sequence[_Spans]) -> _Spans:
+    return _Spans(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _top(values: Floats, n: int) -> Integers:
@@ -124,26 +123,22 @@ def _top(values: Floats, n: int) -> Integers:
 
 
 def _ranked(
-    found: _Found, examples: Integers, starts: Ragged, ends: Ragged, num_examples: int, n: int
+    spans: _Spans, examples: Integers, starts: Ragged, ends: Ragged, num_examples: int, n: int
 ) -> tuple[Integers, Integers, Floats, Floats]:
     """The spans as characters, equal ones merged, ranked within each example and cut to the n best: four arrays (E, n)."""
-    example = examples[found.feature]
-    first = starts.values[starts.offsets[found.feature] + found.first].astype(np.int64)
-    last = ends.values[ends.offsets[found.feature] + found.last].astype(np.int64)
-    order = np.lexsort((last, first, -(found.start + found.end), example))
-    example, first, last = example[order], first[order], last[order]
-    # The first of equal spans is the best one; a stable sort brings them together.
-    alike = np.lexsort((last, first, example))
-    again = np.zeros(len(order), dtype=bool)
-    again[alike[1:]] = (np.diff(example[alike]) == 0) & (np.diff(first[alike]) == 0) & (np.diff(last[alike]) == 0)
-    example, first, last, order = (array[~again] for array in (example, first, last, order))
+    example = examples[spans.feature]
+    first = starts.values[starts.offsets[spans.feature] + spans.first].astype(np.int64)
+    last = ends.values[ends.offsets[spans.feature] + spans.last].astype(np.int64)
+    order = np.lexsort((last, first, -(spans.start + spans.end), example))
+    # Of equal spans the first one, which is the best.
+    order = order[np.sort(np.unique(np.stack([example, first, last])[:, order], axis=1, return_index=True)[1])]
+    example = example[order]
     rank = np.arange(len(example)) - np.searchsorted(example, example)
     kept = rank < n
-    place = example[kept], rank[kept]
     tables = []
-    for values, nothing in ((first, 0), (last, 0), (found.start[order], -np.inf), (found.end[order], -np.inf)):
+    for values, nothing in ((first, 0), (last, 0), (spans.start, -np.inf), (spans.end, -np.inf)):
         table = np.full((num_examples, n), nothing, dtype=values.dtype)
-        table[place] = values[kept]
+        table[example[kept], rank[kept]] = values[order[kept]]
         tables.append(table)
     return tuple(tables)  # type: ignore[return-value]
 
@@ -153,7 +148,3 @@ def _null(start: Floats, end: Floats, examples: Integers, num_examples: int) -> 
     order = np.lexsort((start + end, examples))
     windows = order[np.searchsorted(examples[order], np.arange(num_examples))]
     return start[windows], end[windows]
-
-
-_NO_NUMBERS, _NO_LOGITS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
-_NONE = _Found(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_LOGITS, _NO_LOGITS)

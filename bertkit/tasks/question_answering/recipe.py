@@ -35,7 +35,7 @@ class QuestionAnswering(Recipe):
         None, "column of the answers, which contain answer_start or have it in a column of that name", used=DATA
     )
     doc_stride: int = option(
-        128, "distance between the begins of successive windows of a long context", unit="tokens", minimum=1, used=USE
+        128, "distance between the starts of successive windows of a long context", unit="tokens", minimum=1, used=USE
     )
     max_query_length: int = option(
         64, "longest question; longer ones are truncated and counted", unit="tokens", minimum=1, used=USE

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, plural
 from bertkit.readers import Examples
 from bertkit.readers.columns import FIX_ROW, require_column, text_of
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+
+Answers = list[tuple[str, int | None]]
 
 
 def read_texts(examples: Examples, column: str, *, may_be_empty: bool) -> list[str]:
@@ -25,17 +27,12 @@ def read_ids(examples: Examples, *, unique: bool) -> list[str]:
     """The id of each row, by default its number. unique: raise DataError if two rows have the same id."""
     given = examples.columns.get("id", [None] * len(examples))
     ids = [str(row) if value in (None, "") else str(value) for row, value in enumerate(given)]
-    if unique and len(set(ids)) < len(ids):
-        first: dict[str, int] = {}
-        for row, name in enumerate(ids):
-            if (earlier := first.setdefault(name, row)) != row:
-                what = f"the id {name!r} occurs twice, first at {examples.where(earlier)}"
-                hint = "predictions are written by id: give each question its own"
-                raise DataError(what, where=examples.where(row), hint=hint)
+    first: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        if (earlier := first.setdefault(name, row)) != row and unique:
+            what = f"the id {name!r} occurs twice, first at {examples.where(earlier)}"
+            raise DataError(what, where=examples.where(row), hint="predictions are written by id: give each question its own")
     return ids
-
-
-Answers = list[tuple[str, int | None]]
 
 
 def read_answers(examples: Examples, column: str | None) -> list[Answers]:
@@ -43,8 +40,7 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
 
     column: default: "answers" or "answer". Raises DataError with the row for answers in another form.
     """
-    names = [column] if column else ["answers", "answer"]
-    name = next((name for name in names if name in examples.columns), names[0])
+    name = column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
     values = examples.columns[require_column(examples, name, option="--answers")]
     if not any(isinstance(value, str) for value in values):
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
@@ -58,13 +54,14 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
 
 
 def _answers(value: Any, where: str, column: str) -> Answers:
-    if isinstance(value, dict) and "text" in value and "answer_start" in value:
-        texts, starts = value["text"], value["answer_start"]
-        if not isinstance(texts, Sequence) or isinstance(texts, str):
-            texts, starts = [texts], [starts]
-        if not isinstance(starts, Sequence) or len(texts) != len(starts):
-            count = len(starts) if isinstance(starts, Sequence) else 1
-            raise DataError(f"column {column!r} holds {len(texts)} texts and {count} answer_start", where=where, hint=FIX_ROW)
+    if isinstance(value, dict) and {"text", "answer_start"} <= value.keys():
+        texts, starts = (
+            each if isinstance(each, Sequence) and not isinstance(each, str) else [each]
+            for each in (value["text"], value["answer_start"])
+        )
+        if len(texts) != len(starts):
+            what = f"column {column!r} holds {plural(len(texts), 'text')} and {len(starts)} answer_start"
+            raise DataError(what, where=where, hint=FIX_ROW)
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list) and all(isinstance(item, dict) and {"text", "answer_start"} <= item.keys() for item in value):
         pairs = [(item["text"], item["answer_start"]) for item in value]
@@ -82,7 +79,7 @@ def _answers(value: Any, where: str, column: str) -> Answers:
 
 def _start(value: Any, where: str) -> int:
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.0+)?\s*", value):
-        return int(float(value))
+        value = float(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 159.0, as tables with gaps write it
     if isinstance(value, bool) or not isinstance(value, int):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, plural
 from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
 from bertkit.model.config import BertConfig
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     from bertkit.text.tokenizer import Tokenizer
 
-_NOWHERE: dict[str, Any] = {"text": "", "start": None, "end": None, "probability": 0.0}
+_NOWHERE: dict[str, Any] = {"text": "", "start": None, "end": None, "probability": 0.0}  # of an empty context
 _AROUND = 200  # characters of the context shown on each side of an answer
 
 
 class References(NamedTuple):
-    """texts: all accepted answers to a question; empty if it has none. by_characters: how they are compared. unanswerable:
+    """What an answer is compared with.
+
+    texts: all accepted answers to the question; empty if it has none. by_characters: how they are compared. unanswerable:
     whether questions of this split may have no answer.
     """
 
@@ -90,8 +92,8 @@ class QuestionAnsweringTask(Task):
         return cls(recipe=recipe, unanswerable=recipe.unanswerable, matching=recipe.matching, null_threshold=threshold)
 
     def fitted(self) -> dict[str, Any]:
-        settled = {"unanswerable": self.unanswerable, "matching": self.matching, "null_threshold": self.null_threshold}
-        return settled | {"question": None, "question_column": self.recipe.question_column}
+        fitted = {"unanswerable": self.unanswerable, "matching": self.matching, "null_threshold": self.null_threshold}
+        return fitted | {"question": None, "question_column": self.recipe.question_column}
 
     def _unanswerable(self, answers: Sequence[Any]) -> bool:
         """Whether questions may have no answer; if not yet decided, whether one of these has none."""
@@ -119,7 +121,6 @@ class QuestionAnsweringTask(Task):
         """
         longest = self.max_tokens(max_length)
         query = longest if max_length == math.inf else self.recipe.max_query_length
-        unplaced = sum(start is None for answers in examples.columns.get("answers", ()) for _, start in answers)
         spans, moved = self._spans(examples) if labelled else (np.full((len(examples), 2), -1), 0)
         windows = encode_windows(
             examples.columns["question"],
@@ -131,29 +132,31 @@ class QuestionAnsweringTask(Task):
             doc_stride=self.recipe.doc_stride,
         )
         labels: dict[str, Ragged] = {}
-        remarks = {f"{len(windows.examples)} windows": len(windows.examples) > len(examples)}
-        unasked = sum(not question.strip() for question in examples.columns["question"])
-        remarks[f"{unasked} without a question"] = unasked > 0
-        remarks[f"{windows.cut} questions longer than {query} tokens truncated"] = windows.cut > 0
+        num_windows = len(windows.examples)
+        counts = [
+            (num_windows if num_windows > len(examples) else 0, "window", ""),
+            (sum(not question.strip() for question in examples.columns["question"]), "row", " without a question"),
+            (windows.cut, "question", f" longer than {query} tokens truncated"),
+        ]
         if labelled:
-            start, end = windows.positions()
-            has_answer = np.array([bool(answers) for answers in examples.columns["answers"]])
+            answers = examples.columns["answers"]
+            has_answer = np.array([bool(accepted) for accepted in answers])
             lost = has_answer & (windows.spans[:, 0] < 0)
             if has_answer.any() and lost.sum() == has_answer.sum():
-                what = f"none of the {lost.sum()} answers occurs at its answer_start or near it"
+                what = f"none of {lost.sum()} answers occurs at its answer_start or near it"
                 hint = "answer_start counts the characters of the context before the answer"
                 raise DataError(what, where=examples.where(int(np.flatnonzero(lost)[0])), hint=hint)
-            ignored = lost if self._unanswerable(examples.columns["answers"]) else lost | ~has_answer
-            for term, positions in (("start", start), ("end", end)):
+            ignored = lost if self._unanswerable(answers) else lost | ~has_answer
+            for term, positions in zip(("start", "end"), windows.positions(), strict=True):
                 labels[term] = Ragged.column(np.where(ignored[windows.examples], IGNORED, positions))
-            whole = np.bincount(windows.examples, weights=start > 0, minlength=len(examples)) > 0
-            apart = int((has_answer & ~lost & ~whole).sum())
-            remarks |= {
-                f"{unplaced} answers without answer_start, taken at their first occurrence": unplaced > 0,
-                f"{moved} answers found near their answer_start": moved > 0,
-                f"{lost.sum()} not found": bool(lost.any()),
-                f"{apart} not within one window": apart > 0,
-            }
+            whole = np.bincount(windows.examples, weights=labels["start"].values > 0, minlength=len(examples)) > 0
+            unplaced = sum(start is None for accepted in answers for _, start in accepted)
+            counts += [
+                (unplaced, "answer", " without answer_start, taken at the first occurrence"),
+                (moved, "answer", " found near the given answer_start"),
+                (int(lost.sum()), "answer", " not found"),
+                (int((has_answer & ~lost & ~whole).sum()), "answer", " not within one window"),
+            ]
         features = Features(
             input_ids=windows.input_ids,
             token_type_ids=windows.token_type_ids,
@@ -161,7 +164,7 @@ class QuestionAnsweringTask(Task):
             labels=labels,
             extras={"context": Ragged.column(windows.context), "starts": windows.starts, "ends": windows.ends},
         )
-        return Encoding(features, tuple(remark for remark, holds in remarks.items() if holds))
+        return Encoding(features, tuple(plural(count, noun) + what for count, noun, what in counts if count))
 
     def _spans(self, examples: Examples) -> tuple[NDArray[np.int64], int]:
         """(E, 2) characters of each row's first answer, -1 for none; and how many were not at their answer_start."""
@@ -175,22 +178,17 @@ class QuestionAnsweringTask(Task):
         return spans, moved
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
-        """One prediction an example: its answer, where it stands, its share of the n best, and these.
+        """One prediction per example: its answer, its span, its probability among the n best, and these.
 
-        Where no answer wins, or the context is empty, it has no place.
+        It has no span if no answer wins or the context is empty.
         """
-        best = best_answers(
-            outputs,
-            features,
-            len(examples),
-            n_best_size=self.recipe.n_best_size,
-            max_answer_length=self.recipe.max_answer_length,
-        )
+        n_best_size, max_answer_length = self.recipe.n_best_size, self.recipe.max_answer_length
+        best = best_answers(outputs, features, len(examples), n_best_size=n_best_size, max_answer_length=max_answer_length)
         tables: list[NDArray] = [best.start, best.end, best.start_logits, best.end_logits]
         if unanswerable := self._unanswerable(examples.columns.get("answers", ())):
             nowhere = np.full(len(examples), -1)
-            nothing: list[NDArray] = [nowhere, nowhere, best.null_start, best.null_end]
-            tables = [np.column_stack([table, column]) for table, column in zip(tables, nothing, strict=True)]
+            no_answer = (nowhere, nowhere, best.null_start, best.null_end)
+            tables = [np.column_stack(pair) for pair in zip(tables, no_answer, strict=True)]
         scores = (tables[2] + tables[3]).astype(np.float64)
         order = np.argsort(-scores, axis=1, kind="stable")
         counts = np.isfinite(scores).sum(axis=1).tolist()
@@ -209,16 +207,15 @@ class QuestionAnsweringTask(Task):
         decided = []
         for prediction in predictions:
             held_back = prediction.details.get("null_odds", -math.inf) > (self.null_threshold or 0.0)
-            candidates = (each for each in prediction.details["nbest"] if (each["start"] is None) == held_back)
-            chosen = next(candidates, _NOWHERE)
-            place = {name: chosen[name] for name in ("start", "end")}
-            decided.append(Prediction(chosen["text"], chosen["probability"], details={**prediction.details, **place}))
+            chosen = next((each for each in prediction.details["nbest"] if (each["start"] is None) == held_back), _NOWHERE)
+            details = {**prediction.details, "start": chosen["start"], "end": chosen["end"]}
+            decided.append(Prediction(chosen["text"], chosen["probability"], details=details))
         return decided
 
     def truth(self, examples: Examples) -> list[Any]:
         answers = examples.columns["answers"]
-        shared = self._by_characters(examples), self._unanswerable(answers)
-        return [References([text for text, _ in accepted], *shared) for accepted in answers]
+        how = self._by_characters(examples), self._unanswerable(answers)
+        return [References([text for text, _ in accepted], *how) for accepted in answers]
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
         """f1 and exact_match as in SQuAD 1.1 or CMRC 2018; if questions may have no answer, the scores of SQuAD 2.0.
@@ -228,7 +225,7 @@ class QuestionAnsweringTask(Task):
         """
         given = _compare_all([prediction.value for prediction in predictions], truth)
         if not truth[0].unanswerable:
-            return lambda rows: dict(zip(("f1", "exact_match"), given[rows].mean(axis=0)[::-1].tolist(), strict=True))
+            return lambda rows: {"f1": float(given[rows, 1].mean()), "exact_match": float(given[rows, 0].mean())}
         ungated, has_answer, answered, null_odds = self._ungated(predictions, truth)
         if self.null_threshold is not None:
             held_back = (null_odds > self.null_threshold)[:, None]
@@ -271,10 +268,10 @@ class QuestionAnsweringTask(Task):
     # --- as people and files see it ---
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
-        inputs = {name: examples.columns[name][row] for name in ("id", "question")}
-        span = {name: prediction.details[name] for name in ("start", "end")}
-        rest = {name: value for name, value in prediction.details.items() if name in ("nbest", "null_odds")}
-        return {**inputs, "answer": prediction.value, **span, "probability": prediction.probability, **rest}
+        details = dict(prediction.details)
+        inputs = {"id": details.pop("id"), "question": examples.columns["question"][row]}
+        span = {"start": details.pop("start"), "end": details.pop("end")}
+        return {**inputs, "answer": prediction.value, **span, "probability": prediction.probability, **details}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return " / ".join(dict.fromkeys(truth.texts)) or "no answer"
@@ -285,13 +282,14 @@ class QuestionAnsweringTask(Task):
         text = plain(examples.columns["question"][row])
         text.stylize("bold")
         if start is None:
-            return text.append("\n  no answer", style="yellow").append(f" ({prediction.probability:.2f})\n", style="dim")
-        before, after = context[max(0, start - _AROUND) : start], context[end : end + _AROUND].rstrip()
-        answer = plain(f"[{context[start:end]}]")
-        answer.stylize("bold reverse green")
-        excerpt = plain(("..." if start > _AROUND else "") + before) + answer
-        excerpt += plain(after + ("..." if end + _AROUND < len(context) else ""))
-        return text.append("\n").append(excerpt).append(f" ({prediction.probability:.2f})\n", style="dim")
+            text.append("\n  no answer", style="yellow")
+        else:
+            before, after = context[max(0, start - _AROUND) : start], context[end : end + _AROUND].rstrip()
+            answer = plain(f"[{context[start:end]}]")
+            answer.stylize("bold reverse green")
+            text.append("\n").append(plain(("..." if start > _AROUND else "") + before)).append(answer)
+            text.append(plain(after + ("..." if end + _AROUND < len(context) else "")))
+        return text.append(f" ({prediction.probability:.2f})\n", style="dim")
 
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
         start, end = (int(features.labels[term][feature][0]) for term in ("start", "end"))
@@ -299,20 +297,19 @@ class QuestionAnsweringTask(Task):
             return [{}]
         if start == 0:
             return [{0: "no answer here"}]
-        return [{start: "answer starts", end: "answer ends"} if start != end else {start: "answer"}]
+        return [{start: "answer"} if start == end else {start: "answer starts", end: "answer ends"}]
 
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
         """predictions.json, nbest_predictions.json and, if there may be no answer, null_odds.json, as run_squad writes them."""
         kept = ("text", "probability", "start_logit", "end_logit")
-        content: dict[str, dict[str, Any]] = {
-            "predictions.json": {p.details["id"]: p.value for p in predictions},
-            "nbest_predictions.json": {
-                p.details["id"]: [{name: c[name] for name in kept} for c in p.details["nbest"]] for p in predictions
-            },
+        content: dict[str, list[Any]] = {
+            "predictions.json": [p.value for p in predictions],
+            "nbest_predictions.json": [[{name: c[name] for name in kept} for c in p.details["nbest"]] for p in predictions],
         }
         if truth[0].unanswerable:
-            content["null_odds.json"] = {p.details["id"]: p.details["null_odds"] for p in predictions}
-        return {name: json.dumps(values, indent=4, ensure_ascii=False) + "\n" for name, values in content.items()}
+            content["null_odds.json"] = [p.details["null_odds"] for p in predictions]
+        by_id = {name: dict(zip(examples.columns["id"], values, strict=True)) for name, values in content.items()}
+        return {name: json.dumps(values, indent=4, ensure_ascii=False) + "\n" for name, values in by_id.items()}
 
 
 def _compare(answer: str, truth: References) -> tuple[float, float]:

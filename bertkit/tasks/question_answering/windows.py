@@ -63,7 +63,7 @@ def encode_windows(
 ) -> Windows:
     """The windows of each question and its context, of at most max_length tokens.
 
-    doc_stride: tokens between the begins of successive windows, at most a window's length. spans: (E, 2) first character and
+    doc_stride: tokens between the starts of successive windows, at most a window's length. spans: (E, 2) first character and
     end of a span in each context; first -1 for none. Raises UsageError if a question leaves no room for its context.
     """
     number: dict[str, int] = {}
@@ -123,10 +123,8 @@ def _tokens_of(
 
 def find_answer(context: str, text: str, start: int) -> int:
     """Where an answer begins in its context: at `start`, else nearest to it within NEAR characters, else -1."""
-    if start >= 0 and context.startswith(text, start):
-        return start
-    after = context.find(text, max(0, start), max(0, start + NEAR + len(text)))
-    before = context.rfind(text, max(0, start - NEAR), max(0, start - 1 + len(text)))
-    if min(before, after) < 0:
-        return max(before, after)
-    return before if start - before <= after - start else after
+    for distance in range(NEAR + 1):
+        for place in (start - distance, start + distance):
+            if place >= 0 and context.startswith(text, place):
+                return place
+    return -1
