@@ -64,10 +64,10 @@ def test_windows_hold_every_token_of_the_longer_text(columns: int) -> None:
                 assert {window.start for window in windows} == {0}
 
 
-def test_no_room_at_all_is_no_endless_row_of_windows() -> None:
-    cut = cut_texts([np.array([5]), np.array([2])], 0, "windows")
-    assert cut.examples.tolist() == [0]
-    assert cut.truncated.tolist() == [True]
+@pytest.mark.parametrize("lengths", [(5, 2), (1, 0)])
+def test_no_room_at_all_is_no_endless_row_of_windows(lengths: tuple[int, int]) -> None:
+    cut = cut_texts([np.array([length]) for length in lengths], 0, "windows")
+    assert (cut.examples.tolist(), cut.truncated.tolist()) == ([0], [True])
 
 
 @pytest.mark.parametrize("how", TRUNCATIONS)
