@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -15,7 +16,7 @@ ROWS = st.lists(st.lists(st.integers(-100, 2**31 - 1), max_size=6), min_size=1, 
 
 
 @given(ROWS, st.data())
-def test_ragged_holds_and_takes_rows(rows: list[list[int]], data: st.DataObject) -> None:
+def test_ragged_holds_takes_and_joins_rows(rows: list[list[int]], data: st.DataObject) -> None:
     ragged = Ragged.of(rows)
     assert ragged.values.dtype == np.int32
     assert len(ragged) == len(rows)
@@ -24,7 +25,9 @@ def test_ragged_holds_and_takes_rows(rows: list[list[int]], data: st.DataObject)
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
     taken = ragged.take(np.array(chosen, dtype=np.int64))
     assert [taken[i].tolist() for i in range(len(taken))] == [rows[i] for i in chosen]
-    assert taken.values.dtype == np.int32
+    joined = Ragged.joined([Ragged.of([]), taken, ragged])
+    assert [joined[i].tolist() for i in range(len(joined))] == [*(rows[i] for i in chosen), *rows]
+    assert taken.values.dtype == joined.values.dtype == np.int32
 
 
 def test_column_has_one_value_a_row() -> None:
@@ -44,9 +47,7 @@ def test_tokens_of_a_feature_are_those_of_all_its_sequences() -> None:
     choices, sentence = SHAPES["choices"].features, SHAPES["sentence"].features
     numbers = np.diff(choices.sequences)
     assert set(numbers) == {2, 3, 4, 5}, "the number of choices differs"
-    expected = [
-        sum(len(choices.input_ids[s]) for s in range(a, b)) for a, b in zip(choices.offsets, choices.offsets[1:], strict=False)
-    ]
+    expected = [sum(len(choices.input_ids[s]) for s in range(a, b)) for a, b in pairwise(choices.offsets)]
     assert choices.num_tokens.tolist() == expected
     assert sentence.num_tokens.tolist() == sentence.input_ids.lengths.tolist()
     assert sentence.offsets.tolist() == list(range(len(sentence) + 1))

@@ -24,7 +24,6 @@ MODEL_SIZES = {
 
 # Keys of config.json that change what the model computes, and the values that we support.
 _HONOURED: dict[str, tuple[Any, ...]] = {
-    "model_type": ("bert",),
     "position_embedding_type": ("absolute", None),
     "add_cross_attention": (False, None),
     "pruned_heads": ({}, None),
@@ -91,11 +90,8 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         if self.hidden_act not in ACTIVATIONS:
-            raise ModelError(
-                f"hidden_act is {self.hidden_act!r}; expected one of {', '.join(ACTIVATIONS)}",
-                where="config.json",
-                hint=did_you_mean(str(self.hidden_act), ACTIVATIONS),
-            )
+            what = f"hidden_act is {self.hidden_act!r}; expected one of {', '.join(ACTIVATIONS)}"
+            raise ModelError(what, where="config.json", hint=did_you_mean(str(self.hidden_act), ACTIVATIONS))
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -112,11 +108,9 @@ class BertConfig:
             what = f"pad_token_id is {self.pad_token_id}; expected a number below vocab_size {self.vocab_size}"
             raise ModelError(what, where="config.json")
         if self.hidden_size % self.num_attention_heads:
-            raise ModelError(
-                f"num_attention_heads {self.num_attention_heads} does not divide hidden_size {self.hidden_size}",
-                where="config.json",
-                hint="choose a hidden_size that is a multiple of num_attention_heads (the paper's heads are 64 wide)",
-            )
+            what = f"num_attention_heads {self.num_attention_heads} does not divide hidden_size {self.hidden_size}"
+            hint = "choose a hidden_size that is a multiple of num_attention_heads (the paper's heads are 64 wide)"
+            raise ModelError(what, where="config.json", hint=hint)
 
     def without_head(self) -> BertConfig:
         """The encoder's configuration, without what a head on it was."""
@@ -140,24 +134,17 @@ class BertConfig:
         if size not in MODEL_SIZES:
             raise UsageError(f"no model size {size!r}", hint=did_you_mean(size, MODEL_SIZES))
         layers, hidden, heads = MODEL_SIZES[size]
-        return cls(
-            **{
-                "num_hidden_layers": layers,
-                "hidden_size": hidden,
-                "num_attention_heads": heads,
-                "intermediate_size": 4 * hidden,
-                **changes,
-            }
-        )
+        sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+        return cls(**{**sizes, "intermediate_size": 4 * hidden, **changes})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, where: str = "config.json") -> BertConfig:
         """The configuration that the keys of a config.json describe."""
+        if (kind := values.get("model_type", "bert")) != "bert":
+            what = f"this is a {kind} model; expected model_type bert"
+            raise ModelError(what, where=where, hint="bertkit trains BERT alone: choose a BERT checkpoint")
         for key, honoured in _HONOURED.items():
             if key in values and values[key] not in honoured:
-                if key == "model_type":
-                    what = f"this is a {values[key]} model; expected model_type bert"
-                    raise ModelError(what, where=where, hint="bertkit trains BERT alone: choose a BERT checkpoint")
                 raise ModelError(f"{key} is {values[key]!r}, which bertkit does not compute", where=where)
         own = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in own and value is not None}

@@ -11,16 +11,16 @@ import importlib.util
 import json
 import os
 import pickle
-import queue
 import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertkit.errors import MachineError, ModelError, listed
+from bertkit.errors import MachineError, ModelError, listed, plural
 from bertkit.files import Kind, disk_errors, flush, sha256_of
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
@@ -74,19 +74,7 @@ def resolve(name: str) -> Path:
     if in_a_folder or name.startswith((".", "~")) or "\\" in name or name.count("/") > 1 or name.endswith("/"):
         hint = _near_folders(path) or "give a model folder, a hub id such as org/name, or minilm"
         raise ModelError(f"there is no folder {name}", hint=hint)
-    _check_hub_id(name)
     return _cached(name) or _download(name, near=_near_folders(path))
-
-
-def _check_hub_id(name: str) -> None:
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        what = f"{name!r} is neither a folder nor a hub id; expected org/name of letters, digits, -, _ and ."
-        raise ModelError(what) from None
 
 
 def _near_folders(path: Path) -> str | None:
@@ -109,13 +97,16 @@ def _minilm() -> Path:
 
 
 def _cached(name: str) -> Path | None:
-    """The hub's cached copy, if it has configuration, tokenizer and all weights."""
+    """The hub's cached copy, if it has configuration, tokenizer and all weights. Raises ModelError for what is no hub id."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES]))
         weight_files(folder)
+    except HFValidationError:
+        what = f"{name!r} is neither a folder nor a hub id; expected org/name of letters, digits, -, _ and ."
+        raise ModelError(what) from None
     except (LocalEntryNotFoundError, ModelError):
         return None
     return folder if any((folder / file).exists() for file in ("tokenizer.json", "vocab.txt")) else None
@@ -154,22 +145,19 @@ def _files_on_hub(name: str) -> list[str]:
     """
     from huggingface_hub import HfApi
 
-    answers: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
+    answer: Future[list[str]] = Future()
 
     def ask() -> None:
         try:
-            answers.put([file.rfilename for file in HfApi().model_info(name, timeout=HUB_TIMEOUT).siblings or []])
+            answer.set_result([file.rfilename for file in HfApi().model_info(name, timeout=HUB_TIMEOUT).siblings or []])
         except Exception as error:
-            answers.put(error)
+            answer.set_exception(error)
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        answer = answers.get(timeout=HUB_TIMEOUT)
-    except queue.Empty:
+        return answer.result(timeout=HUB_TIMEOUT)
+    except TimeoutError:
         raise TimeoutError(f"no answer within {HUB_TIMEOUT:g} s") from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -206,8 +194,7 @@ def weights_hash(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in weight_files(folder):
         with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
@@ -269,29 +256,24 @@ def _unreadable(path: Path, why: str) -> ModelError:
     return ModelError(f"the weight file is {why}", where=str(path), hint=hint)
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
-
-
-def modernize_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """LayerNorm's gamma and beta, as the first releases called them, become weight and bias; position_ids go."""
-    renamed = ((re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)), tensor) for name, tensor in state.items())
-    return {name: tensor for name, tensor in renamed if not name.endswith("position_ids")}
-
-
-def match_prefix(state: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Add "bert." to the encoder's names, or take it away, as `names` have it."""
-    prefix = "bert." if any(name.startswith("bert.") for name in names) else ""
-    return {re.sub(r"^(?:bert\.)?(?=(?:embeddings|encoder|pooler)\.)", prefix, name): tensor for name, tensor in state.items()}
-
-
-def fill_tied(state: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Give each tied parameter among `names` the tensor that it is tied to, whether or not the file repeats it."""
-    wanted = set(names)
-    state = {TIED[tied]: state[tied] for tied in TIED.keys() & state.keys() if TIED[tied] in wanted} | state
-    return state | {tied: state[source] for tied, source in TIED.items() if tied in wanted and source in state}
-
-
 # --- into a module -------------------------------------------------------------------------------------------------
+
+
+def _renamed(state: dict[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
+    """LayerNorm's gamma and beta of the first releases become weight and bias; the encoder's prefix "bert." is as in `own`."""
+    prefix = "bert." if any(name.startswith("bert.") for name in own) else ""
+
+    def renamed(name: str) -> str:
+        name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        return re.sub(r"^(bert\.)?(?=(embeddings|encoder|pooler)\.)", prefix, name)
+
+    return {renamed(name): tensor for name, tensor in state.items()}
+
+
+def _fill_tied(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give each tied parameter of `own` the tensor that it is tied to, whether or not the file repeats it."""
+    state = {TIED[tied]: state[tied] for tied in TIED.keys() & state.keys() if TIED[tied] in own} | state
+    return state | {tied: state[source] for tied, source in TIED.items() if tied in own and source in state}
 
 
 def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -> list[str]:
@@ -302,16 +284,14 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
     """
     config = read_config(folder)  # refuses another architecture whose weights have the same names
     own = module.state_dict()
-    state = match_prefix(modernize_names(read_state_dict(folder)), own)
+    state = _renamed(read_state_dict(folder), own)
     decoder = state.get(DECODER) if DECODER in own and config.extra.get("tie_word_embeddings") is False else None
     if decoder is not None and not decoder.equal(state.get(TIED[DECODER], decoder)):
         what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit computes tied ones alone"
         raise ModelError(what, where=str(folder), hint="finetune puts a task's head on its encoder")
-    state = fill_tied(state, own)
+    state = _fill_tied(state, own)
     _check_encoder(own, state, folder)
-    if fresh_head:
-        state = {name: tensor for name, tensor in state.items() if _is_encoder(name) or _is_pooler(name)}
-    state = {name: tensor for name, tensor in state.items() if name in own}
+    state = {name: tensor for name, tensor in state.items() if name in own and not (fresh_head and _is_head(name))}
     _check_shapes(own, state, folder)
     module.load_state_dict(state, strict=False)
     return [name for name in own if name not in state]
@@ -321,8 +301,8 @@ def _is_encoder(name: str) -> bool:
     return name.removeprefix("bert.").startswith(("embeddings.", "encoder."))
 
 
-def _is_pooler(name: str) -> bool:
-    return name.removeprefix("bert.").startswith("pooler.")
+def _is_head(name: str) -> bool:
+    return not (_is_encoder(name) or name.removeprefix("bert.").startswith("pooler."))
 
 
 def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
@@ -336,11 +316,9 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
         raise ModelError(what, where=str(folder), hint="choose a BERT checkpoint")
     parts = [f"{word} {listed(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
     expected, actual = num_layers(own), num_layers(state)
-    if expected != actual:
-        parts.insert(0, f"the configuration has {expected} layers, the weights have {actual}")
-    else:
-        parts.insert(0, "the weights are not those of this encoder")
-    raise ModelError("; ".join(parts), where=str(folder), hint="take config.json and the weights from the same model")
+    layers = f"the configuration has {plural(expected, 'layer')}, the weights have {actual}"
+    what = layers if expected != actual else "the weights are not those of this encoder"
+    raise ModelError("; ".join([what, *parts]), where=str(folder), hint="take config.json and the weights from the same model")
 
 
 def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
@@ -348,7 +326,7 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
     wrong = [name for name, tensor in state.items() if tensor.shape != own[name].shape]
     if not wrong:
         return
-    heads_alone = not any(_is_encoder(name) or _is_pooler(name) for name in wrong)
+    heads_alone = all(map(_is_head, wrong))
     hint = "give --fresh-head to train a new head in its place" if heads_alone else None
     actual, expected = len(state[wrong[0]]), len(own[wrong[0]])
     if heads_alone and wrong[0].startswith("classifier.") and actual != expected:

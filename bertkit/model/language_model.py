@@ -192,8 +192,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = grad
-        scale = (
-            factor.item() if factor.device.type == "cpu" else factor
-        )  # a tensor of another dtype takes three times as long there
+        # on a CPU a tensor of another dtype takes three times as long
+        scale = factor.item() if factor.device.type == "cpu" else factor
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
         return (*(gradient.mul_(scale) for gradient in gradients), None)

@@ -26,18 +26,13 @@ from bertkit.features import Ragged, offsets_of, ranges
 from bertkit.text.piece_cache import PieceCache
 from bertkit.text.truncation import cut_texts
 
-# BERT's special tokens in the order of its vocabularies: [PAD] is 0.
-IN_ORDER = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-
 CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
 
-SPECIAL_TOKENS = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
+# BERT's special tokens by role, in the order of its vocabularies: [PAD] is 0.
+SPECIAL_TOKENS = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+
+# Options of BERT's normalizer, and their keys in tokenizer_config.json.
+_OPTIONS = {"lowercase": "do_lower_case", "strip_accents": "strip_accents", "handle_chinese_chars": "tokenize_chinese_chars"}
 
 # Classes of transformers that use tokenizer.json unchanged; for all others the options of tokenizer_config.json win.
 _AS_IT_STANDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -67,10 +62,9 @@ class Tokenizer:
     def __init__(
         self, backend: tokenizers.Tokenizer, *, special_tokens: dict[str, str] | None = None, where: str | None = None
     ) -> None:
-        kind = type(backend.model).__name__
-        if kind != "WordPiece":
-            hint = "choose a BERT checkpoint"
-            raise ModelError(f"the tokenizer is a {kind} model; expected WordPiece", where=where, hint=hint)
+        if (kind := type(backend.model).__name__) != "WordPiece":
+            what = f"the tokenizer is a {kind} model; expected WordPiece"
+            raise ModelError(what, where=where, hint="choose a BERT checkpoint")
         self.special_tokens = SPECIAL_TOKENS | (special_tokens or {})
         missing = [token for token in self.special_tokens.values() if backend.token_to_id(token) is None]
         if missing:
@@ -84,9 +78,8 @@ class Tokenizer:
         if (last := max(self.vocab.values())) != self.vocab_size - 1:
             what = f"the vocabulary has {self.vocab_size} tokens, numbered up to {last}; expected no gap"
             raise ModelError(what, where=where)
-        self.unk_token_id, self.sep_token_id, self.pad_token_id, self.cls_token_id, self.mask_token_id = (
-            self.vocab[self.special_tokens[role]] for role in SPECIAL_TOKENS
-        )
+        ids = (self.vocab[self.special_tokens[role]] for role in SPECIAL_TOKENS)
+        self.pad_token_id, self.unk_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id = ids
         cls, sep = self.special_tokens["cls_token"], self.special_tokens["sep_token"]
         backend.post_processor = processors.TemplateProcessing(
             single=f"{cls}:0 $A:0 {sep}:0",
@@ -103,12 +96,7 @@ class Tokenizer:
         letters, which lower-cased text could never reach (transformers lower-cases even then, silently). Raises ModelError.
         """
         settings = _read_json(folder / "tokenizer_config.json")
-        options = {
-            "lowercase": settings.get("do_lower_case"),
-            "strip_accents": settings.get("strip_accents"),
-            "handle_chinese_chars": settings.get("tokenize_chinese_chars"),
-        }
-        given = {name: value for name, value in options.items() if isinstance(value, bool)}
+        given = {name: settings[key] for name, key in _OPTIONS.items() if isinstance(settings.get(key), bool)}
         named = _read_json(folder / "special_tokens_map.json") | settings
         contents = {role: _content(named[role]) for role in SPECIAL_TOKENS if named.get(role)}
         if (path := folder / "tokenizer.json").exists():
@@ -125,17 +113,15 @@ class Tokenizer:
             _add_tokens(backend, folder, settings)
         else:
             found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-            raise ModelError(
-                f"no tokenizer.json and no vocab.txt; found {', '.join(found) or 'nothing'}",
-                where=str(folder),
-                hint="copy tokenizer.json (or vocab.txt with tokenizer_config.json) of the model into the folder",
-            )
+            what = f"no tokenizer.json and no vocab.txt; found {', '.join(found) or 'nothing'}"
+            hint = "copy tokenizer.json (or vocab.txt with tokenizer_config.json) of the model into the folder"
+            raise ModelError(what, where=str(folder), hint=hint)
         return cls(backend, special_tokens=contents, where=str(path))
 
     @cached_property
     def vocab_hash(self) -> str:
         """sha256 of the tokens in their order, one a line: where no tokens were added, that of vocab.txt as saved."""
-        return sha256("".join(f"{token}\n" for token in sorted(self.vocab, key=self.vocab.__getitem__)).encode()).hexdigest()
+        return sha256(_vocab_txt(self.vocab).encode()).hexdigest()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -147,9 +133,9 @@ class Tokenizer:
     @cached_property
     def ordinary_ids(self) -> NDArray[np.int64]:
         """The ids of all tokens but the special ones and [unused0], [unused1], ..."""
-        kept = (number for token, number in self.vocab.items() if not re.fullmatch(r"\[unused\d+\]", token))
-        special = {self.vocab[token] for token in self.special_tokens.values()}
-        return np.array(sorted(number for number in kept if number not in special))
+        special = self.special_tokens.values()
+        kept = (token for token in self.vocab if token not in special and not re.fullmatch(r"\[unused\d+\]", token))
+        return np.array(sorted(self.vocab[token] for token in kept))
 
     def encode(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int, truncate: str = "head"
@@ -200,32 +186,26 @@ class Tokenizer:
 
         They count characters of the original text, before normalization: text[start:end] is the token's.
         """
-        ids, spans = [], []
+        ids, spans = [Ragged.of([])], [np.zeros((0, 2), dtype=np.int32)]
         for start in range(0, len(texts), CHUNK // 16):  # contexts are long, and offsets need memory
-            for encoding in self.backend.encode_batch(list(texts[start : start + CHUNK // 16]), add_special_tokens=False):
-                ids.append(np.array(encoding.ids, dtype=np.int32))
-                spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
-        flat = np.concatenate(spans) if spans else np.zeros((0, 2), dtype=np.int32)
-        values = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
-        return Ragged(values, offsets_of(np.array([len(row) for row in ids], dtype=np.int64))), flat[:, 0], flat[:, 1]
+            found = self.backend.encode_batch(list(texts[start : start + CHUNK // 16]), add_special_tokens=False)
+            ids.append(Ragged.of([encoding.ids for encoding in found]))
+            spans += [np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) for encoding in found]
+        starts, ends = np.concatenate(spans).T
+        return Ragged.joined(ids), starts, ends
 
     def files(self, *, model_max_length: int = 512) -> dict[str, str]:
         """The files of a folder for AutoTokenizer, and vocab.txt for older tools: contents by file name."""
         settings: dict[str, Any] = {"model_max_length": model_max_length, **self.special_tokens}
         if isinstance(normalizer := self.backend.normalizer, normalizers.BertNormalizer):
-            settings |= {
-                "tokenizer_class": "BertTokenizer",
-                "do_lower_case": normalizer.lowercase,
-                "strip_accents": normalizer.strip_accents,
-                "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-            }
+            settings["tokenizer_class"] = "BertTokenizer"
+            settings |= {key: getattr(normalizer, name) for name, key in _OPTIONS.items()}
         else:  # BertTokenizer would replace this normalizer by BERT's
             settings["tokenizer_class"] = "PreTrainedTokenizerFast"
             settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-        vocab = self.backend.get_vocab(with_added_tokens=False)
         return {
             "tokenizer.json": self.backend.to_str(pretty=True),
-            "vocab.txt": "".join(f"{token}\n" for token in sorted(vocab, key=vocab.__getitem__)),
+            "vocab.txt": _vocab_txt(self.backend.get_vocab(with_added_tokens=False)),
             "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
             "special_tokens_map.json": json.dumps(self.special_tokens, indent=2) + "\n",
         }
@@ -247,11 +227,11 @@ def train_tokenizer(
     in a million are left out, and all characters take two thirds of the vocabulary at most. The same texts give the same
     vocabulary. Raises UsageError for a vocabulary that is too small, DataError if there is no text.
     """
-    special = [SPECIAL_TOKENS[role] for role in IN_ORDER]
+    special = list(SPECIAL_TOKENS.values())
     if vocab_size < 4 * len(special):
         raise UsageError(f"--vocab-size is {vocab_size}; expected at least {4 * len(special)}")
     options = {"lowercase": not cased}
-    backend = _of_vocabulary({token: i for i, token in enumerate(special)}, options, unk_token=SPECIAL_TOKENS["unk_token"])
+    backend = _of_vocabulary({token: i for i, token in enumerate(special)}, options)
     alphabet, within = _alphabet(texts, backend, most=2 * (vocab_size - len(special)) // 3)
     if not alphabet:
         raise DataError("there is no text to learn a vocabulary from")
@@ -267,7 +247,7 @@ def train_tokenizer(
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    return Tokenizer(_of_vocabulary(backend.get_vocab(), options, unk_token=SPECIAL_TOKENS["unk_token"]))
+    return Tokenizer(_of_vocabulary(backend.get_vocab(), options))
 
 
 def _alphabet(texts: Iterable[Sequence[str]], backend: tokenizers.Tokenizer, *, most: int) -> tuple[list[str], list[str]]:
@@ -292,7 +272,7 @@ def _alphabet(texts: Iterable[Sequence[str]], backend: tokenizers.Tokenizer, *, 
     return sorted(alphabet), sorted(within)
 
 
-def _of_vocabulary(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str) -> tokenizers.Tokenizer:
+def _of_vocabulary(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str = "[UNK]") -> tokenizers.Tokenizer:
     """BERT's tokenizer over a vocabulary; `given` are options of BertNormalizer."""
     named = re.compile(r"\[.*\]|<.*>")  # [CLS], <S>: written by hand, whatever the case of the text
     cased = any(token != token.lower() and not named.fullmatch(token) for token in vocab)
@@ -301,6 +281,11 @@ def _of_vocabulary(vocab: dict[str, int], given: dict[str, bool], *, unk_token: 
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     return backend
+
+
+def _vocab_txt(vocab: dict[str, int]) -> str:
+    """The tokens in the order of their numbers, one a line."""
+    return "".join(f"{token}\n" for token in sorted(vocab, key=vocab.__getitem__))
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
@@ -312,22 +297,18 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     vocab: dict[str, int] = {}
     for number, token in enumerate(lines):
         if (first := vocab.setdefault(token, number)) != number:
-            raise ModelError(
-                f"token {token!r} is in line {first + 1} and again in line {number + 1}; all later ids would shift",
-                where=f"{path}:{number + 1}",
-                hint="take the vocab.txt that the model was trained with",
-            )
+            what = f"token {token!r} is in line {first + 1} and again in line {number + 1}; all later ids would shift"
+            hint = "take the vocab.txt that the model was trained with"
+            raise ModelError(what, where=f"{path}:{number + 1}", hint=hint)
     return vocab
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
     """Add the tokens after vocab.txt with their own ids, from added_tokens.json, or added_tokens_decoder of newer tools."""
-    added: dict[int, str | dict[str, Any]] = {
-        int(number): token for token, number in _read_json(folder / "added_tokens.json").items()
-    }
+    added: dict[int, Any] = {int(number): token for token, number in _read_json(folder / "added_tokens.json").items()}
     added |= {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
-    for number in sorted(number for number in added if number >= backend.get_vocab_size(with_added_tokens=False)):
-        token = added[number]
+    size = backend.get_vocab_size(with_added_tokens=False)
+    for number, token in sorted((number, token) for number, token in added.items() if number >= size):
         backend.add_tokens([tokenizers.AddedToken(**token) if isinstance(token, dict) else token])
         if (found := backend.token_to_id(_content(token))) != number:
             what = f"added token {_content(token)!r} has id {number}; after vocab.txt it would get {found}"

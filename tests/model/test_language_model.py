@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from test_parity import NO_DROPOUT, assert_packed, copied, gradients, padded
+from torch import Tensor
 
 from bertkit.corpus.build import CorpusConfig, make_part
 from bertkit.corpus.objectives import OBJECTIVES, Objective
@@ -19,11 +21,13 @@ from bertkit.model import language_model as module
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import load_weights, save_model
-from bertkit.model.language_model import BertForPreTraining
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate
 
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
+
+
+each_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 
 
 @pytest.fixture(scope="module")
@@ -45,93 +49,74 @@ def loaded(objective: Objective, folder: Path) -> torch.nn.Module:
     return module
 
 
-def padded(features: Features, objective: Objective) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """input_ids, attention_mask, token_type_ids, and labels with -100 at what is no target.
+def targets(features: Features, objective: Objective, shape: torch.Size) -> Tensor:
+    """Labels (B, T) of tokens, -100 at what is no target.
 
     A label "lm" stands at the token before, whose next one it is; transformers looks for it at the next one.
     """
-    longest = int(features.input_ids.lengths.max())
-    ids, mask, segments, labels = (torch.full((len(features), longest), value) for value in (0, 0, 0, -100))
+    labels = torch.full(shape, -100)
     for at in range(len(features)):
-        count = int(features.input_ids.lengths[at])
-        ids[at, :count] = torch.from_numpy(features.input_ids[at].astype(np.int64))
-        mask[at, :count] = 1
-        segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
         rows = torch.from_numpy(features.rows[at][1 if objective.pair_term else 0 :]) + objective.causal
         labels[at, rows] = torch.from_numpy(features.labels[objective.token_term][at])
-    return ids, mask, segments, labels
+    return labels
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=lambda objective: objective.name)
+@each_objective
 def test_logits_losses_and_gradients_are_those_of_transformers(
     objective: Objective, make_model_dir, features: Callable[[Objective], Features], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    name = objective.head.__name__
-    folder = make_model_dir(name, seed=3, is_decoder=objective.causal, **sizes)
+    name, term, pair_term = objective.head.__name__, objective.token_term, objective.pair_term
+    folder = make_model_dir(name, seed=3, is_decoder=objective.causal, initializer_range=0.2, **NO_DROPOUT)
     ours = loaded(objective, folder).double().train()
     theirs = getattr(transformers, name).from_pretrained(folder, attn_implementation="eager").double().train()
     drawn = features(objective)
-    ids, mask, segments, labels = padded(drawn, objective)
-    pair_term = objective.pair_term
+    inputs = padded([(drawn.input_ids[at].tolist(), drawn.token_type_ids[at].tolist()) for at in range(len(drawn))])
+    attended = inputs["attention_mask"].bool()
+    labels = targets(drawn, objective, attended.shape)
     extra = {"next_sentence_label": torch.from_numpy(drawn.labels[pair_term].values)} if pair_term else {}
-    expected = theirs(ids, mask, segments, labels=labels, **extra)
-    loss_there = expected.loss
+    expected = theirs(**inputs, labels=labels, **extra)
+    scores, loss = expected.prediction_logits if pair_term else expected.logits, expected.loss
     if objective.causal:  # transformers computes this loss in float32
-        loss_there = F.cross_entropy(expected.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-        assert float(loss_there.detach()) == pytest.approx(float(expected.loss.detach()), rel=1e-6)
-    loss_there.backward()
-
+        loss = F.cross_entropy(scores[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        assert float(loss.detach()) == pytest.approx(float(expected.loss.detach()), rel=1e-6)
     monkeypatch.setattr(module, "CHUNK", 7 * ours.config.vocab_size)  # several chunks
     batch = collate(drawn, np.arange(len(drawn)))
-    outputs = ours(batch)
-    loss = torch.stack([total / batch.weights[term] for term, total in outputs.loss_sums.items()]).sum()
-    assert set(outputs.loss_sums) == set(objective.terms)
-    assert float(loss.detach()) == pytest.approx(float(loss_there.detach()), rel=1e-12)
-    loss.backward()
-    gradients = dict(ours.named_parameters())
-    named = dict(theirs.named_parameters())
-    assert len(named) == len(gradients)
-    total = torch.stack([p.grad.norm() for p in named.values()]).norm()
-    for key, parameter in named.items():
-        found = gradients[key].grad
-        scale = total if key.endswith("key.bias") else parameter.grad.norm()
-        assert float((found - parameter.grad).norm() / scale) < 1e-10, key
+    assert_packed(ours, batch, {}, loss, copied(gradients(theirs, loss)), 1e-10)
 
-    ours.eval()
-    logits = ours(ids, mask, segments).logits
-    attended = mask.bool()
-    scores = expected.prediction_logits if extra else expected.logits
-    assert torch.allclose(logits[ours.term][attended], scores[attended], atol=1e-9)
-    if extra:
+    trained = ours(batch).loss_sums[term].item()
+    logits = ours.eval()(**inputs).logits
+    assert torch.allclose(logits[term][attended], scores[attended], atol=1e-9)
+    assert not logits[term][~attended].any()
+    if pair_term:
         assert torch.allclose(logits["nsp"], expected.seq_relationship_logits, atol=1e-9)
     # Of masked rows in evaluation: how likely the right token was, and whether it was the likeliest.
     scored = ours(batch)
-    if ours.term == "lm":
+    if objective.causal:
         scores, labels = scores[:, :-1], labels[:, 1:]
     right = F.log_softmax(scores.float(), dim=-1)[labels >= 0].gather(1, labels[labels >= 0][:, None])[:, 0]
-    assert torch.allclose(scored.logits[ours.term][:, 0], right, atol=1e-5)
+    assert torch.allclose(scored.logits[term][:, 0], right, atol=1e-5)
     hits = scores[labels >= 0].argmax(-1) == labels[labels >= 0]
-    assert torch.equal(scored.logits[ours.term][:, 1].bool(), hits)
-    total = float(outputs.loss_sums[ours.term].detach())
-    assert float(scored.loss_sums[ours.term].detach()) == pytest.approx(total, rel=1e-5)
+    assert torch.equal(scored.logits[term][:, 1].bool(), hits)
+    assert scored.loss_sums.keys() == set(objective.terms)
+    assert scored.loss_sums[term].item() == pytest.approx(trained, rel=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("chunk", "block"), [(1, 1000), (4, 1000), (100, 1000), (3, 4), (2, 1)])
-def test_the_cross_entropy_is_torchs(dtype: torch.dtype, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 17 targets in 20 rows, of which the last are filler; chunk and block in rows."""
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_the_cross_entropy_is_torchs(
+    dtype: torch.dtype, tolerance: float, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 17 targets in 20 rows, of which the last are padding; chunk and block in rows."""
     monkeypatch.setattr(module, "CHUNK", 50 * chunk)
     monkeypatch.setattr(module, "BLOCK", 50 * block)
     torch.manual_seed(0)
     hidden, weight, bias = torch.randn(17, 8), torch.randn(50, 8), torch.randn(50)
     targets = torch.randint(0, 50, (17,))
     inputs = [value.to(dtype).requires_grad_() for value in (hidden, weight, bias)]
-    filled = F.pad(inputs[0], (0, 0, 0, 3))
-    (module._LinearCrossEntropy.apply(filled, *inputs[1:], targets) * 0.3).backward()
+    padded = F.pad(inputs[0], (0, 0, 0, 3))
+    (module._LinearCrossEntropy.apply(padded, *inputs[1:], targets) * 0.3).backward()
     exact = [value.detach().double().requires_grad_() for value in inputs]
     (F.cross_entropy(F.linear(*exact), targets, reduction="sum") * 0.3).backward()
-    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     for found, wanted in zip(inputs, exact, strict=True):
         assert found.grad.dtype == dtype
         assert float((found.grad.double() - wanted.grad).norm() / wanted.grad.norm()) < tolerance
@@ -145,55 +130,20 @@ def test_no_row_is_masked() -> None:
     assert not weight.grad.any()
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=lambda objective: objective.name)
-def test_a_folder_opens_in_transformers_with_equal_logits(objective: Objective, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    name = objective.head.__name__
+@each_objective
+def test_a_fresh_model_saved_opens_in_transformers(objective: Objective, tokenizer: Tokenizer, tmp_path: Path) -> None:
     sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 32, "intermediate_size": 64}
     config = BertConfig.of_size("tiny", is_decoder=objective.causal, **sizes)
-    ours = objective.head(config)
+    ours, name = objective.head(config), objective.head.__name__
     initialize(ours, config, seed=1)
+    weight = ours.bert.embeddings.word_embeddings.weight
+    assert ours.cls.predictions.decoder.weight is weight  # and drawn once
+    assert not weight[0].any(), "the padding row"
+    assert float(weight[1:].detach().std()) == pytest.approx(0.02, rel=0.05)
     save_model(tmp_path, state_dict=ours.state_dict(), config=config, tokenizer=tokenizer, architecture=name)
     theirs, loading = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
-    assert not loading["missing_keys"]
-    assert not loading["unexpected_keys"]
-    ids = torch.randint(5, tokenizer.vocab_size, (3, 20))
-    with torch.no_grad():
-        expected, found = theirs.eval()(ids), ours.eval()(ids).logits
-    scores = expected.prediction_logits if objective.pair_term else expected.logits
-    assert torch.allclose(found[ours.term], scores, atol=1e-5)
-    assert torch.equal(
-        loaded(objective, tmp_path).state_dict()["cls.predictions.bias"], ours.state_dict()["cls.predictions.bias"]
-    )
-    if objective.causal:
-        return
-    filled = transformers.pipeline("fill-mask", model=str(tmp_path))("the [MASK] bank")
-    assert len(filled) == 5
-
-
-def test_fresh_weights_are_drawn_once_though_tied() -> None:
-    config = BertConfig.of_size("tiny", vocab_size=3000)
-    ours = BertForPreTraining(config)
-    initialize(ours, config, seed=5)
-    weight = ours.bert.embeddings.word_embeddings.weight
-    assert ours.cls.predictions.decoder.weight is weight
-    assert not weight[0].any(), "the padding row"
-    assert float(weight[1:].detach().std()) == pytest.approx(0.02, rel=0.02)
-    assert not ours.cls.predictions.bias.any()
-
-
-def test_sentence_order_is_that_of_alberts_head(features: Callable[[Objective], Features], make_model_dir) -> None:
-    """The same weights in transformers' head for sentence order give the same loss of the pairs."""
-    from transformers.models.albert.modeling_albert import AlbertConfig, AlbertSOPHead
-
-    objective = OBJECTIVES["mlm+sop"]
-    ours = loaded(objective, make_model_dir("BertForPreTraining", seed=3, initializer_range=0.2)).eval()
-    theirs = AlbertSOPHead(AlbertConfig(hidden_size=ours.config.hidden_size, num_labels=2)).eval()
-    theirs.classifier.load_state_dict(ours.cls.seq_relationship.state_dict())
-    drawn = features(objective)
-    outputs = ours(collate(drawn, np.arange(len(drawn))))
-    ids, mask, segments, _ = padded(drawn, objective)
-    bert = transformers.BertModel.from_pretrained(make_model_dir("BertForPreTraining", seed=3, initializer_range=0.2)).eval()
-    with torch.no_grad():
-        scores = theirs(bert(ids, mask, segments).pooler_output)
-    loss = F.cross_entropy(scores, torch.from_numpy(drawn.labels["sop"].values), reduction="sum")
-    assert float(outputs.loss_sums["sop"].detach()) == pytest.approx(float(loss), rel=1e-5)
+    assert not loading["missing_keys"] | loading["unexpected_keys"]
+    state = theirs.state_dict()
+    assert all(torch.equal(state[key], tensor) for key, tensor in ours.state_dict().items())
+    if not objective.causal:
+        assert len(transformers.pipeline("fill-mask", model=str(tmp_path))("the [MASK] bank")) == 5

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.features import Ragged
-from bertkit.readers.documents import Documents, find_sources
 from bertkit.text import piece_cache
 from bertkit.text.piece_cache import PieceCache
 from bertkit.text.tokenizer import Tokenizer
 
-ODD = [
-    "a\x1cb",
-    "a\x85b c",
-    "x\xa0y",
-    "e\u0301 \u0301a",
-    "[MASK] a[SEP]b",
-    "##ing ing",
-    "\u3000wide",
-    "tab\tand\nline",
-    "",
-    "  ",
-    "\u200b",
-]
+ODD = ["a\x1cb", "a\x85b c", "x\xa0y", "e\u0301 \u0301a", "[MASK] a[SEP]b", "##ing ing", "\u3000wide", "tab\tand\nline", ""]
+ODD += ["  ", "\u200b", "Zo\u00eb's caf\u00e9  costs $5."]
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +31,8 @@ def rows(found: Ragged) -> list[list[int]]:
 
 
 @given(st.lists(st.text(max_size=30) | st.sampled_from(ODD), max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 def test_any_text_has_the_librarys_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
-    assert rows(tokenizer.pieces(texts)) == of_library(tokenizer, texts)
-
-
-def test_real_text_has_the_librarys_pieces(data_dir: Path, minilm: Path, tiny_chinese_dir: Path) -> None:
-    for name, folder in (
-        ("text-en/novels-67", minilm),
-        ("text-en/imdb-reviews-unsup", minilm),
-        ("text-zh/zh-docs", tiny_chinese_dir),
-    ):
-        tokenizer = Tokenizer.load(folder)
-        (source,) = find_sources([str(data_dir / f"{name}.txt.xz")])
-        lines = [line for _, document in zip(range(300), Documents(source)) for line in document.lines]
-        assert rows(tokenizer.pieces(lines)) == of_library(tokenizer, lines), name
-
-
-def test_cased_and_accents(data_dir: Path, tmp_path: Path) -> None:
-    vocabulary = data_dir.parent / "vocab" / "bert-base-cased" / "vocab.txt.gz"
-    (tmp_path / "vocab.txt").write_bytes(gzip.decompress(vocabulary.read_bytes()))
-    tokenizer = Tokenizer.load(tmp_path)
-    texts = ["Zoë's café  costs $5.", *ODD]
     assert rows(tokenizer.pieces(texts)) == of_library(tokenizer, texts)
 
 
@@ -93,9 +59,3 @@ def test_a_token_that_reaches_over_a_space_goes_past_the_cache(tokenizer: Tokeni
     other.backend.add_tokens(["the good"])
     texts = ["see the good movie"]
     assert rows(other.pieces(texts)) == of_library(other, texts) != rows(tokenizer.pieces(texts))
-
-
-def test_ragged_rows_are_joined() -> None:
-    joined = Ragged.joined([Ragged.of([]), Ragged.of([[1, 2], []]), Ragged.of([[3]])])
-    assert rows(joined) == [[1, 2], [], [3]]
-    assert joined.values.dtype == np.int32

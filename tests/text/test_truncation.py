@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.text.truncation import TRUNCATIONS, cut_texts
@@ -61,10 +64,10 @@ def test_windows_hold_every_token_of_the_longer_text(columns: int) -> None:
                 assert {window.start for window in windows} == {0}
 
 
-def test_no_room_at_all_is_no_endless_row_of_windows() -> None:
-    cut = cut_texts([np.array([5]), np.array([2])], 0, "windows")
-    assert cut.examples.tolist() == [0]
-    assert cut.truncated.tolist() == [True]
+@pytest.mark.parametrize("lengths", [(5, 2), (1, 0)])
+def test_no_room_at_all_is_no_endless_row_of_windows(lengths: tuple[int, int]) -> None:
+    cut = cut_texts([np.array([length]) for length in lengths], 0, "windows")
+    assert (cut.examples.tolist(), cut.truncated.tolist()) == ([0], [True])
 
 
 @pytest.mark.parametrize("how", TRUNCATIONS)
@@ -73,15 +76,10 @@ def test_encoded_texts_are_framed_by_special_tokens(tiny_tokenizer_dir: Path, ho
     texts, pairs = ["one two three the a movie film book", "good"], ["bad poor great old new open", "bad"]
     encoded = tokenizer.encode(texts, pairs, max_length=9, truncate=how)
     names = {number: token for token, number in tokenizer.vocab.items()}
-    shown = [
-        " ".join(names[number] for number in row) for row in map(encoded.input_ids.__getitem__, range(len(encoded.input_ids)))
-    ]
-    tail = ["[CLS] movie film book [SEP] old new open [SEP]"]
-    expected = {"head": ["[CLS] one two three [SEP] bad poor great [SEP]"], "tail": tail}
-    expected["head+tail"] = tail  # a quarter of three tokens is none
-    expected["windows"] = [
-        f"[CLS] {part} [SEP] bad poor great [SEP]" for part in ("one two three", "three the a", "movie film book")
-    ]
+    shown = [" ".join(map(names.__getitem__, encoded.input_ids[row])) for row in range(len(encoded.examples))]
+    head, tail = "[CLS] one two three [SEP] bad poor great [SEP]", "[CLS] movie film book [SEP] old new open [SEP]"
+    windows = [f"[CLS] {part} [SEP] bad poor great [SEP]" for part in ("one two three", "three the a", "movie film book")]
+    expected = {"head": [head], "tail": [tail], "head+tail": [tail], "windows": windows}  # a quarter of three tokens is none
     assert shown == [*expected[how], "[CLS] good [SEP] bad [SEP]"]
     assert encoded.examples.tolist() == [0] * len(expected[how]) + [1]
 
@@ -89,25 +87,15 @@ def test_encoded_texts_are_framed_by_special_tokens(tiny_tokenizer_dir: Path, ho
 LONG = "one two three good movie bad film old book new story great plot poor actor"
 
 
-@pytest.fixture
-def run(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> Path:
+def test_logits_of_windows_are_averaged(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     rows = [f"{LONG},pos", f"{' '.join(LONG.split()[::-1])},neg", "good movie,pos", "bad film,neg"]
     (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     data = ["--train", "my.csv", "--validation", "my.csv", "--truncate", "windows", "--max-length", 8, "--max-steps", 2]
-    ran = run_bertkit(
-        "finetune", "text-classification", *data, "--model", tiny_model_dir, "--output-dir", "run", "--learning-rate", 0.01
-    )
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run", "--learning-rate", 0.01)
     assert ran.code == 0, ran.err
-    assert "windows: 8 features" in ran.err  # twice 15 tokens in windows of 6, and two of one
-    return tmp_path / "run"
-
-
-def test_logits_of_windows_are_averaged(run: Path, run_bertkit) -> None:
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    ran = run_bertkit("predict", run, "--precision", "fp32", stdin=f"{LONG}\n".encode())
-    (found,) = map(json.loads, ran.out.splitlines())
+    ran = run_bertkit("predict", "run", "--precision", "fp32", stdin=f"{LONG}\n".encode())
+    found = json.loads(ran.out)
+    run = tmp_path / "run"
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(run).eval(), AutoTokenizer.from_pretrained(run)
     words = LONG.split()
     with torch.no_grad():
@@ -118,12 +106,11 @@ def test_logits_of_windows_are_averaged(run: Path, run_bertkit) -> None:
     assert found["probability"] == pytest.approx(float(logits.softmax(0)[best]), abs=1e-5)
 
 
-def test_what_is_cut_from_the_begin_is_shown(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_dry_run_shows_what_is_truncated(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_text(f"text,label\n{LONG},pos\nbad film,neg\n", encoding="utf-8")
-    data = ["--train", "my.csv", "--validation", "my.csv", "--max-length", 8, "--dry-run", "--model", tiny_model_dir]
+    data = ["--train", "my.csv", "--validation", "my.csv", "--max-length", 8, "--dry-run", "-m", tiny_model_dir]
     words = LONG.split()
-    for how, lost in (("tail", words[:9]), ("head", words[6:]), ("head+tail", words[1:10])):
+    for how, lost in (("tail", words[:9]), ("head+tail", words[1:10]), ("windows", [])):
         ran = run_bertkit("finetune", "text-classification", *data, "--truncate", how)
         assert ran.code == 0, ran.err
-        assert f"cut by --max-length: {' '.join(lost)}" in ran.err, how
-    assert "cut by" not in run_bertkit("finetune", "text-classification", *data, "--truncate", "windows").err
+        assert re.findall("cut by .*: (.*)", ran.err) == [" ".join(lost)] * bool(lost), how
