@@ -25,35 +25,30 @@ Metric = Callable[["NDArray[Any]", "NDArray[Any]"], "float | None"]
 
 def accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
     """The share of correct predictions; for (N, C) as in `micro_f1`, of rows with all C correct."""
-    from sklearn.metrics import accuracy_score
-
-    return _score(lambda: accuracy_score(references, predictions), predictions, references)
+    return _score(lambda: (predictions == references).reshape(len(references), -1).all(axis=1).mean(), predictions, references)
 
 
 def f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
     """F1 of class 1 against all others, as GLUE scores MRPC and QQP; 0 if that class occurs on neither side."""
-    from sklearn.metrics import f1_score
-
-    return _score(lambda: f1_score(references == 1, predictions == 1, zero_division=0), predictions, references)
+    return _score(lambda: _f1_of_columns((predictions == 1)[:, None], (references == 1)[:, None])[0], predictions, references)
 
 
 def macro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
     """The mean F1 over the classes in predictions or references; for (N, C) as in `micro_f1`, over all C."""
-    from sklearn.metrics import f1_score
+    import numpy as np
 
-    if references.ndim == 2:
-        return _score(lambda: float(_f1_of_columns(predictions, references).mean()), predictions, references)
-    return _score(lambda: f1_score(references, predictions, average="macro", zero_division=0), predictions, references)
+    if references.ndim == 1:
+        classes = np.union1d(predictions, references)
+        predictions, references = predictions[:, None] == classes, references[:, None] == classes  # (N, C)
+    return _score(lambda: _f1_of_columns(predictions, references).mean(), predictions, references)
 
 
 def micro_f1(predictions: NDArray[Any], references: NDArray[Any]) -> float | None:
     """F1 of the labels of all rows together; with one class per row, the accuracy. Also for (N, C), 1 if a row has a label."""
-    from sklearn.metrics import f1_score
-
-    if references.ndim == 2:
-        flat = predictions.reshape(-1, 1), references.reshape(-1, 1)
-        return _score(lambda: float(_f1_of_columns(*flat)[0]), predictions, references)
-    return _score(lambda: f1_score(references, predictions, average="micro", zero_division=0), predictions, references)
+    if references.ndim == 1:
+        return accuracy(predictions, references)
+    flat = predictions.reshape(-1, 1), references.reshape(-1, 1)
+    return _score(lambda: _f1_of_columns(*flat)[0], predictions, references)
 
 
 def _f1_of_columns(predictions: NDArray[Any], references: NDArray[Any]) -> NDArray[Any]:
