@@ -34,6 +34,7 @@ GOLDEN = Path(__file__).resolve().parent / "golden"
 TOLERANCE = 1e-5
 # What follows from last bits by more: relative to the value.
 LOOSER = {"grad_norm": 1e-3, "perplexity": 1e-3}
+WHOLE_COMMANDS = True
 LONG = 150  # lines of a file of predictions of which the first and a count are kept
 
 Json = Any
@@ -137,6 +138,7 @@ def same_everywhere(folder: Path) -> Iterator[None]:
             warnings.simplefilter("error")
             patch.chdir(folder)
             patch.setenv("COLUMNS", "1000")
+            patch.setattr("os.fsync", lambda descriptor: None)  # no case outlives its process
             for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
                 patch.delenv(name, raising=False)
             yield
