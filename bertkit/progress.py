@@ -110,7 +110,7 @@ def bar(description: str, total: int, *, done: int = 0) -> Iterator[Bar]:
         yield Drawn()
 
 
-def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+def with_bar(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
     """The items, with a bar that advances by one each."""
     with bar(description, total) as drawn:
         for item in items:

@@ -114,5 +114,5 @@ def test_silence_shows_nothing(lines: io.StringIO) -> None:
     progress.note("a")
     progress.warn("b")
     progress.table("c", ["d"], [["e"]])
-    assert list(progress.track("ab", "f", 2)) == ["a", "b"]
+    assert list(progress.with_bar("ab", "f", 2)) == ["a", "b"]
     assert lines.getvalue() == ""

@@ -50,7 +50,7 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
     rng = np.random.default_rng(seed)
     drawn: list[list[dict[str, float]]] = [[] for _ in sides]
-    for rows in progress.track(resampled(len(examples), resamples, rng), "resample", resamples):
+    for rows in progress.with_bar(resampled(len(examples), resamples, rng), "resample", resamples):
         for side, scores in zip(sides, drawn, strict=True):
             scores.append(side.scores(int(rng.integers(len(side.scorers))), rows))
     shared = [name for name in means[0] if all(name in mean for mean in means)]

@@ -41,7 +41,7 @@ def report_scores(
         truth = scored.truth[split]
         if resamples:
             draws = resampled(len(predictions), resamples, np.random.default_rng(0))
-            found = intervals(task.scorer(predictions, truth), progress.track(draws, "resample", resamples))
+            found = intervals(task.scorer(predictions, truth), progress.with_bar(draws, "resample", resamples))
             bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
         parts += [table._replace(title=f"{split}: {table.title}") for table in task.report(predictions, truth)]
         if errors:
