@@ -145,16 +145,17 @@ def test_worst_errors_intervals_and_published_scores(model: Path, data: Path) ->
     scored, examples = evaluate(model, data)
     found = report(scored, examples, errors=3, resamples=200, published={"validation/accuracy": 0.9}, published_by="them")
     rows = list(zip(scored.predictions["validation"], scored.truth["validation"], strict=True))
-    # The task's own errors: the less probable the right label, the worse.
-    probability = {row: each.probabilities[label] for row, (each, label) in enumerate(rows) if each.value != label}
+    names = scored.task.labels
+    # The less probable the right label, the worse the error.
+    probability = {row: each.probabilities[names.index(label)] for row, (each, label) in enumerate(rows) if each.value != label}
     worst = sorted(probability, key=lambda row: probability[row])[:3]
     shown = [str(part) for part in found.parts if isinstance(part, Text)]
     assert [line.partition(": expected ")[0] for line in shown] == [f"{data}:{row + 2}" for row in worst]
     (note,) = [part.what for part in found.parts if isinstance(part, Finding) and part.what.startswith("validation: the worst")]
     assert f"3 of {len(probability)} errors" in note
     for prediction, _ in rows:
-        assert sum(prediction.probabilities.values()) == pytest.approx(1)
-        assert prediction.probability == max(prediction.probabilities.values())
+        assert sum(prediction.probabilities) == pytest.approx(1)
+        assert prediction.probability == max(prediction.probabilities)
     low, high = found.json["intervals"]["validation/accuracy"]
     half = 1.96 * (0.1 * 0.9 / 100) ** 0.5
     assert (low, high) == pytest.approx((0.1 - half, 0.1 + half), abs=0.02)
