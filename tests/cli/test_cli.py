@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from trained import train
 
 from bertkit import __version__
 from bertkit.cli.finetune import finetune
@@ -37,11 +38,7 @@ def run_dir(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPa
         "BertForSequenceClassification", seed=5, initializer_range=0.4, id2label=names, label2id={"neg": 0, "pos": 1}
     )
     (folder / "good.csv").write_text(GOOD, encoding="utf-8")
-    data = dict.fromkeys(("train", "validation"), str(folder / "good.csv"))
-    options = {**data, "max_steps": 1, "max_length": 32, "precision": "fp32", "device": "cpu"}
-    recipe = load_recipe("text-classification").overridden(options)
-    finetune_run(recipe, name="text-classification", model=str(model), output_dir=folder / "run")
-    return folder / "run"
+    return train(folder / "run", model, folder / "good.csv", max_length=32)
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------------

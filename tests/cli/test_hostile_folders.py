@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trained import train
 
 from bertkit.errors import UsageError
-from bertkit.runs.finetune import finetune
 from bertkit.tasks import catalog
 from bertkit.tasks.saved import options_of_run
 
@@ -22,12 +22,7 @@ def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run beside its data."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "a.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS), encoding="utf-8")
-    data = dict.fromkeys(("train", "validation"), str(folder / "a.csv"))
-    recipe = catalog.load_recipe("text-classification").overridden(
-        {**data, "max_steps": 1, "max_length": 16, "precision": "fp32"}
-    )
-    finetune(recipe, name="text-classification", model=str(tiny_model_dir), output_dir=folder / "run")
-    return folder / "run"
+    return train(folder / "run", tiny_model_dir, folder / "a.csv")
 
 
 @pytest.fixture

@@ -2,65 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from trained import train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.runs.compare import Side, compare
-from bertkit.runs.finetune import finetune
 from bertkit.runs.predict import evaluate_target, open_target, predict_file
-from bertkit.runs.seeds import finetune_seeds
-from bertkit.tasks.catalog import load_recipe
 
 WHOLE_COMMANDS = True  # by their functions
 DRAWS = np.random.default_rng(0).integers(0, 60, (20_000, 60))
 
 
 @pytest.fixture(scope="module")
-def train(make_model_dir, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """A function that trains a run; rows whose words tell half of the labels."""
+def runs(make_model_dir, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs on rows whose words tell half of the labels."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("runs")
     words = "the movie book was good bad fine plays read one two".split()
-    lines = [
-        f"{label},{' '.join(rng.choice(words, 5))} {'good' if label == 'b' else 'bad'}" for label in rng.choice(["a", "b"], 60)
-    ]
-    (folder / "rows.csv").write_text("label,text\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
-
-    def train(name: str, file: str = "rows.csv", **options: Any) -> str:
-        data = dict.fromkeys(("train", "validation"), str(folder / file))
-        how = {**data, "max_length": 16, "device": "cpu", "precision": "fp32", "batch_size": 8, "num_epochs": 2}
-        recipe = load_recipe("text-classification").overridden(how | options)
-        given = {"name": "text-classification", "model": str(model), "output_dir": folder / name}
-        if not (folder / name).exists():
-            finetune_seeds(recipe, seeds=3, **given) if name == "seeds" else finetune(recipe, **given)
-        return str(folder / name)
-
-    return train
+    rows = [(label, " ".join(rng.choice(words, 5))) for label in rng.choice(["a", "b"], 60)]
+    lines = [f"{label},{text} {'good' if label == 'b' else 'bad'}\n" for label, text in rows]
+    (folder / "rows.csv").write_text("label,text\n" + "".join(lines), encoding="utf-8")
+    (folder / "others.csv").write_text("label,text\n" + "".join(lines).replace("movie", "book"), encoding="utf-8")
+    model, how = make_model_dir("BertModel", seed=21, initializer_range=0.5), {"batch_size": 8, "num_epochs": 2}
+    train(folder / "one", model, folder / "rows.csv", **how, learning_rate=1e-5)
+    train(folder / "two", model, folder / "rows.csv", **how, learning_rate=3e-3)
+    train(folder / "seeds", model, folder / "rows.csv", **how, learning_rate=1e-3, seeds=3)
+    train(folder / "other", model, folder / "others.csv")
+    return folder
 
 
-def right(run: str | Path) -> np.ndarray:
+def right(run: Path, rows: Path) -> np.ndarray:
     """Whether each row's prediction is its label."""
-    file = Path(run).parent / "rows.csv"
-    file = file if file.exists() else Path(run).parents[1] / "rows.csv"
-    labels = [line.split(",")[0] for line in file.read_text(encoding="utf-8").splitlines()[1:]]
-    return np.array([found.value for found in predict_file(open_target(str(run), None, {}), str(file))[1]]) == np.array(labels)
+    labels = [line.split(",")[0] for line in rows.read_text(encoding="utf-8").splitlines()[1:]]
+    _, predictions = predict_file(open_target(str(run), None, {}), str(rows))
+    return np.array([found.value for found in predictions]) == np.array(labels)
 
 
-def test_two_runs(train) -> None:
-    names = train("one", learning_rate=1e-5), train("two", learning_rate=3e-3)
+def test_two_runs(runs: Path) -> None:
+    names = str(runs / "one"), str(runs / "two")
     found = compare(names)
     assert (found["split"], found["rows"], found["settings"]) == ("validation", 60, {"training.learning_rate": [1e-5, 3e-3]})
     for side in found["sides"]:
         scored, _ = evaluate_target(open_target(side["name"], None, {}))
         assert side["scores"]["accuracy"] == scored.scores["validation/accuracy"]
-    one, two = map(right, names)
+    one, two = (right(runs / name, runs / "rows.csv") for name in ("one", "two"))
     (row,) = found["differences"]
     assert (row["side"], row["score"], row["difference"]) == (names[1], "accuracy", pytest.approx(two.mean() - one.mean()))
     by_hand = two[DRAWS].mean(axis=1) - one[DRAWS].mean(axis=1)
@@ -70,15 +60,14 @@ def test_two_runs(train) -> None:
     assert (same["differences"][0]["interval"], same["settings"]) == ([0.0, 0.0], {}), "both sides have the same rows"
 
 
-def test_a_side_of_several_seeds(train) -> None:
-    alone, seeds = train("one", learning_rate=1e-5), train("seeds", learning_rate=1e-3)
-    found = compare([alone, seeds])
+def test_a_side_of_several_seeds(runs: Path) -> None:
+    found = compare([str(runs / "one"), str(runs / "seeds")])
     assert [side["runs"] for side in found["sides"]] == [1, 3]
-    each = np.stack([right(f"{seeds}/seed-{seed}") for seed in (1, 2, 3)])
+    each = np.stack([right(runs / "seeds" / f"seed-{seed}", runs / "rows.csv") for seed in (1, 2, 3)])
     assert found["sides"][1]["scores"]["accuracy"] == pytest.approx(each.mean())
     assert list(found["settings"]) == ["training.learning_rate"], "a seed is no setting"
     seed = np.random.default_rng(0).integers(0, 3, len(DRAWS))[:, None]
-    by_hand = each[seed, DRAWS].mean(axis=1) - right(alone)[DRAWS].mean(axis=1)
+    by_hand = each[seed, DRAWS].mean(axis=1) - right(runs / "one", runs / "rows.csv")[DRAWS].mean(axis=1)
     assert found["differences"][0]["interval"] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.03)
 
 
@@ -122,15 +111,11 @@ def test_settings_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == {"training.reinit_layers": [0, 2], "model.name": ["a", "b"]}, "an older run had the default"
 
 
-def test_runs_that_cannot_be_compared(train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = train("one", learning_rate=1e-5)
-    rows = (Path(one).parent / "rows.csv").read_text(encoding="utf-8")
-    (Path(one).parent / "others.csv").write_text(rows.replace("movie", "book"), encoding="utf-8")
-    other = train("other", "others.csv", max_steps=1)
+def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as error:
-        compare([one, other])
-    assert (error.value.where, error.value.what.endswith("in the text")) == (other, True)
+        compare([str(runs / "one"), str(runs / "other")])
+    assert (error.value.where, error.value.what.endswith("in the text")) == (str(runs / "other"), True)
     monkeypatch.setattr("bertkit.runs.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
-        compare([one, str(tmp_path)])
+        compare([str(runs / "one"), str(tmp_path)])
     assert error.value.where == str(tmp_path)

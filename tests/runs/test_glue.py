@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bertkit.config import PRESETS
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, UserError
 from bertkit.runs import glue, submission
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.glue import finetune_glue
@@ -194,52 +194,38 @@ def test_a_finished_task_with_other_settings_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("tasks", "removed", "missing", "rest"),
+    ("tasks", "changes", "error_class", "values"),
     [
-        ("mrpc,wnli,rte", ["RTE/train.tsv", "RTE/dev.tsv"], "rte: no file for train and validation ({0}/RTE)", "mrpc,wnli"),
-        ("mrpc,wnli,rte", ["RTE/dev.tsv"], "rte: no file for validation ({0}/RTE)", "mrpc,wnli"),
         (
             "mrpc,wnli,rte",
-            ["RTE/train.tsv", "MRPC/dev.tsv"],
-            "mrpc: no file for validation ({0}/MRPC); rte: no file for train ({0}/RTE)",
-            "wnli",
+            "RTE/train.tsv RTE/dev.tsv",
+            DataError,
+            ["rte: ", "train and validation", "/RTE)", "--tasks mrpc,wnli"],
         ),
-        ("mnli", ["MNLI/dev_mismatched.tsv"], "mnli: no file for validation_mismatched ({0}/MNLI)", ""),
+        ("mrpc,wnli,rte", "RTE/dev.tsv", DataError, ["rte: ", "validation", "/RTE)", "--tasks mrpc,wnli"]),
+        ("mrpc,wnli,rte", "RTE/train.tsv MRPC/dev.tsv", DataError, ["mrpc: ", "/MRPC); rte: ", "/RTE)", "--tasks wnli"]),
+        ("mnli", "MNLI/dev_mismatched.tsv", DataError, ["validation_mismatched", "/MNLI)"]),
+        ("rte,stsb", {"label_smoothing": 0.1}, UsageError, ["stsb: --label-smoothing"]),
+        ("rte,stsb", {"class_weights": "balanced"}, UsageError, ["stsb: --class-weights"]),
+        ("rte,stsb", {"metric": "accuracy"}, UsageError, ["stsb: the metric accuracy"]),
+        ("rte", {"train": "my.tsv"}, UsageError, ["--train"]),
+        ("rte,mrcp", {}, UsageError, ["'mrcp'", "mrpc?"]),
     ],
 )
-def test_missing_data_is_named_before_anything_is_trained(
-    root: Path, options, model: str, tmp_path: Path, tasks: str, removed: list[str], missing: str, rest: str
+def test_mistakes_are_found_before_anything_is_trained(
+    root: Path, options, model: str, tmp_path: Path, tasks: str, changes: Any, error_class: type[UserError], values: list[str]
 ) -> None:
-    shutil.copytree(root, tmp_path / "part")
-    for name in removed:
-        (tmp_path / "part" / name).unlink()
+    """changes: options, or files that are missing."""
+    if isinstance(changes, str):
+        shutil.copytree(root, tmp_path / "part")
+        for name in changes.split():
+            (tmp_path / "part" / name).unlink()
+        changes = {"data": str(tmp_path / "part")}
     run = Run()
-    with pytest.raises(DataError) as error:
-        finetune_glue(
-            tasks.split(","), options | {"data": str(tmp_path / "part")}, run, model=model, output_dir=tmp_path / "runs"
-        )
-    assert error.value.what == missing.format(tmp_path / "part")
-    assert (error.value.hint or "").endswith(f" --tasks {rest}" if rest else "")
+    with pytest.raises(error_class) as error:
+        finetune_glue(tasks.split(","), options | changes, run, model=model, output_dir=tmp_path / "runs")
+    assert [value for value in values if value not in f"{error.value.what} {error.value.hint}"] == []
     assert run.tasks == []
-
-
-@pytest.mark.parametrize(
-    ("tasks", "option", "value"),
-    [
-        (["rte", "stsb"], {"label_smoothing": 0.1}, "stsb: --label-smoothing"),
-        (["rte", "stsb"], {"class_weights": "balanced"}, "stsb: --class-weights"),
-        (["rte", "stsb"], {"metric": "accuracy"}, "stsb: the metric accuracy"),
-        (["rte"], {"train": "my.tsv"}, "--train"),
-        (["rte", "mrcp"], {}, "'mrcp'"),
-    ],
-)
-def test_what_does_not_fit_a_task_is_found_before_anything_is_trained(
-    options, model: str, tmp_path: Path, tasks: list[str], option: dict[str, Any], value: str
-) -> None:
-    run = Run()
-    with pytest.raises(UsageError) as error:
-        finetune_glue(tasks, options | option, run, model=model, output_dir=tmp_path)
-    assert (value in error.value.what, run.tasks) == (True, [])
 
 
 def test_the_command_names_tasks_and_options(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:

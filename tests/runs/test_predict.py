@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trained import train
 
 from bertkit.errors import DataError, ModelError, UsageError, UserError
-from bertkit.runs.finetune import finetune
 from bertkit.runs.predict import evaluate_target, open_target, predict_file
-from bertkit.tasks.catalog import load_recipe
 
 WHOLE_COMMANDS = True  # by their functions
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
@@ -110,19 +109,13 @@ def test_predictions_of_a_plain_regression_model(make_model_dir, tmp_path: Path)
 # --- runs ------------------------------------------------------------------------------------------------------------------
 
 
-def train(model: Path, output_dir: Path, **options: Any) -> Path:
-    recipe = load_recipe("text-classification").overridden({"max_steps": 1, "max_length": 32, "precision": "fp32", **options})
-    finetune(recipe, name="text-classification", model=str(model), output_dir=output_dir)
-    return output_dir
-
-
 @pytest.fixture(scope="module")
 def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run; copy it before changing it."""
     folder = tmp_path_factory.mktemp("run")
     rows = "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(PREMISES * 2))
     (folder / "dev.csv").write_text("text,label\n" + rows, encoding="utf-8")
-    return train(tiny_model_dir, folder / "run", **dict.fromkeys(("train", "validation", "test"), str(folder / "dev.csv")))
+    return train(folder / "run", tiny_model_dir, folder / "dev.csv", test=str(folder / "dev.csv"), max_length=32)
 
 
 def test_a_run_and_its_checkpoint_repeat_their_results_from_anywhere(run: Path, run_bertkit) -> None:
@@ -145,8 +138,8 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
     """One more row gives other folds, and rows held out then were trained on."""
     table = tmp_path / "rows.csv"
     table.write_text("text,label\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40)), encoding="utf-8")
-    validation = str(table) if held_out == "rows.csv" else held_out
-    run = train(tiny_model_dir, tmp_path / "run", train=str(table), validation=validation, max_length=16)
+    validation = {} if held_out == "rows.csv" else {"validation": held_out}
+    run = train(tmp_path / "run", tiny_model_dir, table, **validation)
 
     def warned(**options: Any) -> bool:
         capsys.readouterr()

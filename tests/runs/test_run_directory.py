@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trained import train
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, UsageError
 from bertkit.model.devices import start_accelerator
 from bertkit.runs.directory import RunFolder, changed_settings, describe_run, read_recipe, read_run_file, write_run_file
-from bertkit.runs.finetune import finetune
 from bertkit.runs.predict import build, open_target, predict_file
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import to_json
@@ -30,7 +30,7 @@ ROWS = [
     ("no", "blame"),
 ]
 MODEL_FILES = "config.json model.safetensors special_tokens_map.json tokenizer.json tokenizer_config.json vocab.txt".split()
-TRAINING = {"max_steps": 2, "learning_rate": 0.01, "warmup_ratio": 0, "max_length": 24, "precision": "fp32"}
+TRAINING = {"max_steps": 2, "learning_rate": 0.01, "warmup_ratio": 0, "max_length": 24, "precision": "fp32", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +46,12 @@ def run(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.Te
     if kind == "pair":
         rows = [{**row, "text_pair": row["text"][::-1]} for row in rows]
     (place / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    data = dict.fromkeys(("train", "validation"), str(place / "rows.jsonl"))
-    options = {**data, **TRAINING, **({"regression": True} if kind == "regression" else {})}
-    recipe = load_recipe("text-classification").overridden(options)
     before = os.umask(0o027)
     try:
-        finetune(recipe, name="text-classification", model=str(model), output_dir=place / "run")
+        options = TRAINING | ({"regression": True} if kind == "regression" else {})
+        return kind, train(place / "run", model, place / "rows.jsonl", **options)
     finally:
         os.umask(before)
-    return kind, place / "run"
 
 
 def test_a_run_opens_in_transformers_with_equal_logits(run) -> None:

@@ -7,19 +7,17 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trained
 from scipy import stats
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import lock
-from bertkit.runs.finetune import finetune
-from bertkit.runs.seeds import describe_seeds, finetune_seeds, summarize
-from bertkit.tasks.catalog import load_recipe
+from bertkit.runs.seeds import describe_seeds, summarize
 from bertkit.training import loop as training
 
 WHOLE_COMMANDS = True  # by their functions
@@ -35,17 +33,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def train(make_model_dir, rows: Path) -> Callable[..., dict[str, Any]]:
-    """A function that trains with several seeds; seeds=None: with one."""
+def train(make_model_dir, rows: Path) -> Callable[..., Path]:
+    """A function that trains with three seeds for an epoch."""
     model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
 
-    def train(output_dir: Path, seeds: int | None = 3, *, overwrite: bool = False, **options: Any) -> dict[str, Any]:
-        given = {"name": "text-classification", "model": str(options.pop("model", model)), "overwrite": overwrite}
-        data = dict.fromkeys(("train", "validation"), str(rows))
-        how = {"max_length": 16, "device": "cpu", "batch_size": 8, "num_epochs": 1, "precision": "fp32"}
-        recipe = load_recipe("text-classification").overridden({**data, **how, **options})
-        run = finetune if seeds is None else partial(finetune_seeds, seeds=seeds)
-        return run(recipe, output_dir=output_dir, **given)
+    def train(output_dir: Path, seeds: int | None = 3, **options: Any) -> Path:
+        how = {"model": model, "file": rows, "batch_size": 8, "num_epochs": 1} | options
+        return trained.train(output_dir, seeds=seeds, **how)
 
     return train
 
@@ -53,9 +47,7 @@ def train(make_model_dir, rows: Path) -> Callable[..., dict[str, Any]]:
 @pytest.fixture(scope="module")
 def whole(train, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of three seeds."""
-    folder = tmp_path_factory.mktemp("seeds") / "several"
-    train(folder)
-    return folder
+    return train(tmp_path_factory.mktemp("seeds") / "several")
 
 
 @pytest.fixture
@@ -102,11 +94,11 @@ def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path
     cut = tmp_path / "cut"
     stop_in_the_second_seed(monkeypatch, lambda: train(cut, 2))
     first = (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns
-    assert train(cut, 2)["seeds"] == [1, 2]
+    assert read(train(cut, 2) / "seeds.json")["seeds"] == [1, 2]
     assert (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns == first
-    found = train(cut, 3)
+    train(cut, 3)
     assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]
-    assert found["scores"] == read(whole / "seeds.json")["scores"]
+    assert read(cut / "seeds.json")["scores"] == read(whole / "seeds.json")["scores"]
 
 
 def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path, monkeypatch) -> None:
@@ -177,7 +169,7 @@ def test_runs_with_constant_predictions_are_counted(train, tmp_path: Path) -> No
     assert found["scores"]["validation/f1_A"]["each"] == [None, 0.5]
     same = tmp_path / "same.csv"  # for which every model predicts the same
     same.write_text("label,text\n" + "a,the movie\nb,the movie\n" * 4, encoding="utf-8")
-    assert train(tmp_path / "same", 2, train=str(same), validation=str(same))["constant"] == [1, 2]
+    assert read(train(tmp_path / "same", 2, file=same) / "seeds.json")["constant"] == [1, 2]
 
 
 def test_a_summary_of_scores() -> None:
