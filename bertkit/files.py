@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,13 +104,14 @@ class OutputFolder:
         overwrite: bool = False,
         reads: Iterable[str | Path | None] = (),
     ) -> OutputFolder:
-        """Check a folder before any work. overwrite: move content of this kind aside.
+        """Check a folder before any work. overwrite: content of this kind is to be moved aside.
 
         reads: files and folders that the command reads, which are never moved. Raises UsageError for a file, for a folder with
         other content, or without overwrite with finished content; MachineError for one that cannot be written.
         """
         _refuse_unwritable(path)
-        with _as_machine_error(path):
+        refused = partial(UsageError, where=str(path), hint=_OTHER_FOLDER)
+        with disk_errors(path):
             content = _content_of(path)
         names = [name for name, _ in content]
         if all(name.startswith(UNFINISHED) for name in names):
@@ -117,28 +120,25 @@ class OutputFolder:
             refuse_overlap(path, reads)
         finished = kind.finished(path)
         if finished is None:
-            what = f"the output folder is not empty and is not a bertkit {kind.name}"
-            raise UsageError(what, where=str(path), hint=_OTHER_FOLDER)
+            raise refused(f"the output folder is not empty and is not a bertkit {kind.name}")
         if overwrite:
             if foreign := kind.foreign(names):
-                what = f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}"
-                raise UsageError(what, where=str(path), hint=_OTHER_FOLDER)
+                raise refused(f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}")
             return cls(path, moves_to=_free_name(path), content=content)
         if finished or not resume:
             state = f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, and --resume is never"
-            hint = f"{_OTHER_FOLDER}, or --overwrite, which moves it aside"
-            raise UsageError(f"the output folder holds {state}", where=str(path), hint=hint)
+            raise refused(f"the output folder holds {state}", hint=f"{_OTHER_FOLDER}, or --overwrite, which moves it aside")
         return cls(path, resumes=True, content=content)
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Move the old content aside if need be, create the folder and lock it. Raises UsageError, MachineError."""
         self.move_aside()
-        with _as_machine_error(self.path):
+        with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         with lock(self.path):
             self._refuse_changed(() if self.moves_to else self.content)
-            with _as_machine_error(self.path):
+            with disk_errors(self.path):
                 probe = self.path / f"{UNFINISHED}probe"
                 probe.touch()
                 probe.unlink()
@@ -152,7 +152,7 @@ class OutputFolder:
             for folder in (self.path, *self.path.glob("*/")):  # one of several seeds may still be training
                 locks.enter_context(lock(folder))
             self._refuse_changed(self.content)
-            with _as_machine_error(self.path):
+            with disk_errors(self.path):
                 os.rename(self.path, self.moves_to)
         progress.note(f"moved the old content of {self.path} to {self.moves_to}")
 
@@ -165,7 +165,7 @@ class OutputFolder:
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Lock the folder itself: a killed process would leave a lock file behind. Raises UsageError if another process has it."""
-    with _as_machine_error(folder):
+    with disk_errors(folder):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(ImportError, OSError):  # Windows and some network file systems lack such locks
@@ -199,26 +199,14 @@ def _free_name(folder: Path) -> Path:
     if Path.cwd().is_relative_to(folder.resolve()):
         what = "--overwrite would move the working directory"
         raise UsageError(what, where=str(folder), hint="run the command from another directory")
-    names = (folder.with_name(f"{folder.name}.old-{number}") for number in range(1, 10**6))
+    names = (folder.with_name(f"{folder.name}.old-{number}") for number in count(1))
     return next(name for name in names if not name.exists())
 
 
 def _refuse_unwritable(folder: Path) -> None:
-    try:
+    with disk_errors(folder):  # a parent may belong to someone else
         nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
-    except OSError as error:  # a parent may belong to someone else
-        what = f"the output folder cannot be reached: {error.strerror}"
-        raise MachineError(what, where=str(folder), hint=_OTHER_FOLDER) from None
     if not nearest.is_dir():
         raise UsageError("the output folder is a file", where=str(nearest), hint=_OTHER_FOLDER)
     if not os.access(nearest, os.W_OK):
         raise MachineError("the output folder cannot be written", where=str(nearest), hint=_OTHER_FOLDER)
-
-
-@contextmanager
-def _as_machine_error(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        what = f"the output folder cannot be written: {error.strerror}"
-        raise MachineError(what, where=str(folder), hint=_OTHER_FOLDER) from None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,6 +19,8 @@ from rich.text import Text
 SECONDS_BETWEEN_LINES = 15.0  # of progress, where stderr is not a terminal
 
 _WIDE = 1000  # columns where stderr is not a terminal: one line per row, nothing is wrapped
+
+Item = TypeVar("Item")
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -106,6 +108,14 @@ def bar(description: str, total: int, *, done: int = 0) -> Iterator[Bar]:
                     progress.update(task, values="  ".join(f"{k} {v}" for k, v in values.items()))
 
         yield Drawn()
+
+
+def with_bar(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+    """The items, with a bar that advances by one each."""
+    with bar(description, total) as drawn:
+        for item in items:
+            yield item
+            drawn.advance()
 
 
 class _Lines:

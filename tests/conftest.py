@@ -11,7 +11,7 @@ import importlib.util
 import io
 import os
 import string
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,21 +124,23 @@ class Ran(NamedTuple):
     err: str
 
 
+def run_command(argv: Sequence[object], stdin: bytes = b"") -> Ran:
+    """Run a command in this process. Nothing is flushed to disk: no test outlives a crash of the machine."""
+    from bertkit.cli import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        patch.setattr("os.fsync", lambda descriptor: None)
+        code = main([str(argument) for argument in argv])
+    return Ran(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def run_bertkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """A function that runs a command in this process, in tmp_path: run_bertkit("eval", "run", "--json", stdin=b"...")."""
-    from bertkit.cli import main
-
     monkeypatch.chdir(tmp_path)
-
-    def run(*argv: object, stdin: bytes = b"") -> Ran:
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2))
-        with monkeypatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-            code = main([str(argument) for argument in argv])
-        return Ran(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
-
-    return run
+    return lambda *argv, stdin=b"": run_command(argv, stdin)
 
 
 # --- tiny models -------------------------------------------------------------------------------------------------------

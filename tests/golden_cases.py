@@ -6,9 +6,11 @@ whose stream is frozen for good.
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import string
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,9 +205,22 @@ def place_older_runs(folder: Path) -> None:
                 shutil.copy(path, holder)
 
 
+@functools.cache
+def world() -> dict[str, bytes]:
+    """The content of the files of `write_world`, by their names."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_world(Path(folder))
+        return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
 def prepare(name: str, folder: Path) -> None:
     """What the commands of a case find in the folder in which they run."""
-    (place_older_runs if name.startswith("older-") else write_world)(folder)
+    if name.startswith("older-"):
+        place_older_runs(folder)
+        return
+    for file, content in world().items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(content)
 
 
 # A recipe of one's own. While a file `stop` is there its metric asks the run to stop, as Ctrl-C does.

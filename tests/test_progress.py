@@ -1,4 +1,4 @@
-"""metrics.jsonl is valid JSON whatever is logged, and text of data is shown as it stands."""
+"""metrics.jsonl is valid JSON whatever is logged, and text of data is printed as it is."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ HOSTILE = (
 )
 
 
+def console(monkeypatch: pytest.MonkeyPatch, **options: Any) -> io.StringIO:
+    text = io.StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=text, width=200, highlight=False, soft_wrap=True, **options))
+    return text
+
+
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a terminal with colours would get."""
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=True, width=200, highlight=False, soft_wrap=True, color_system="standard")
-    monkeypatch.setattr(progress, "console", console)
-    return text
+    """The output in a terminal with colours."""
+    return console(monkeypatch, force_terminal=True, color_system="standard")
 
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a file would get."""
-    text = io.StringIO()
-    monkeypatch.setattr(
-        progress, "console", Console(file=text, force_terminal=False, width=200, highlight=False, soft_wrap=True)
-    )
-    return text
+    """The output in a file."""
+    return console(monkeypatch, force_terminal=False)
 
 
 def strict_json(line: str) -> Any:
@@ -49,29 +48,18 @@ def strict_json(line: str) -> Any:
     return json.loads(line, parse_constant=refuse)
 
 
-def test_log_is_valid_json_with_null_for_what_is_not_finite(tmp_path: Path) -> None:
+def test_log_is_valid_json_with_null_for_numbers_that_are_not_finite(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     assert log.read() == []
-    log.append(
-        {
-            "step": 1,
-            "loss": float("nan"),
-            "up": float("inf"),
-            "down": float("-inf"),
-            "none": None,
-            "text": "a\nb\u2028c",
-            "ok": 0.1,
-        }
-    )
+    kept = {"step": 1, "none": None, "text": "a\nb\u2028c", "ok": 0.1}
+    log.append({**kept, "loss": float("nan"), "up": float("inf"), "down": float("-inf")})
     log.append({"step": 2, "loss": 1e-30})
-    text = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8")
-    events = [strict_json(line) for line in text.splitlines()]
-    expected = {"step": 1, "loss": None, "up": None, "down": None, "none": None, "text": "a\nb\u2028c", "ok": 0.1}
-    assert events == [expected, {"step": 2, "loss": 1e-30}]
+    events = [strict_json(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert events == [{**kept, "loss": None, "up": None, "down": None}, {"step": 2, "loss": 1e-30}]
     assert log.read() == events
 
 
-def test_cut_drops_later_steps_and_a_half_written_line(tmp_path: Path) -> None:
+def test_later_steps_and_an_incomplete_line_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path)
     for step in (10, 20, 20, 30):
@@ -89,18 +77,18 @@ def test_cut_drops_later_steps_and_a_half_written_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_markup_and_control_characters_are_shown_and_not_obeyed(text: str, screen: io.StringIO) -> None:
-    progress.note(text)
-    progress.warn(text)
+    for printed in (progress.note, progress.warn, progress.error):
+        printed(text)
     progress.table(text, [text, "b"], [[text, 1.5], ["x", None]])
-    with progress.bar("train", 3) as bar:
-        bar.advance(1, loss="0.1")
-    shown = screen.getvalue()
     visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    assert shown.count(visible) == 5  # in the note, the warning, the title, the header and the row
-    assert "\x1b[2J" not in shown
-    assert "\x1b]0" not in shown
-    assert "\u202e" not in shown
-    assert "\x00" not in shown
+    assert screen.getvalue().count(visible) == 6  # three lines, the title, the header and the row
+    assert not [code for code in ("\x1b[2J", "\x1b]0", "\u202e", "\x00") if code in screen.getvalue()]
+
+
+def test_a_bar_in_a_terminal(screen: io.StringIO) -> None:
+    with progress.bar("train", 3, done=1) as bar:
+        bar.advance(2, loss="0.25")
+    assert [shown for shown in ("train", "3/3", "loss 0.25") if shown not in screen.getvalue()] == []
 
 
 def test_table_shows_numbers_to_four_places_and_a_dash_for_none(lines: io.StringIO) -> None:
@@ -111,12 +99,12 @@ def test_table_shows_numbers_to_four_places_and_a_dash_for_none(lines: io.String
     assert ["f1", "-", "12"] in rows
 
 
-def test_without_a_terminal_a_line_now_and_then(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_in_a_file_is_an_occasional_line(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 10))  # ten seconds between two looks at it
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
     with progress.bar("train", 8, done=2) as bar:
         for step in range(6):
-            bar.advance(0 if step == 9 else 1, loss=f"0.{step}")
+            bar.advance(1, loss=f"0.{step}")
     shown = lines.getvalue().splitlines()
     assert shown == ["train 4/8  loss 0.1  40 s left", "train 6/8  loss 0.3  20 s left"]
 
@@ -126,6 +114,5 @@ def test_silence_shows_nothing(lines: io.StringIO) -> None:
     progress.note("a")
     progress.warn("b")
     progress.table("c", ["d"], [["e"]])
-    with progress.bar("f", 1) as bar:
-        bar.advance(1)
+    assert list(progress.with_bar("ab", "f", 2)) == ["a", "b"]
     assert lines.getvalue() == ""

@@ -85,6 +85,9 @@ def _top(
     """
 
 
+_COMMAND = typer.main.get_command(app)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (see bertkit.errors). BERTKIT_DEBUG=1 shows tracebacks."""
     quiet_before = console.quiet
@@ -92,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence()
     try:
         args = translate(sys.argv[1:] if argv is None else argv)
-        return app(args=args, prog_name="bertkit", standalone_mode=False) or 0
+        return _COMMAND.main(args=args, prog_name="bertkit", standalone_mode=False) or 0
     except typer.Abort:
         return INTERRUPTED
     except (_Stopped, KeyboardInterrupt) as error:

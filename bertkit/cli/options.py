@@ -60,8 +60,7 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
     if not isinstance(option.default, (type(None), bool)) and option.default != ():
         details.append(f"default {option.default}")
     help = option.help.replace("[", "\\[") + (f" \\[{'; '.join(details)}]" if details else "")
-    flags = (option.flag, f"--no-{option.flag[2:]}") if kind is bool else (option.flag,)
-    flag = "/".join(flags) if kind is bool else flags[0]
+    flag = f"{option.flag}/--no-{option.flag[2:]}" if kind is bool else option.flag
     metavar = None if kind is bool else (option.unit or _METAVARS.get(typing.get_origin(kind) or kind, "TEXT")).upper()
     declared = typer.Option(flag, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
     return inspect.Parameter(

@@ -5,12 +5,10 @@ Rows are drawn with replacement, as many as there are; the interval is from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from bertkit import progress
 
 RESAMPLES = 1000  # gives the ends of an interval to about a thirtieth of its width
 
@@ -18,16 +16,13 @@ Scorer = Callable[[NDArray[np.int64]], Mapping[str, float | None]]
 
 
 def resampled(count: int, resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """`resamples` draws of `count` rows, with a progress bar."""
-    with progress.bar("resample", resamples) as bar:
-        for _ in range(resamples):
-            yield rng.integers(0, count, count)
-            bar.advance(1)
+    """`resamples` draws of `count` rows."""
+    return (rng.integers(0, count, count) for _ in range(resamples))
 
 
-def intervals(scorer: Scorer, count: int, *, resamples: int, seed: int = 0) -> dict[str, tuple[float, float] | None]:
-    """The 95% interval of each score of `count` rows; None for a score that is undefined on every draw."""
-    drawn = [scorer(rows) for rows in resampled(count, resamples, np.random.default_rng(seed))]
+def intervals(scorer: Scorer, draws: Iterable[NDArray[np.int64]]) -> dict[str, tuple[float, float] | None]:
+    """The 95% interval of each score; None for a score that is undefined on every draw. draws: from `resampled`."""
+    drawn = [scorer(rows) for rows in draws]
     names = dict.fromkeys(name for scores in drawn for name in scores)
     return {name: interval([scores.get(name) for scores in drawn]) for name in names}
 

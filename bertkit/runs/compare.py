@@ -24,7 +24,6 @@ from bertkit.runs.predict import evaluate_target, open_target
 from bertkit.runs.seeds import read_seeds
 
 _COMPARED = ("recipe", "training", "model")
-_NO_SETTINGS = ("training.seed", "recipe.thresholds")  # thresholds result from training
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
     rng = np.random.default_rng(seed)
     drawn: list[list[dict[str, float]]] = [[] for _ in sides]
-    for rows in resampled(len(examples), resamples, rng):
+    for rows in progress.with_bar(resampled(len(examples), resamples, rng), "resample", resamples):
         for side, scores in zip(sides, drawn, strict=True):
             scores.append(side.scores(int(rng.integers(len(side.scorers))), rows))
     shared = [name for name in means[0] if all(name in mean for mean in means)]
@@ -129,10 +128,7 @@ def _interval(scores: Sequence[Mapping[str, float]], first_scores: Sequence[Mapp
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
     """The settings that differ: by name, the value of each side."""
     settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
-    for each in settings:
-        if each.pop("recipe.threshold_tuned", False):
-            each.pop("recipe.null_threshold")
-    names = dict.fromkeys(key for each in settings for key in each if not key.startswith(_NO_SETTINGS))
+    names = dict.fromkeys(key for each in settings for key in each if key != "training.seed")
     defaults = default_settings()
     values = {name: [each.get(name, defaults.get(name)) for each in settings] for name in names}
     return {name: row for name, row in values.items() if any(value != row[0] for value in row)}

@@ -69,16 +69,15 @@ class RunFolder:
         if not output.resumes:
             return cls(output, checkpoint, of_checkpoint)
         values = require_run(path)
-        hint = "choose another --output-dir, or --overwrite, which moves it aside"
         origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
         if checkpoint is not None and checkpoint.resolve().parent != path.resolve():
             if checkpoint.resolve() != origin:
                 what = "the output folder holds an unfinished run, but --resume is a checkpoint of another run"
-                raise UsageError(what, where=str(path), hint=hint)
+                raise UsageError(what, where=str(path), hint=NEW_FOLDER)
             checkpoint = None
         resume_from = checkpoint or newest_checkpoint(path) or origin
         if resume_from == origin is not None and not origin.is_dir():
-            raise UsageError(f"the run was resumed from {origin}, which is missing", where=str(path), hint=hint)
+            raise UsageError(f"the run was resumed from {origin}, which is missing", where=str(path), hint=NEW_FOLDER)
         return cls(output, resume_from, values)
 
     def refuse_other_settings(self, values: dict[str, Any]) -> None:
@@ -179,18 +178,13 @@ def describe_run(
 ) -> dict[str, Any]:
     """The content of run.json at the start of a run, as plain JSON values."""
     versions = {"bertkit": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     values = {
         "status": "running",
         "recipe": recipe,
         "training": dataclasses.asdict(training),
         "model": model,
         "data": data,
-        "versions": versions,
+        "versions": versions | {package: importlib.metadata.version(package) for package in _PACKAGES},
         **more,
     }
     return json.loads(json.dumps(values, default=str))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from bertkit import progress
@@ -217,11 +220,7 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
 def _dry_run(
     module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int, num_parameters: int
 ) -> dict[str, Any]:
-    import resource
-    import sys
-    import tempfile
-
-    import torch
+    import resource  # Windows lacks it
 
     trial = min(3, steps)
     with tempfile.TemporaryDirectory() as folder:

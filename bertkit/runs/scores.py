@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bertkit import progress
 from bertkit.errors import plural
-from bertkit.metrics.bootstrap import intervals
+from bertkit.metrics.bootstrap import intervals, resampled
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
@@ -40,8 +40,9 @@ def report_scores(
     for split, predictions in scored.predictions.items():
         truth = scored.truth[split]
         if resamples:
-            by_name = intervals(task.scorer(predictions, truth), len(predictions), resamples=resamples)
-            bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in by_name.items()}
+            draws = resampled(len(predictions), resamples, np.random.default_rng(0))
+            found = intervals(task.scorer(predictions, truth), progress.with_bar(draws, "resample", resamples))
+            bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
         parts += [table._replace(title=f"{split}: {table.title}") for table in task.report(predictions, truth)]
         if errors:
             parts += _worst(task, predictions, truth, examples[split], errors, split)

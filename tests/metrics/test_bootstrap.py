@@ -1,13 +1,15 @@
-"""Intervals of scores: against what statistics say they must be; and scorers against the scores of the drawn rows."""
+"""Intervals of scores, against statistics; and scorers, against the scores of the drawn rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from bertkit.metrics.bootstrap import interval, intervals
+from bertkit.metrics.bootstrap import interval, intervals, resampled
 from bertkit.tasks import (
     MultipleChoice,
     MultipleChoiceTask,
@@ -29,29 +31,29 @@ RNG = np.random.default_rng(0)
 COUNT = 60
 
 
+def draws(count: int, resamples: int, seed: int = 0) -> Iterator[NDArray[np.int64]]:
+    return resampled(count, resamples, np.random.default_rng(seed))
+
+
 def test_the_interval_of_a_share_is_that_of_the_binomial() -> None:
     right = np.repeat([True, False], [700, 300])
-    found = intervals(lambda rows: {"accuracy": float(right[rows].mean())}, 1000, resamples=3000)["accuracy"]
+    found = intervals(lambda rows: {"accuracy": float(right[rows].mean())}, draws(1000, 3000))["accuracy"]
     half = 1.96 * (0.7 * 0.3 / 1000) ** 0.5
     assert found == pytest.approx((0.7 - half, 0.7 + half), abs=0.003)
 
 
-def test_draws_on_which_a_score_is_not_defined_are_left_out() -> None:
+def test_draws_are_of_all_rows_and_follow_from_the_seed() -> None:
+    first, again, other = (np.stack(list(draws(5, 200, seed))) for seed in (1, 1, 2))
+    assert (first.shape, set(first.ravel())) == ((200, 5), set(range(5)))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_draws_without_a_score_are_left_out() -> None:
     assert interval([None, 0.5, float("nan"), 0.5]) == (0.5, 0.5)
     assert interval([None, float("nan")]) is None
-
-
-def test_a_score_that_only_some_draws_have() -> None:
-    found = intervals(lambda rows: {"f1_A": 1.0} if 0 in rows else {}, 3, resamples=50)
+    found = intervals(lambda rows: {"f1_A": 1.0} if 0 in rows else {}, draws(3, 50))
     assert found == {"f1_A": (1.0, 1.0)}
-
-
-def test_the_same_seed_gives_the_same_interval() -> None:
-    values = RNG.normal(size=50)
-    first, again, other = (
-        intervals(lambda rows: {"mean": float(values[rows].mean())}, 50, resamples=200, seed=seed) for seed in (1, 1, 2)
-    )
-    assert first == again != other
 
 
 Made = tuple[Task, list[Prediction], list[Any]]

@@ -14,7 +14,7 @@ from bertkit.training.batching import collate
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("micro_batch_tokens", [1, 50, 10_000])
+@pytest.mark.parametrize("micro_batch_tokens", [1, 50])
 def test_outputs_are_in_order_and_those_of_the_feature_alone(name: str, micro_batch_tokens: int) -> None:
     shape = SHAPES[name]
     module = shape.build()

@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trained import train
 
-from bertkit.errors import ModelError, UsageError
-from bertkit.runs.predict import open_target
+from bertkit.errors import DataError, ModelError, UsageError, UserError
+from bertkit.runs.predict import evaluate_target, open_target, predict_file
 
+WHOLE_COMMANDS = True  # by their functions
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
 PREMISES = ("good movie", "the river is on the bank", "open the new ticket", "why", "we love a poor story")
 HYPOTHESES = ("bad movie", "no", "one two three people", "where is the invoice", "you hate it")
+PAIRS = [(premise, hypothesis) for premise in PREMISES for hypothesis in HYPOTHESES]
+FP32 = {"max_length": 64, "precision": "fp32"}
 
 
 @pytest.fixture(scope="module")
@@ -26,251 +30,177 @@ def nli_model(make_model_dir: Callable[..., Path]) -> Path:
     return make_model_dir("BertForSequenceClassification", seed=8, initializer_range=0.5, id2label=named, label2id=label2id)
 
 
-def said_by_transformers(model: Path, pairs: list[tuple[str, ...]], max_length: int = 64) -> list[str]:
-    """The label of each text or pair, one at a time."""
+def logits_of_transformers(model: Path, texts: list[Any], max_length: int = 64) -> np.ndarray:
+    """The logits of each text or pair, one at a time."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     network, tokenizer = AutoModelForSequenceClassification.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
-    labels = []
-    for pair in pairs:
-        tokens = tokenizer(*pair, return_tensors="pt", truncation=True, max_length=max_length)
-        with torch.no_grad():
-            labels.append(network.config.id2label[int(network(**tokens).logits[0].argmax())])
-    return labels
+    with torch.no_grad():
+        batches = [tokenizer(*text, return_tensors="pt", truncation=True, max_length=max_length) for text in texts]
+        return np.concatenate([network(**tokens).logits.numpy() for tokens in batches])
 
 
-@pytest.fixture
-def mnli(tmp_path: Path) -> dict[str, list[tuple[str, str, str]]]:
-    """A folder ./MNLI as GLUE's, with rows (premise, hypothesis, label) by split."""
-    rng = np.random.default_rng(0)
-    splits = {}
-    for split, names in (("matched", ("entailment", "neutral")), ("mismatched", ("entailment", "neutral", "contradiction"))):
-        splits[split] = [(a, b, str(rng.choice(names))) for a in PREMISES for b in HYPOTHESES]
-    (tmp_path / "MNLI").mkdir()
-    for split, rows in splits.items():
+@pytest.fixture(scope="module")
+def mnli(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
+    """A folder as GLUE's MNLI, and the labels by split."""
+    folder, rng = tmp_path_factory.mktemp("data") / "MNLI", np.random.default_rng(0)
+    splits = {"matched": ("entailment", "neutral"), "mismatched": ("entailment", "neutral", "contradiction")}
+    labels = {split: [str(rng.choice(names)) for _ in PAIRS] for split, names in splits.items()}
+    folder.mkdir()
+    for split, names in labels.items():
         lines = ["index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label"]
-        lines += [f"{i}\t{i * 7}\t{a}\t{b}\tneutral\t{label}" for i, (a, b, label) in enumerate(rows)]
-        (tmp_path / "MNLI" / f"dev_{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return splits
+        lines += [f"{i}\t{i * 7}\t{a}\t{b}\tneutral\t{name}" for i, ((a, b), name) in enumerate(zip(PAIRS, names, strict=True))]
+        (folder / f"dev_{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder, labels
 
 
-def scores_of(ran) -> dict[str, Any]:
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
+def scores_of(model: Path | str, *splits: str, recipe: str | None = None, **options: Any) -> dict[str, Any]:
+    return evaluate_target(open_target(str(model), recipe, options), splits or None)[0].scores
 
 
 # --- any model of transformers ---------------------------------------------------------------------------------------------
 
 
-def test_a_model_of_transformers_on_mnlis_own_files(run_bertkit, nli_model: Path, mnli) -> None:
-    options = ("--recipe", "mnli", "--data", "MNLI", "--max-length", 64, "--precision", "fp32", "--json")
-    found = scores_of(run_bertkit("eval", nli_model, *options))
-    losses = {f"validation_{split}/loss" for split in mnli}
-    assert set(found) == {f"validation_{split}/accuracy" for split in mnli} | losses
-    for split, rows in mnli.items():
-        said = said_by_transformers(nli_model, [(a, b) for a, b, _ in rows])
-        assert len(set(said)) == 3
-        expected = np.mean([name == label for name, (_, _, label) in zip(said, rows, strict=True)])
-        assert found[f"validation_{split}/accuracy"] == pytest.approx(expected)
-        assert 0 < expected < 1
-    # One split alone, and each of two asked for.
-    alone = scores_of(run_bertkit("eval", nli_model, *options, "--split", "validation_mismatched"))
-    assert alone == {name: value for name, value in found.items() if "mismatched" in name}
-    both = scores_of(
-        run_bertkit("eval", nli_model, *options, "--split", "validation_mismatched", "--split", "validation_matched")
-    )
-    assert both == found
+@pytest.mark.parametrize(("max_length", "micro_batch_tokens"), [(64, 8192), (64, 20), (8, 8192)])
+def test_scores_of_a_model_are_those_of_transformers(nli_model: Path, mnli, max_length: int, micro_batch_tokens: int) -> None:
+    folder, labels = mnli
+    options = {"data": str(folder), **FP32, "max_length": max_length, "micro_batch_tokens": micro_batch_tokens}
+    found = scores_of(nli_model, recipe="mnli", **options)
+    logits = logits_of_transformers(nli_model, PAIRS, max_length)
+    assert len(set(logits.argmax(-1))) > 1
+    expected = {}
+    for split, names in labels.items():
+        references = np.array([NAMES.index(name) for name in names])
+        losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(PAIRS)), references]
+        expected[f"validation_{split}/accuracy"] = (logits.argmax(-1) == references).mean()
+        expected[f"validation_{split}/loss"] = losses.mean()
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert all(0 < expected[f"validation_{split}/accuracy"] < 1 for split in labels)
+
+
+def test_splits_to_evaluate_and_precision(nli_model: Path, mnli) -> None:
+    given: dict[str, Any] = {"recipe": "mnli", "data": str(mnli[0]), **FP32}
+    both = scores_of(nli_model, "validation_mismatched", "validation_matched", **given)
     assert next(iter(both)) == "validation_mismatched/accuracy"
+    alone = scores_of(nli_model, "validation_mismatched", **given)
+    assert alone == {name: value for name, value in both.items() if "mismatched" in name}
+    rounded = scores_of(nli_model, "validation_mismatched", **given | {"precision": "bf16"})["validation_mismatched/loss"]
+    exact = alone["validation_mismatched/loss"]
+    assert (rounded == pytest.approx(exact, rel=1e-5), rounded == pytest.approx(exact, rel=0.1)) == (False, True)
 
 
-def test_the_loss_is_that_of_transformers(run_bertkit, nli_model: Path, mnli) -> None:
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    options = ("--recipe", "mnli", "--data", "MNLI", "--max-length", 64, "--precision", "fp32", "--json")
-    found = scores_of(run_bertkit("eval", nli_model, *options, "--split", "validation_matched"))
-    model, tokenizer = (
-        AutoModelForSequenceClassification.from_pretrained(nli_model).eval(),
-        AutoTokenizer.from_pretrained(nli_model),
-    )
-    losses = []
-    for premise, hypothesis, label in mnli["matched"]:
-        with torch.no_grad():
-            tokens = tokenizer(premise, hypothesis, return_tensors="pt")
-            losses.append(float(model(**tokens, labels=torch.tensor([NAMES.index(label)])).loss))
-    assert found["validation_matched/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+def test_predictions_of_a_plain_model_have_its_own_names(nli_model: Path, tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"premise": a, "hypothesis": b}) + "\n" for a, b in PAIRS)
+    (tmp_path / "pairs.jsonl").write_text(rows, encoding="utf-8")
+    _, predictions = predict_file(open_target(str(nli_model), None, FP32, to_predict=True), str(tmp_path / "pairs.jsonl"))
+    logits = logits_of_transformers(nli_model, PAIRS)
+    assert [found.value for found in predictions] == [NAMES[row] for row in logits.argmax(-1)]
 
 
-@pytest.mark.parametrize("change", ["max_length", "micro_batch_tokens", "precision"])
-def test_options_of_evaluation(run_bertkit, nli_model: Path, mnli, change: str) -> None:
-    options = {"max_length": 64, "micro_batch_tokens": 8192, "precision": "fp32"}
-    arguments = ("--recipe", "mnli", "--data", "MNLI", "--split", "validation_matched", "--json")
-
-    def evaluate() -> dict[str, float]:
-        typed = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
-        return scores_of(run_bertkit("eval", nli_model, *arguments, *typed))
-
-    before = evaluate()
-    options[change] = {"max_length": 8, "micro_batch_tokens": 20, "precision": "bf16"}[change]
-    after = evaluate()
-    loss = "validation_matched/loss"
-    if change == "micro_batch_tokens":  # cut otherwise, the result stays the same
-        assert after == pytest.approx(before, rel=1e-5)
-    else:
-        assert after[loss] != pytest.approx(before[loss], rel=1e-5)
-    if change == "precision":
-        assert after[loss] == pytest.approx(before[loss], rel=0.1)
-    if change == "max_length":
-        rows = mnli["matched"]
-        said = said_by_transformers(nli_model, [(a, b) for a, b, _ in rows], max_length=8)
-        expected = np.mean([name == label for name, (_, _, label) in zip(said, rows, strict=True)])
-        assert after["validation_matched/accuracy"] == pytest.approx(expected)
-
-
-def test_predictions_of_a_bare_model_have_its_own_names(run_bertkit, nli_model: Path, tmp_path: Path) -> None:
-    pairs = [(a, b) for a in PREMISES for b in HYPOTHESES]
-    (tmp_path / "pairs.jsonl").write_text(
-        "".join(json.dumps({"premise": a, "hypothesis": b}) + "\n" for a, b in pairs), encoding="utf-8"
-    )
-    ran = run_bertkit("predict", nli_model, "pairs.jsonl", "--max-length", 64, "--precision", "fp32")
-    assert ran.code == 0, ran.err
-    rows = [json.loads(line) for line in ran.out.splitlines()]
-    assert [(row["text"], row["text_pair"]) for row in rows] == pairs
-    assert [row["label"] for row in rows] == said_by_transformers(nli_model, pairs)
-
-
-def test_predictions_of_a_bare_regression_model(run_bertkit, make_model_dir) -> None:
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    folder = make_model_dir("BertForSequenceClassification", seed=8, num_labels=1, initializer_range=0.3)
-    ran = run_bertkit("predict", folder, "--max-length", 64, "--precision", "fp32", stdin=b"good movie\nwhy\n")
-    assert ran.code == 0, ran.err
-    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    for line, text in zip(ran.out.splitlines(), ("good movie", "why"), strict=True):
-        with torch.no_grad():
-            expected = float(model(**tokenizer(text, return_tensors="pt")).logits)
-        assert json.loads(line) == {"text": text, "prediction": pytest.approx(expected, abs=1e-5)}
+def test_predictions_of_a_plain_regression_model(make_model_dir, tmp_path: Path) -> None:
+    model = make_model_dir("BertForSequenceClassification", seed=8, num_labels=1, initializer_range=0.3)
+    (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
+    _, predictions = predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
+    expected = logits_of_transformers(model, [("good movie",), ("why",)])[:, 0]
+    assert [found.value for found in predictions] == pytest.approx(expected, abs=1e-5)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run; copy it before changing it."""
+    folder = tmp_path_factory.mktemp("run")
     rows = "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(PREMISES * 2))
-    (tmp_path / "train.csv").write_text("text,label\n" + rows, encoding="utf-8")
-    (tmp_path / "dev.csv").write_text("text,label\n" + rows, encoding="utf-8")
-    data = ("--train", "train.csv", "--validation", "dev.csv", "--test", "dev.csv")
-    options = ("--max-steps", 1, "--max-length", 32, "--precision", "fp32")
-    ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run", *options)
-    assert ran.code == 0, ran.err
-    return tmp_path / "run"
+    (folder / "dev.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    return train(folder / "run", tiny_model_dir, folder / "dev.csv", test=str(folder / "dev.csv"), max_length=32)
 
 
-def test_eval_of_a_run_repeats_its_scores_from_anywhere(run: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+def test_a_run_and_its_checkpoint_repeat_their_results_from_anywhere(run: Path, run_bertkit) -> None:
     expected = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert scores_of(run_bertkit("eval", "../run", "--json")) == pytest.approx(expected, rel=1e-5)
-    found = scores_of(run_bertkit("eval", "../run", "--split", "test", "--json"))
-    assert {name.replace("test/", "validation/"): value for name, value in found.items()} == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("held_out", ["1/5", "20%", "rows.csv"])
-def test_rows_that_changed_since_the_training_are_said(
-    run_bertkit, tiny_model_dir: Path, tmp_path: Path, held_out: str
-) -> None:
-    """A row more deals folds anew, and what is held out then was trained on."""
-    table = tmp_path / "rows.csv"
-    table.write_text("text,label\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40)), encoding="utf-8")
-    data = ("--train", "rows.csv", "--validation", held_out, "--max-length", 16, "--max-steps", 1, "-m", tiny_model_dir)
-    assert run_bertkit("finetune", "text-classification", *data, "-o", "run").code == 0
-    said = "warning: validation: the rows have changed since training"
-    for more in ((), ("--truncate", "tail"), ("--max-length", 8)):
-        ran = run_bertkit("eval", "run", *more)
-        assert (ran.code, said in ran.err.replace("\n", " ")) == (0, False), ran.err
-    with table.open("a", encoding="utf-8") as file:
-        file.write("text 40,a\n")
-    ran = run_bertkit("eval", "run")
-    assert (ran.code, said in ran.err.replace("\n", " ")) == (0, held_out != "20%"), ran.err
-    shutil.copy(table, tmp_path / "others.csv")
-    assert said not in run_bertkit("eval", "run", "--validation", "others.csv").err.replace("\n", " ")
-
-
-def test_other_data_replaces_the_runs_own(run: Path, run_bertkit, tmp_path: Path) -> None:
-    said = [json.loads(line)["label"] for line in run_bertkit("predict", "run", "dev.csv").out.splitlines()]
-    rows = [(text, label) for text, label in zip(PREMISES * 2, said, strict=True)]
-    (tmp_path / "more.tsv").write_text("kind\tsentence\n" + "".join(f"{b}\t{a}\n" for a, b in rows), encoding="utf-8")
-    assert run_bertkit("eval", "run", "--validation", "more.tsv").code == 3, "the run's columns have other names"
-    named = ("--text", "sentence", "--label", "kind", "--json")
-    found = scores_of(run_bertkit("eval", "run", "--validation", "more.tsv", *named))
-    assert found["validation/accuracy"] == 1.0
-    found = scores_of(run_bertkit("eval", "run", "--test", "more.tsv", *named))
-    assert found["test/accuracy"] == 1.0
-    (tmp_path / "folder").mkdir()
-    shutil.copy(tmp_path / "more.tsv", tmp_path / "folder" / "dev.tsv")
-    assert scores_of(run_bertkit("eval", "run", "--data", "folder", *named))["validation/accuracy"] == 1.0
-
-
-def test_predictions_do_not_depend_on_the_other_rows(run: Path, run_bertkit) -> None:
+    assert scores_of(run) == pytest.approx(expected, rel=1e-5)
+    assert scores_of(run, "test") == pytest.approx({name.replace("validation/", "test/"): expected[name] for name in expected})
     texts = [*PREMISES, *HYPOTHESES]
-    together = [json.loads(line) for line in run_bertkit("predict", "run", stdin="\n".join(texts).encode()).out.splitlines()]
-    assert [row["text"] for row in together] == texts
-    for row in together:
-        (alone,) = run_bertkit("predict", "run", stdin=row["text"].encode()).out.splitlines()
+    together = run_bertkit("predict", run, stdin="\n".join(texts).encode())
+    how = ("--max-length", 32, "--precision", "fp32")
+    assert run_bertkit("predict", run / "checkpoint-1", *how, stdin="\n".join(texts).encode()) == together
+    rows = [json.loads(line) for line in together.out.splitlines()]
+    assert [row["text"] for row in rows] == texts
+    for row in rows[::4]:  # no row depends on the others
+        (alone,) = run_bertkit("predict", run, stdin=row["text"].encode()).out.splitlines()
         assert json.loads(alone) == {**row, "probability": pytest.approx(row["probability"], abs=1e-6)}
 
 
-def test_a_checkpoint_is_a_model_too(run: Path, run_bertkit) -> None:
-    expected = run_bertkit("predict", "run", stdin=b"good movie\n")
-    found = run_bertkit("predict", "run/checkpoint-1", "--max-length", 32, "--precision", "fp32", stdin=b"good movie\n")
-    assert (found.code, found.out) == (0, expected.out)
+@pytest.mark.parametrize("held_out", ["1/5", "20%", "rows.csv"])
+def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path, tmp_path: Path, held_out: str, capsys) -> None:
+    """One more row gives other folds, and rows held out then were trained on."""
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40)), encoding="utf-8")
+    validation = {} if held_out == "rows.csv" else {"validation": held_out}
+    run = train(tmp_path / "run", tiny_model_dir, table, **validation)
+
+    def warned(**options: Any) -> bool:
+        capsys.readouterr()
+        scores_of(run, **options)
+        return "warning: validation: the rows have changed" in capsys.readouterr().err
+
+    assert [warned(), warned(truncate="tail"), warned(max_length=8)] == [False] * 3
+    with table.open("a", encoding="utf-8") as file:
+        file.write("text 40,a\n")
+    assert warned() == (held_out != "20%")
+    shutil.copy(table, tmp_path / "others.csv")
+    assert not warned(validation=str(tmp_path / "others.csv"))
+
+
+def test_other_data_replaces_the_runs_own(run: Path, tmp_path: Path) -> None:
+    _, predictions = predict_file(open_target(str(run), None, {}), str(run.parent / "dev.csv"))
+    rows = "".join(f"{found.value}\t{text}\n" for text, found in zip(PREMISES * 2, predictions, strict=True))
+    more = tmp_path / "dev.tsv"
+    more.write_text("kind\tsentence\n" + rows, encoding="utf-8")
+    with pytest.raises(DataError):  # the run's columns have other names
+        scores_of(run, validation=str(more))
+    named = {"text": "sentence", "label": "kind"}
+    for data, split in (("validation", "validation"), ("test", "test"), ("data", "validation")):
+        place = tmp_path if data == "data" else more
+        assert scores_of(run, **named, **{data: str(place)})[f"{split}/accuracy"] == 1.0
 
 
 # --- what cannot be used ---------------------------------------------------------------------------------------------------
 
 
-def test_a_model_needs_to_be_told_what_it_does(nli_model: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        open_target(str(nli_model), None, {})
-    assert (str(nli_model) in error.value.what, "--recipe" in str(error.value.hint)) == (True, True)
-
-
-def test_a_model_without_a_trained_head(run_bertkit, tiny_model_dir: Path, make_model_dir, mnli, tmp_path: Path) -> None:
-    options = ("--recipe", "mnli", "--data", "MNLI", "--max-length", 64)
-    ran = run_bertkit("eval", tiny_model_dir, *options)
-    error, hint = ran.err.splitlines()
-    assert (ran.code, ran.out, error.endswith(f"({tiny_model_dir})"), "bertkit finetune" in hint) == (4, "", True, True)
-    # One that calls itself a classifier, and has no classifier in its file.
-    shutil.copytree(tiny_model_dir, tmp_path / "claims")
-    config = json.loads((tmp_path / "claims" / "config.json").read_text(encoding="utf-8"))
+def test_a_model_without_a_trained_head(tiny_model_dir: Path, mnli, tmp_path: Path) -> None:
+    claims = tmp_path / "claims"  # to be a classifier, and has no classifier in its file
+    shutil.copytree(tiny_model_dir, claims)
+    config = json.loads((claims / "config.json").read_text(encoding="utf-8"))
     config |= {"architectures": ["BertForSequenceClassification"], "id2label": {str(i): n for i, n in enumerate(NAMES)}}
-    (tmp_path / "claims" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    ran = run_bertkit("eval", "claims", *options)
-    error = ran.err.splitlines()[-2]
-    assert (ran.code, error.endswith("classifier.weight, classifier.bias (claims)"), ran.err.endswith(f"{hint}\n")) == (
-        4,
-        True,
-        True,
-    )
+    (claims / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for model in (tiny_model_dir, claims):
+        with pytest.raises(ModelError) as error:
+            scores_of(model, recipe="mnli", data=str(mnli[0]), max_length=64)
+        assert (error.value.where, "bertkit finetune" in str(error.value.hint)) == (str(model), True)
+    assert "classifier.weight, classifier.bias" in error.value.what
 
 
-def test_a_run_without_a_model_yet(run: Path) -> None:
-    (run / "config.json").unlink()
-    with pytest.raises(ModelError) as error:
-        open_target(str(run), None, {})
-    assert str(error.value) == f"the run has no model yet ({run})"
-
-
-def test_longer_texts_than_the_model_takes(nli_model: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        open_target(str(nli_model), "mnli", {})  # the recipe says 128
-    assert str(error.value) == "--max-length is 128; the model has 64 positions"
-
-
-def test_a_split_that_the_run_has_not(run: Path, run_bertkit) -> None:
-    ran = run_bertkit("eval", "run", "--split", "trial")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.splitlines()[-2] == "error: no file is named for split 'trial'"
+@pytest.mark.parametrize(
+    ("kind", "recipe", "splits", "error_class", "value"),
+    [
+        ("model", None, (), UsageError, "{0}"),
+        ("model", "mnli", (), UsageError, "--max-length is 128"),  # as the recipe says; the model has 64 positions
+        ("run", None, ("trial",), UsageError, "'trial'"),
+        ("bare run", None, (), ModelError, "{0}"),
+        ("runs", None, (), UsageError, "{0}"),
+    ],
+)
+def test_what_cannot_be_opened(
+    nli_model: Path, run: Path, tmp_path: Path, kind: str, recipe: str | None, splits: tuple, error_class: type, value: str
+) -> None:
+    folder = {"model": nli_model, "run": run}.get(kind, tmp_path)
+    if folder == tmp_path:
+        bare = tmp_path if kind == "bare run" else tmp_path / "seed-1"
+        bare.mkdir(exist_ok=True)
+        shutil.copy(run / "run.json", bare)
+    with pytest.raises(UserError) as error:
+        scores_of(folder, *splits, recipe=recipe)
+    assert (type(error.value), value.format(folder) in str(error.value)) == (error_class, True)

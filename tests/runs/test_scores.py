@@ -1,14 +1,22 @@
-"""What eval says beside the scores: classes and calibration against scikit-learn and by hand, doubts, errors, files."""
+"""The report of eval: classes and calibration against scikit-learn and by hand, the order of labels, errors, intervals."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.text import Text
 
+from bertkit.readers import Examples
+from bertkit.report import Finding, Report, Table
+from bertkit.runs.evaluate import Scored
+from bertkit.runs.predict import evaluate_target, open_target, predict_file
+from bertkit.runs.scores import report_scores
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
 from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.token_classification.task import Tagged
@@ -82,79 +90,79 @@ def test_tags_of_a_model_without_names_are_told() -> None:
     assert same.label_order_warning([Prediction(row) for row in tags], [Tagged(row) for row in tags]) is None
 
 
-# --- the command -----------------------------------------------------------------------------------------------------------
+# --- the report ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model(make_model_dir: Callable[..., Path]) -> Path:
     return make_model_dir("BertForSequenceClassification", seed=5, num_labels=2, initializer_range=0.5)
 
 
-@pytest.fixture
-def data(tmp_path: Path, model: Path) -> Path:
-    """A file whose labels are the contrary of what the model says of each text, but for every tenth."""
-    from transformers import pipeline
-
-    words = "good bad movie book old new one two three city river bank play run walk".split()
-    rng = np.random.default_rng(2)
-    texts = [" ".join(rng.choice(words, 6)) for _ in range(400)]
-    said = [int(found["label"][-1]) for found in pipeline("text-classification", model=str(model))(texts)]
-    assert 100 < sum(said) < 300, "the model says one thing of nearly all"
-    lines = [
-        f"{text},{('no', 'yes')[number if at % 10 == 0 else 1 - number]}" for at, (text, number) in enumerate(zip(texts, said))
-    ]
-    (tmp_path / "dev.csv").write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    return tmp_path / "dev.csv"
-
-
-def evaluate(run_bertkit, model: Path, *options: object):
-    how = ["--recipe", "text-classification", "--validation", "dev.csv", "--labels", "no,yes", "--max-length", 32]
-    ran = run_bertkit("eval", model, *how, "--json", *options)
-    assert ran.code == 0, ran.err
-    return ran
+@pytest.fixture(scope="module")
+def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file whose labels are the contrary of what the model predicts, but for every tenth row."""
+    words, rng = "good bad movie book old new one two three city river bank play run walk".split(), np.random.default_rng(2)
+    folder = tmp_path_factory.mktemp("data")
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(100)]
+    (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    _, predictions = predict_file(open_target(str(model), None, {"max_length": 32}, to_predict=True), str(folder / "texts.txt"))
+    numbers = [int(found.value[-1]) for found in predictions]
+    assert 25 < sum(numbers) < 75, "nearly all predictions are the same"
+    names = [("no", "yes")[number if row % 10 == 0 else 1 - number] for row, number in enumerate(numbers)]
+    lines = [f"{text},{name}" for text, name in zip(texts, names, strict=True)]
+    (folder / "dev.csv").write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "dev.csv"
 
 
-def test_a_model_with_unnamed_labels_in_another_order(run_bertkit, model: Path, data: Path) -> None:
-    ran = evaluate(run_bertkit, model)
-    scores = json.loads(ran.out)
-    assert scores["validation/accuracy"] == pytest.approx(0.1, abs=0.02)  # as it is named, not as it would be best
-    (said,) = [line for line in ran.err.splitlines() if "another order" in line]
-    assert (
-        f"accuracy {scores['validation/accuracy']:.3f} as they are named, {1 - scores['validation/accuracy']:.3f} with" in said
-    )
+def evaluate(model: Path, data: Path) -> tuple[Scored, dict[str, Examples]]:
+    options = {"validation": str(data), "labels": "no,yes", "max_length": 32}
+    return evaluate_target(open_target(str(model), "text-classification", options))
+
+
+def report(scored: Scored, examples: dict[str, Examples], **options: Any) -> Report:
+    given: dict[str, Any] = {"published": {}, "published_by": "", "resamples": 0, "errors": 0}
+    return report_scores("title", scored, examples, **given | options)
+
+
+def test_a_model_with_unnamed_labels_in_another_order(model: Path, data: Path, tmp_path: Path) -> None:
+    found = report(*evaluate(model, data))
+    accuracy = found.json["validation/accuracy"]
+    assert accuracy == pytest.approx(0.1)  # as it is named, not as it would be best
+    (warning,) = [part.what for part in found.parts if isinstance(part, Finding)]
+    assert f"accuracy {accuracy:.3f} as they are named, {1 - accuracy:.3f} with" in warning
     # What the line says to do works.
-    names = json.loads(said.partition('"id2label": ')[2].partition(" in its")[0])
+    names = json.loads(warning.partition('"id2label": ')[2].partition(" in its")[0])
+    shutil.copytree(model, tmp_path / "renamed")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    renamed = model.parent / "renamed"
-    renamed.mkdir()
-    for file in model.iterdir():
-        (renamed / file.name).write_bytes(file.read_bytes())
     config |= {"id2label": names, "label2id": {name: int(number) for number, name in names.items()}}
-    (renamed / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    ran = evaluate(run_bertkit, renamed)
-    assert json.loads(ran.out)["validation/accuracy"] == pytest.approx(1 - scores["validation/accuracy"])
-    assert "another order" not in ran.err
+    (tmp_path / "renamed" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    found = report(*evaluate(tmp_path / "renamed", data))
+    assert found.json["validation/accuracy"] == pytest.approx(1 - accuracy)
+    assert not [part for part in found.parts if isinstance(part, Finding)]
 
 
-def test_the_worst_errors_and_the_probabilities(run_bertkit, model: Path, data: Path, tmp_path: Path) -> None:
-    ran = evaluate(run_bertkit, model, "--errors", 3, "--output", "out", "--intervals")
-    rows = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
-    wrong = {at: row["probabilities"][row["gold"]] for at, row in enumerate(rows) if row["label"] != row["gold"]}
-    worst = sorted(wrong, key=lambda at: wrong[at])[:3]
-    shown = [line for line in ran.err.splitlines() if ": expected " in line]
-    assert [int(line.partition("dev.csv:")[2].partition(":")[0]) for line in shown] == [at + 2 for at in worst]
-    assert f"the worst 3 of {len(wrong)} errors" in ran.err
-    for row in rows:
-        assert sum(row["probabilities"].values()) == pytest.approx(1)
-        assert row["probability"] == max(row["probabilities"].values())
-    low, high = json.loads(ran.out)["intervals"]["validation/accuracy"]
-    assert low <= json.loads(ran.out)["validation/accuracy"] <= high
-    assert 0.02 < high - low < 0.1
-    for title in ("by class", "confusion matrix", "calibration", "95% interval"):
-        assert title in ran.err, title
-
-
-def test_intervals_are_there_when_they_are_asked_for(run_bertkit, model: Path, data: Path) -> None:
-    ran = evaluate(run_bertkit, model)
-    assert "intervals" not in json.loads(ran.out)
-    assert "95% interval" not in ran.err
+def test_worst_errors_intervals_and_published_scores(model: Path, data: Path) -> None:
+    scored, examples = evaluate(model, data)
+    found = report(scored, examples, errors=3, resamples=200, published={"validation/accuracy": 0.9}, published_by="them")
+    rows = list(zip(scored.predictions["validation"], scored.truth["validation"], strict=True))
+    names = scored.task.labels
+    # The less probable the right label, the worse the error.
+    probability = {row: each.probabilities[names.index(label)] for row, (each, label) in enumerate(rows) if each.value != label}
+    worst = sorted(probability, key=lambda row: probability[row])[:3]
+    shown = [str(part) for part in found.parts if isinstance(part, Text)]
+    assert [line.partition(": expected ")[0] for line in shown] == [f"{data}:{row + 2}" for row in worst]
+    (note,) = [part.what for part in found.parts if isinstance(part, Finding) and part.what.startswith("validation: the worst")]
+    assert f"3 of {len(probability)} errors" in note
+    for prediction, _ in rows:
+        assert sum(prediction.probabilities) == pytest.approx(1)
+        assert prediction.probability == max(prediction.probabilities)
+    low, high = found.json["intervals"]["validation/accuracy"]
+    half = 1.96 * (0.1 * 0.9 / 100) ** 0.5
+    assert (low, high) == pytest.approx((0.1 - half, 0.1 + half), abs=0.02)
+    *tables, scores = [part for part in found.parts if isinstance(part, Table)]
+    own = scored.task.report(scored.predictions["validation"], scored.truth["validation"])
+    assert [(table.title, table.rows) for table in tables] == [(f"validation: {table.title}", table.rows) for table in own]
+    assert scores.columns == ["score", "value", "95% interval", "published, them"]
+    accuracy = scored.scores["validation/accuracy"]
+    assert scores.rows[0] == ["validation/accuracy", accuracy, f"{low:.4f} to {high:.4f}", 0.9]
+    assert "intervals" not in report(scored, examples).json

@@ -1,51 +1,73 @@
-"""Several seeds: a run each as if trained alone, going on, and what they come to against scipy and by hand."""
+"""Several seeds: each one trains as it would alone, they resume, and their summary is checked against scipy and by hand."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trained
 from scipy import stats
 
+from bertkit.errors import ModelError, UsageError
 from bertkit.files import lock
 from bertkit.runs.seeds import describe_seeds, summarize
 from bertkit.training import loop as training
 
+WHOLE_COMMANDS = True  # by their functions
+WORDS = "the movie book was good bad fine plays read one two".split()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "rows.csv"
+    lines = "".join(f"{('good', 'bad')[row % 2]},{' '.join(rng.choice(WORDS, 5))}\n" for row in range(32))
+    path.write_text("label,text\n" + lines, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(make_model_dir, rows: Path) -> Callable[..., Path]:
+    """A function that trains with three seeds for an epoch."""
+    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
+
+    def train(output_dir: Path, seeds: int | None = 3, **options: Any) -> Path:
+        how = {"model": model, "file": rows, "batch_size": 8, "num_epochs": 1} | options
+        return trained.train(output_dir, seeds=seeds, **how)
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def whole(train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of three seeds."""
+    return train(tmp_path_factory.mktemp("seeds") / "several")
+
 
 @pytest.fixture
-def finetune(run_bertkit, make_model_dir, tmp_path: Path):
-    rng = np.random.default_rng(0)
-    words = "the movie book was good bad fine plays read one two".split()
-    lines = "".join(f"{'good bad'.split()[at % 2]},{' '.join(rng.choice(words, 5))}\n" for at in range(40))
-    (tmp_path / "rows.csv").write_text("label,text\n" + lines, encoding="utf-8")
-    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
-    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--device", "cpu", "--batch-size", 8)
-
-    def finetune(output: str, *options: Any) -> Any:
-        return run_bertkit("finetune", "text-classification", *data, "-m", model, "-o", output, "--num-epochs", 1, *options)
-
-    return finetune
+def several(whole: Path, tmp_path: Path) -> Path:
+    """A copy of `whole` that may be changed."""
+    return Path(shutil.copytree(whole, tmp_path / "several"))
 
 
-@contextmanager
-def stopped_in_the_second_seed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def stop_in_the_second_seed(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> None:
     seed_dropout = training.seed_dropout
 
     def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if (seed, step) == (2, 3):
+        if (seed, step) == (2, 1):
             os.kill(os.getpid(), signal.SIGTERM)
         seed_dropout(module, seed, step, *place)
 
     with monkeypatch.context() as patch:
         patch.setattr(training, "seed_dropout", stopping)
-        yield
+        with pytest.raises(KeyboardInterrupt):
+            run()
 
 
 def weights(folder: Path) -> bytes:
@@ -56,120 +78,101 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_each_seed_is_the_run_it_would_be_alone(finetune, tmp_path: Path) -> None:
-    ran = finetune("several", "--seeds", 3)
-    assert ran.code == 0, ran.err
-    assert finetune("alone", "--seed", 2).code == 0
-    assert weights(tmp_path / "several" / "seed-2") == weights(tmp_path / "alone")
-    assert len({weights(tmp_path / "several" / f"seed-{seed}") for seed in (1, 2, 3)}) == 3
-    found = read(tmp_path / "several" / "seeds.json")
-    each = [read(tmp_path / "several" / f"seed-{seed}" / "run.json")["best"]["scores"] for seed in (1, 2, 3)]
+def test_each_seed_trains_as_it_would_alone(train, whole: Path, tmp_path: Path) -> None:
+    train(tmp_path / "alone", None, seed=2)
+    assert weights(whole / "seed-2") == weights(tmp_path / "alone")
+    assert len({weights(whole / f"seed-{seed}") for seed in (1, 2, 3)}) == 3
+    found = read(whole / "seeds.json")
+    each = [read(whole / f"seed-{seed}" / "run.json")["best"]["scores"] for seed in (1, 2, 3)]
     assert found["seeds"] == [1, 2, 3]
     for name in ("validation/accuracy", "validation/loss"):
         assert found["scores"][name] == summarize([scores[name] for scores in each])
-    assert "several: 3 seeds" in ran.err
-    assert "95% interval" in ran.err
-    assert sorted(path.name for path in (tmp_path / "several").iterdir()) == ["seed-1", "seed-2", "seed-3", "seeds.json"]
+    assert sorted(path.name for path in whole.iterdir()) == ["seed-1", "seed-2", "seed-3", "seeds.json"]
 
 
-def test_it_goes_on_and_takes_more_seeds(finetune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert finetune("whole", "--seeds", 3).code == 0
-    with stopped_in_the_second_seed(monkeypatch):
-        assert finetune("cut", "--seeds", 2).code == 130
-    first = (tmp_path / "cut" / "seed-1" / "model.safetensors").stat().st_mtime_ns
-    ran = finetune("cut", "--seeds", 2)
-    assert ran.code == 0, ran.err
-    assert "seed 1: finished in cut/seed-1" in ran.err
-    assert (tmp_path / "cut" / "seed-1" / "model.safetensors").stat().st_mtime_ns == first
-    assert finetune("cut", "--seeds", 3).code == 0
-    for seed in (1, 2, 3):
-        assert weights(tmp_path / "cut" / f"seed-{seed}") == weights(tmp_path / "whole" / f"seed-{seed}")
-    assert read(tmp_path / "cut" / "seeds.json")["scores"] == read(tmp_path / "whole" / "seeds.json")["scores"]
+def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    cut = tmp_path / "cut"
+    stop_in_the_second_seed(monkeypatch, lambda: train(cut, 2))
+    first = (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns
+    assert read(train(cut, 2) / "seeds.json")["seeds"] == [1, 2]
+    assert (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns == first
+    train(cut, 3)
+    assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]
+    assert read(cut / "seeds.json")["scores"] == read(whole / "seeds.json")["scores"]
 
 
-def test_a_stopped_overwrite_leaves_no_run_of_other_settings(finetune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert finetune("several", "--seeds", 3).code == 0
-    with stopped_in_the_second_seed(monkeypatch):
-        assert finetune("several", "--seeds", 3, "--learning-rate", 1e-3, "--overwrite").code == 130
-    assert (tmp_path / "several.old-1" / "seed-3" / "run.json").is_file()
-    # memory and what is logged may change between two seeds; what is learned may not
-    ran = finetune("several", "--seeds", 3, "--learning-rate", 1e-3, "--micro-batch-tokens", 64, "--logging-steps", 1)
-    assert ran.code == 0, ran.err
-    rates = {read(tmp_path / "several" / f"seed-{seed}" / "run.json")["training"]["learning_rate"] for seed in (1, 2, 3)}
+def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path, monkeypatch) -> None:
+    faster = {"learning_rate": 1e-3}
+    stop_in_the_second_seed(monkeypatch, lambda: train(several, overwrite=True, **faster))
+    assert (several.parent / "several.old-1" / "seed-3" / "run.json").is_file()
+    train(several, **faster, micro_batch_tokens=64, logging_steps=1)  # which may change between seeds
+    rates = {read(several / f"seed-{seed}" / "run.json")["training"]["learning_rate"] for seed in (1, 2, 3)}
     assert rates == {1e-3}
-    # of a folder whose summary is gone each run speaks for itself
-    (tmp_path / "several" / "seeds.json").unlink()
-    ran = finetune("several", "--seeds", 3)
-    assert ran.code == 2
-    assert "learning_rate was 0.001, is 5e-05 (several/seed-1)" in ran.err
-    (tmp_path / "several" / "seeds.json").write_text("{", encoding="utf-8")
-    ran = finetune("several", "--seeds", 3, "--learning-rate", 1e-3)
-    assert (ran.code, "seeds.json is damaged" in ran.err) == (4, True)
-    (tmp_path / "several" / "seeds.json").write_text('{"seeds": 3}', encoding="utf-8")
-    ran = finetune("several", "--seeds", 3, "--learning-rate", 1e-3)
-    assert (ran.code, "seeds.json is damaged: it does not list seeds" in ran.err) == (4, True)
-    (tmp_path / "several" / "seeds.json").rename(tmp_path / "several" / ".unfinished-seeds.json")  # as a full disk leaves it
-    assert finetune("several", "--seeds", 3, "--learning-rate", 1e-3).code == 0
 
 
-def test_overwriting_moves_nothing_before_all_is_known(finetune, tmp_path: Path) -> None:
-    assert finetune("several", "--seeds", 2).code == 0
-    ran = finetune("several", "--seeds", 2, "--overwrite", "-m", tmp_path / "nowhere")
-    assert ran.code == 4, ran.err
-    with lock(tmp_path / "several" / "seed-2"):
-        ran = finetune("several", "--seeds", 2, "--overwrite")
-    assert (ran.code, ran.err.splitlines()[0].endswith("(several/seed-2)")) == (2, True), ran.err
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and "several" in path.name) == ["several"]
+def test_each_run_counts_where_the_summary_is_missing_or_damaged(train, several: Path) -> None:
+    summary = several / "seeds.json"
+    kept = summary.read_text(encoding="utf-8")
+    for content in ("{", "[]", '{"seeds": 3}'):
+        summary.write_text(content, encoding="utf-8")
+        with pytest.raises(ModelError) as damaged:
+            train(several)
+        assert damaged.value.where == str(summary)
+    summary.rename(several / ".unfinished-seeds.json")  # as a full disk leaves it
+    with pytest.raises(UsageError) as error:
+        train(several, learning_rate=1e-3)
+    assert (error.value.where, "learning_rate was 5e-05, is 0.001" in error.value.what) == (str(several / "seed-1"), True)
+    train(several)
+    assert summary.read_text(encoding="utf-8") == kept
 
 
-def test_the_same_file_by_another_path_is_the_same(finetune, tmp_path: Path) -> None:
-    assert finetune("several", "--seeds", 2).code == 0
-    ran = finetune("several", "--seeds", 2, "--train", tmp_path / "rows.csv", "--validation", f"{tmp_path}/./rows.csv")
-    assert (ran.code, "seed 2: finished in several/seed-2" in ran.err) == (0, True), ran.err
+def test_overwriting_moves_nothing_before_all_is_checked(train, several: Path) -> None:
+    with pytest.raises(ModelError):
+        train(several, overwrite=True, model=several.parent / "nowhere")
+    with lock(several / "seed-2"), pytest.raises(UsageError) as error:
+        train(several, overwrite=True)
+    assert error.value.where == str(several / "seed-2")
+    assert [path.name for path in several.parent.iterdir()] == ["several"]
 
 
-def test_what_is_refused(finetune, tmp_path: Path) -> None:
-    for options, what in (
-        (("--seed", 3), "--seeds trains several runs, and --seed is for one"),
-        (("--resume", "never"), "--seeds trains several runs, and --resume never is for one"),
-        (("--dry-run",), "--seeds trains several runs, and --dry-run is for one"),
-        (("--learning-rate", "x"), "--learning-rate"),
-    ):
-        ran = finetune("none", "--seeds", 2, *options)
-        assert (ran.code, what in ran.err) == (2, True), ran.err
-        assert not (tmp_path / "none").exists()
-    assert finetune("several", "--seeds", 2).code == 0
-    ran = finetune("several", "--seeds", 2, "--learning-rate", 1e-3)
-    assert ran.code == 2
-    assert "learning_rate was 5e-05, is 0.001 (several)" in ran.err
-    (tmp_path / "rows.csv").write_text("label,text\n" + "a,the movie\nb,the book\n" * 20, encoding="utf-8")
-    ran = finetune("several", "--seeds", 3)
-    assert ran.code == 2
-    assert "data changed between seed 1 and seed 3" in ran.err
-    assert finetune("single").code == 0
-    for overwrite in ((), ("--overwrite",)):
-        ran = finetune("single", "--seeds", 2, *overwrite)
-        assert (ran.code, "--output-dir" in ran.err.splitlines()[-1]) == (2, True), ran.err
+def test_the_same_file_by_another_path_is_the_same(train, several: Path, rows: Path) -> None:
+    before = weights(several / "seed-2"), (several / "seed-2" / "run.json").stat().st_mtime_ns
+    train(several, train=os.path.relpath(rows), validation=f"{rows.parent}/./rows.csv")
+    assert (weights(several / "seed-2"), (several / "seed-2" / "run.json").stat().st_mtime_ns) == before
 
 
-def test_a_model_that_says_one_thing_is_counted(finetune, tmp_path: Path) -> None:
+def test_other_settings_or_data_are_refused(train, several: Path, rows: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        train(several, learning_rate=1e-3)
+    assert (error.value.where, "learning_rate was 5e-05, is 0.001" in error.value.what) == (str(several), True)
+    before = rows.read_bytes()
+    rows.write_text("label,text\n" + "good,the movie\nbad,the book\n" * 16, encoding="utf-8")
+    try:
+        with pytest.raises(UsageError) as error:
+            train(several, 4)
+    finally:
+        rows.write_bytes(before)
+    assert (error.value.where, "data" in error.value.what, "seed 4" in error.value.what) == (str(several), True, True)
+    for overwrite in (False, True):  # a single run is not a folder of seeds
+        with pytest.raises(UsageError) as error:
+            train(several / "seed-1", overwrite=overwrite)
+        assert error.value.where == str(several / "seed-1")
+
+
+def test_runs_with_constant_predictions_are_counted(train, tmp_path: Path) -> None:
     runs = {
         1: {"best": {"scores": {"validation/accuracy": 0.5, "validation/constant_predictions": 1.0}}},
         2: {"best": {"scores": {"validation/accuracy": 0.75, "validation/f1_A": 0.5}}},
     }
     found = describe_seeds(runs)
-    assert found["constant"] == [1]
-    assert list(found["scores"]) == ["validation/accuracy", "validation/f1_A"]
+    assert (found["constant"], list(found["scores"])) == ([1], ["validation/accuracy", "validation/f1_A"])
     assert found["scores"]["validation/f1_A"]["each"] == [None, 0.5]
-    # of rows that are all alike every model says the same
-    (tmp_path / "rows.csv").write_text("label,text\n" + "a,the movie\nb,the movie\n" * 20, encoding="utf-8")
-    ran = finetune("alike", "--seeds", 2)
-    assert ran.code == 0, ran.err
-    assert "2 of 2 runs predict the same for every row: seed 1, 2" in ran.err
-    assert read(tmp_path / "alike" / "seeds.json")["constant"] == [1, 2]
+    same = tmp_path / "same.csv"  # for which every model predicts the same
+    same.write_text("label,text\n" + "a,the movie\nb,the movie\n" * 4, encoding="utf-8")
+    assert read(train(tmp_path / "same", 2, file=same) / "seeds.json")["constant"] == [1, 2]
 
 
-def test_what_values_come_to() -> None:
+def test_a_summary_of_scores() -> None:
     values = [0.61, 0.55, 0.7, 0.52, 0.66]
     found = summarize(values)
     low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
