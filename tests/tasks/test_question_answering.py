@@ -714,7 +714,7 @@ def test_the_threshold_is_tuned_saved_and_used(run_bertkit, run: Path, tmp_path:
     tuned = state["best"]["scores"]["validation/best_f1_thresh"]
     block = json.loads((run / "config.json").read_text(encoding="utf-8"))["bertkit"]
     assert (block["unanswerable"], block["matching"], block["null_threshold"]) == (True, "words", tuned)
-    assert state["task"]["null_threshold"] == tuned
+    assert (state["task"]["matching"], state["task"]["null_threshold"]) == ("words", tuned)
     odds = {}
     for threshold in (tuned, -1e6, 1e6):
         options = () if threshold == tuned else ("--null-threshold", threshold)
