@@ -165,6 +165,8 @@ FAMILY_ROWS: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts that bench.py starts as processes of their own run in this one, which has torch imported."""
+    from accelerate.state import AcceleratorState
+
     scripts = {Path(script.__file__).name: script.main for script in (timed_training, timed_corpus)}
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -172,7 +174,10 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             for module in ("finetune", "pretrain"):  # whose training loop the script replaces
                 patch.setattr(f"bertkit.runs.{module}.train", loop.train)
             patch.setattr("sys.argv", command[1:])
+            patch.setenv("TRANSFORMERS_VERBOSITY", "error")
+            AcceleratorState._reset_state(reset_partial_state=True)  # one process can have but one precision
             scripts[Path(command[1]).name]()
+            AcceleratorState._reset_state(reset_partial_state=True)
         return subprocess.CompletedProcess(command, 0, out.getvalue(), "")
 
     monkeypatch.setattr(bench.subprocess, "run", run)

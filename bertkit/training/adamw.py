@@ -64,6 +64,7 @@ class AdamW(UpdateRule):
         flat = [gradient.reshape(-1) for gradient in gradients]
         norm = total_norm(part for block in self.blocks for part in self._gradients(block, flat))
         divisor = clipping_divisor(norm, self.config.max_grad_norm)
+        divisor = None if divisor is None else divisor.to(torch.float32)  # as the kernel takes it
         self.updates += 1
         for block in self.blocks:
             self._update(block, self._gradients(block, flat), learning_rate, divisor)
@@ -84,10 +85,8 @@ class AdamW(UpdateRule):
         return gradients
 
     def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
-        if divisor is not None:
-            divisor = divisor.to(torch.float32)
-            if not self.fused:  # a fused kernel divides by it on the way
-                gradients = list(torch._foreach_div(gradients, divisor))
+        if divisor is not None and not self.fused:  # a fused kernel divides by it on the way
+            gradients = list(torch._foreach_div(gradients, divisor))
         beta1, beta2 = self.config.adam_beta1, self.config.adam_beta2
         # What torch divides both moments by, taken back: the same update by the same kernel.
         first, second = 1.0, 1.0
