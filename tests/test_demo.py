@@ -38,8 +38,7 @@ def read(split: str) -> tuple[list[str], list[str]]:
 
 
 def test_majority_is_the_most_frequent_and_then_the_first_by_name() -> None:
-    assert baselines.majority(["b", "a", "b", "c"]) == "b"
-    assert baselines.majority(["b", "a", "b", "a", "c"]) == "a"
+    assert [baselines.majority(["b", "a", "b", "c"]), baselines.majority(["b", "a", "b", "a", "c"])] == ["b", "a"]
 
 
 def test_bag_of_words_goes_by_words_whatever_their_order() -> None:
@@ -47,27 +46,6 @@ def test_bag_of_words_goes_by_words_whatever_their_order() -> None:
     assert baselines.bag_of_words(*train, ["lost late", "login password", "PASSWORD"]) == ["delivery", "accounts", "accounts"]
     unseen = baselines.bag_of_words(["a word"] * 3 + ["other things"], ["many"] * 3 + ["few"], ["nothing known"])
     assert unseen == ["many"]  # no word is known: the intercept decides
-
-
-def test_bag_of_words_is_logistic_regression_on_counts() -> None:
-    import numpy as np
-    from sklearn.linear_model import LogisticRegression
-
-    (texts, teams), (held_out, _) = read("train"), read("validation")
-    words = [re.findall(r"\b\w\w+\b", text.lower()) for text in texts]
-    column = {word: at for at, word in enumerate(sorted({word for one in words for word in one}))}
-
-    def counts(rows: list[list[str]]) -> np.ndarray:
-        matrix = np.zeros((len(rows), len(column)))
-        for at, row in enumerate(rows):
-            for word, count in Counter(word for word in row if word in column).items():
-                matrix[at, column[word]] = count
-        return matrix
-
-    fitted = LogisticRegression(max_iter=1000).fit(counts(words), teams)
-    expected = fitted.predict(counts([re.findall(r"\b\w\w+\b", text.lower()) for text in held_out]))
-    found = baselines.bag_of_words(texts, teams, held_out)
-    assert np.mean(np.array(found) == expected) > 0.99  # the solver stops a little elsewhere on sparse counts
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -203,9 +181,9 @@ def test_pre_training_learns_more_than_how_often_words_come(shell: Shell, tmp_pa
 
 
 def accuracy_after_training(train: Path, output_dir: Path) -> float:
-    """Validation accuracy after a little more than half of the demo's steps."""
+    """Validation accuracy after some 40% of the demo's steps."""
     files = ["--train", str(train), "--validation", str(TICKETS / "validation.csv")]
-    settings = ["--model", "minilm", "--max-steps", "60", "--eval-steps", "60", "--seed", "1", "--output-dir", str(output_dir)]
+    settings = ["--model", "minilm", "--max-steps", "40", "--eval-steps", "40", "--seed", "1", "--output-dir", str(output_dir)]
     assert main(["finetune", "helpdesk", *files, *settings]) == 0
     return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["last"]["scores"]["validation/accuracy"]
 
