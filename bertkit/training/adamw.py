@@ -6,7 +6,7 @@ On a CPU tensors are updated in blocks: their gradients, masters and moments are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,7 +29,7 @@ class _Block:
     masters: list[Tensor] = field(default_factory=list)
     moments: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))
     steps: list[Tensor] = field(default_factory=list)
-    working: list[Tensor | None] = field(default_factory=list)
+    rounded: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))  # working copies, and their masters
 
     @property
     def size(self) -> int:
@@ -37,11 +37,14 @@ class _Block:
 
     def add(self, tensor: TrainedTensor, index: int, part: slice, updates: int) -> None:
         self.parts.append((index, part))
-        self.masters.append(tensor.master.view(-1)[part])
+        master = tensor.master.view(-1)[part]
+        self.masters.append(master)
         for moments, moment in zip(self.moments, tensor.moments, strict=True):
             moments.append(moment.view(-1)[part])
-        self.steps.append(torch.full((), float(updates), device=tensor.master.device))
-        self.working.append(None if tensor.working is None else tensor.working.view(-1)[part])
+        self.steps.append(torch.full((), float(updates), device=master.device))
+        if tensor.working is not None:
+            self.rounded[0].append(tensor.working.view(-1)[part])
+            self.rounded[1].append(master)
 
 
 class AdamW(UpdateRule):
@@ -108,9 +111,8 @@ class AdamW(UpdateRule):
             eps=self.config.adam_epsilon / second,
             maximize=False,
         )
-        pairs = [(working, master) for working, master in zip(block.working, block.masters, strict=True) if working is not None]
-        if pairs:
-            torch._foreach_copy_([working for working, _ in pairs], [master for _, master in pairs])
+        if block.rounded[0]:
+            torch._foreach_copy_(*block.rounded)
 
 
 def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int, most: int) -> list[_Block]:
@@ -119,15 +121,11 @@ def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int,
     open_blocks: dict[tuple[float, float], _Block] = {}
     for index, tensor in enumerate(tensors):
         setting = (config.weight_decay if tensor.decays else 0.0, tensor.lr_scale)
-        for part in _parts(tensor.master.numel(), most):
+        for start in range(0, tensor.master.numel(), most):
+            part = slice(start, min(start + most, tensor.master.numel()))
             block = open_blocks.get(setting)
             if block is None or block.size + part.stop - part.start > most:
                 block = open_blocks[setting] = _Block(*setting)
                 blocks.append(block)
             block.add(tensor, index, part, updates)
     return blocks
-
-
-def _parts(size: int, most: int) -> Iterator[slice]:
-    for start in range(0, size, most):
-        yield slice(start, min(start + most, size))
