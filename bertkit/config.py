@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,13 @@ from typing import Any
 from bertkit.errors import UsageError, did_you_mean
 
 # --- options -------------------------------------------------------------------------------------------------------
+
+# The commands that take an option: only what trains; what reads data with labels; what says how a model is used.
+TRAIN = ("finetune",)
+MEASURE = ("finetune", "check")
+DATA = ("finetune", "check", "eval")
+USE = ("finetune", "check", "eval", "predict")
+SEQUENCES = ("pretrain", "corpus")  # which sequences a corpus gives
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Option:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    used: tuple[str, ...] = ()
+    used: tuple[str, ...] = TRAIN
     excludes: tuple[str, ...] = ()
     needs: str | None = None
 
@@ -47,29 +53,9 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
 
-# The commands that take an option: only what trains; what reads data with labels; what says how a model is used.
-TRAIN = ("finetune",)
-MEASURE = ("finetune", "check")
-DATA = ("finetune", "check", "eval")
-USE = ("finetune", "check", "eval", "predict")
-SEQUENCES = ("pretrain", "corpus")  # which sequences a corpus gives
-
-
-def option(
-    default: Any,
-    help: str,
-    *,
-    unit: str = "",
-    choices: tuple[str, ...] = (),
-    minimum: float | None = None,
-    maximum: float | None = None,
-    used: tuple[str, ...] = TRAIN,
-    excludes: tuple[str, ...] = (),
-    needs: str | None = None,
-) -> Any:
-    """A dataclass field that is also an option of the command line; None until somebody sets it, or `filled` does."""
-    metadata = {"help": help, "unit": unit, "choices": choices, "minimum": minimum, "maximum": maximum}
-    return field(default=None, metadata={**metadata, "default": default, "used": used, "excludes": excludes, "needs": needs})
+def option(default: Any, help: str, **more: Any) -> Any:
+    """A dataclass field that is also an option; None until somebody sets it, or `filled` does. more: other fields of Option."""
+    return field(default=None, metadata={"default": default, "help": help, **more})
 
 
 def options_of(owner: Any) -> dict[str, Option]:
@@ -80,9 +66,7 @@ def options_of(owner: Any) -> dict[str, Option]:
 @cache
 def _options_of(cls: type) -> dict[str, Option]:
     hints = typing.get_type_hints(cls)
-    return {
-        f.name: Option(name=f.name, type=hints[f.name], **f.metadata) for f in dataclasses.fields(cls) if "help" in f.metadata
-    }
+    return {f.name: Option(f.name, hints[f.name], **f.metadata) for f in dataclasses.fields(cls) if "help" in f.metadata}
 
 
 def options_for(command: str, owner: Any) -> dict[str, Option]:
@@ -107,15 +91,10 @@ def check_values(owner: Any) -> None:
             object.__setattr__(owner, name, convert(declared, value))
 
 
-def _is_optional(kind: Any) -> bool:
-    return typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in typing.get_args(kind)
-
-
 def bare_type(kind: Any) -> Any:
     """The type without its `| None`."""
-    if not _is_optional(kind):
-        return kind
-    return next(t for t in typing.get_args(kind) if t is not type(None))
+    kinds = typing.get_args(kind)
+    return next(each for each in kinds if each is not type(None)) if type(None) in kinds else kind
 
 
 def convert(option: Option, value: Any) -> Any:
@@ -126,7 +105,7 @@ def convert(option: Option, value: Any) -> Any:
     """
     kind = bare_type(option.type)
     if value is None:
-        if _is_optional(option.type):
+        if kind is not option.type:
             return None
         raise UsageError(f"{option.flag} needs a value", hint=option.help)
     expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, "a list of text")

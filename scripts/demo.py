@@ -119,7 +119,7 @@ def main() -> None:
 
     team = scores["helpdesk"]
     measured = {"fine-tuned MiniLM-L6": team, **baseline_scores(load_recipe("helpdesk"), "test")}
-    names = [name for name in team if not name.endswith("loss")]
+    names = [name for name in team if all(name in each for each in measured.values())]
     print(flush=True)
     progress.table("pre-training", ["step", "held-out loss of masked tokens, nats"], losses)
     progress.table("helpdesk, test split", ["", *names], [[who, *(s[n] for n in names)] for who, s in measured.items()])

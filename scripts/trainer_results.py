@@ -18,12 +18,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from entries import ENTRIES, FIVE_SEEDS, TRAINER, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance
 
-NAME = "trainer"
-SEEDS = (1, 2, 3, 4, 5)
-# the result that is bertkit's side -> the most points that it may lose, at the far end of the interval
-TASKS = {"mrpc_five": 1.5, "rte_five": 3.0, "sst2_five": 1.5}
+NAME = TRAINER
+TASKS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES if entry.name in FIVE_SEEDS}
+(SEEDS,) = {entry.seeds for entry in TASKS.values()}
+# the most points that bertkit's side may lose, at the far end of the interval
+MOST_LOST = {"mrpc_five": 1.5, "rte_five": 3.0, "sst2_five": 1.5}
 METRIC = "validation/accuracy"
 FOLDER = Path("runs/results") / NAME
 
@@ -65,7 +67,6 @@ def train(task: str, seed: int) -> dict[str, Any]:
     """Train on the rows of bertkit's side and by its settings, in fp32, padded to the longest of each batch; score the end."""
     import numpy as np
     import torch
-    from entries import ENTRIES, filled_in
     from transformers import (
         AutoModelForSequenceClassification,
         AutoTokenizer,
@@ -81,7 +82,7 @@ def train(task: str, seed: int) -> dict[str, Any]:
     from bertkit.tasks.catalog import load_recipe
     from bertkit.tasks.splits import read_splits
 
-    entry = next(entry for entry in ENTRIES if entry.name == task)
+    entry = TASKS[task]
     recipe_name, *typed = filled_in(shlex.split(entry.finetune))
     options = {flag.removeprefix("--"): value for flag, value in zip(typed[::2], typed[1::2], strict=True)}
     recipe = load_recipe(recipe_name).overridden(options).resolved()

@@ -12,6 +12,7 @@ import transformers
 
 from bertkit.config import PretrainConfig, TrainConfig, convert, filled, options_of
 from bertkit.errors import ModelError, UsageError
+from bertkit.model.bert import ACTIVATIONS as FUNCTIONS
 from bertkit.model.config import ACTIVATIONS, MODEL_SIZES, BertConfig
 
 TINY = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -20,23 +21,20 @@ OWN = [f.name for f in dataclasses.fields(BertConfig) if f.name not in ("extra",
 # --- config.json ---------------------------------------------------------------------------------------------------
 
 
-def test_defaults_are_those_of_transformers() -> None:
+def test_defaults_are_those_of_transformers(tmp_path: Path) -> None:
     ours, theirs = BertConfig(), transformers.BertConfig()
     assert {name: getattr(ours, name) for name in OWN} == {name: getattr(theirs, name) for name in OWN}
     assert ours.num_labels == theirs.num_labels
+    theirs.save_pretrained(tmp_path)
+    read = BertConfig.read(tmp_path / "config.json")
+    assert {name: getattr(read, name) for name in OWN} == {name: getattr(ours, name) for name in OWN}
 
 
 def test_reads_what_transformers_writes_and_the_other_way_round(tmp_path: Path) -> None:
     changes = {"hidden_act": "relu", "layer_norm_eps": 1e-5, "classifier_dropout": 0.3, "type_vocab_size": 3, "pad_token_id": 4}
-    changes |= {
-        "problem_type": "regression",
-        "hidden_dropout_prob": 0.0,
-        "max_position_embeddings": 40,
-        "initializer_range": 0.1,
-    }
-    theirs = transformers.BertConfig(
-        **TINY, **changes, id2label={0: "no", 1: "yes", 2: "maybe"}, label2id={"no": 0, "yes": 1, "maybe": 2}
-    )
+    changes |= {"problem_type": "regression", "hidden_dropout_prob": 0.0, "max_position_embeddings": 40}
+    names = {0: "no", 1: "yes", 2: "maybe"}
+    theirs = transformers.BertConfig(**TINY, **changes, id2label=names, label2id={name: i for i, name in names.items()})
     theirs.save_pretrained(tmp_path)
     ours = BertConfig.read(tmp_path / "config.json")
     assert {name: getattr(ours, name) for name in OWN} == {name: getattr(theirs, name) for name in OWN}
@@ -47,12 +45,6 @@ def test_reads_what_transformers_writes_and_the_other_way_round(tmp_path: Path) 
     assert BertConfig.read(tmp_path / "config.json") == ours
 
 
-def test_transformers_defaults_come_back(tmp_path: Path) -> None:
-    transformers.BertConfig().save_pretrained(tmp_path)
-    ours = BertConfig.read(tmp_path / "config.json")
-    assert {name: getattr(ours, name) for name in OWN} == {name: getattr(BertConfig(), name) for name in OWN}
-
-
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese", "bert-base-multilingual-cased"])
 def test_published_configurations_keep_every_key(data_dir: Path, name: str) -> None:
     folder = data_dir.parent / "vocab" / name
@@ -60,15 +52,7 @@ def test_published_configurations_keep_every_key(data_dir: Path, name: str) -> N
     values = json.loads(path.read_text(encoding="utf-8"))
     config = BertConfig.read(path)
     assert (config.num_hidden_layers, config.num_labels, config.layer_norm_eps) == (12, 2, 1e-12)
-    written = config.to_dict()
-    assert {key: written[key] for key in values if values[key] is not None} == {
-        k: v for k, v in values.items() if v is not None
-    }
-
-
-def test_minilm_configuration(minilm: Path) -> None:
-    config = BertConfig.read(minilm / "config.json")
-    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (6, 384, 12)
+    assert config.to_dict().items() >= {key: value for key, value in values.items() if value is not None}.items()
 
 
 def test_unknown_keys_are_kept() -> None:
@@ -81,46 +65,15 @@ def test_unknown_keys_are_kept() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        # what bertkit does not compute
         ("position_embedding_type", "relative_key"),
         ("add_cross_attention", True),
         ("pruned_heads", {"0": [1]}),
         ("problem_type", "ranking"),
-    ],
-)
-def test_what_bertkit_does_not_compute_is_refused_by_name(key: str, value: object) -> None:
-    with pytest.raises(ModelError) as error:
-        BertConfig.from_dict({**TINY, key: value}, where="m/config.json")
-    assert str(error.value) == f"{key} is {value!r}, which bertkit does not compute (m/config.json)"
-    assert error.value.exit_code == 4
-
-
-def test_another_model_type_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"^this is a roberta model; expected model_type bert"):
-        BertConfig.from_dict({**TINY, "model_type": "roberta"})
-
-
-def test_unknown_activation_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ModelError, match="hidden_act is 'gelu_nwe'; expected one of gelu, gelu_new") as error:
-        BertConfig.from_dict({**TINY, "hidden_act": "gelu_nwe"})
-    assert "gelu_new" in error.value.hint
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_are_transformers_own(name: str) -> None:
-    from bertkit.model.bert import ACTIVATIONS as functions
-
-    x = torch.linspace(-6, 6, 101, dtype=torch.float64)
-    assert torch.allclose(functions[name](x), transformers.activations.ACT2FN[name](x), rtol=0, atol=1e-12)
-
-
-def test_heads_must_divide_the_hidden_size() -> None:
-    with pytest.raises(ModelError, match=r"^num_attention_heads 5 does not divide hidden_size 32 \(m/config\.json\)$"):
-        BertConfig.from_dict({**TINY, "num_attention_heads": 5}, where="m/config.json")
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
+        ("model_type", "roberta"),
+        ("hidden_act", "gelu_nwe"),
+        # what is impossible
+        ("num_attention_heads", 5),
         ("vocab_size", 0),
         ("hidden_size", "768"),
         ("num_hidden_layers", 2.0),
@@ -135,32 +88,41 @@ def test_heads_must_divide_the_hidden_size() -> None:
         ("classifier_dropout", -0.1),
         ("layer_norm_eps", "1e-12"),
         ("layer_norm_eps", float("nan")),
+        # labels that contradict themselves
+        ("id2label", {"0": "a", "2": "b"}),
+        ("id2label", {"0": "a", "1": "a"}),
+        ("id2label", {"a": 0}),
+        ("id2label", ["a", "b"]),
     ],
 )
-def test_impossible_values_are_refused_by_name(key: str, value: object) -> None:
-    with pytest.raises(ModelError, match=f"^{key} is {value!r}; expected a "):
-        BertConfig.from_dict({**TINY, key: value})
+def test_a_bad_value_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(ModelError) as error:
+        BertConfig.from_dict({**TINY, key: value}, where="m/config.json")
+    assert key in error.value.what
+    assert (error.value.where, error.value.exit_code) == ("m/config.json", 4)
+
+
+def test_numbers_of_labels_that_differ_are_refused() -> None:
+    with pytest.raises(ModelError) as error:
+        BertConfig.from_dict({**TINY, "id2label": {"0": "a", "1": "b"}, "num_labels": 3})
+    assert "num_labels" in error.value.what
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_those_of_transformers(name: str) -> None:
+    x = torch.linspace(-6, 6, 101, dtype=torch.float64)
+    assert torch.allclose(FUNCTIONS[name](x), transformers.activations.ACT2FN[name](x), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("", "the configuration is not valid JSON"),
-        ('{"hidden_size": 3', "the configuration is not valid JSON"),
-        ("[]", "the configuration is not a JSON object"),
-        ('{"pooling_mode_mean_tokens": true}', "the configuration lacks hidden_size"),
-        ('{"model_type": "bert"}', "the configuration lacks hidden_size"),
-    ],
+    "text", ["", '{"hidden_size": 3', "[]", '{"pooling_mode_mean_tokens": true}', '{"model_type": "bert"}', None]
 )
-def test_files_that_are_no_configuration(tmp_path: Path, text: str, what: str) -> None:
+def test_files_that_are_no_configuration(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "config.json"
-    path.write_text(text, encoding="utf-8")
+    path.mkdir() if text is None else path.write_text(text, encoding="utf-8")
     with pytest.raises(ModelError) as error:
         BertConfig.read(path)
-    assert error.value.what.startswith(what)
     assert error.value.where == str(path)
-    with pytest.raises(ModelError, match="cannot be read"):
-        BertConfig.read(tmp_path)
 
 
 # --- labels --------------------------------------------------------------------------------------------------------
@@ -183,22 +145,6 @@ def test_labels_in_the_order_of_their_numbers() -> None:
     assert config.to_dict()["label2id"]["k"] == 10
 
 
-@pytest.mark.parametrize(
-    ("values", "what"),
-    [
-        ({"id2label": {"0": "a", "2": "b"}}, "id2label numbers its labels [0, 2]; expected 0 to 1"),
-        ({"id2label": {"0": "a", "1": "a"}}, "id2label names more than one label 'a'"),
-        ({"id2label": {"a": 0}}, "id2label is {'a': 0}; expected names by number"),
-        ({"id2label": ["a", "b"]}, "id2label is ['a', 'b']; expected names by number"),
-        ({"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label names 2 labels"),
-    ],
-)
-def test_labels_that_contradict_themselves(values: dict, what: str) -> None:
-    with pytest.raises(ModelError) as error:
-        BertConfig.from_dict({**TINY, **values})
-    assert error.value.what == what
-
-
 # --- sizes ---------------------------------------------------------------------------------------------------------
 
 # Parameters in millions, encoder with embeddings and pooler: Turc et al. (2019), table 1, and Devlin et al. (2019), section 3.
@@ -216,9 +162,10 @@ def test_sizes_are_the_papers(size: str) -> None:
 
 def test_sizes_take_changes_and_know_their_names() -> None:
     assert BertConfig.of_size("tiny", vocab_size=99).vocab_size == 99
-    with pytest.raises(UsageError, match="no model size 'bsae'") as error:
+    with pytest.raises(UsageError) as error:
         BertConfig.of_size("bsae")
-    assert error.value.hint == "did you mean base?"
+    assert "bsae" in error.value.what
+    assert "base" in error.value.hint
 
 
 # --- options -------------------------------------------------------------------------------------------------------
@@ -252,6 +199,9 @@ def test_what_nobody_has_set_is_none_until_it_is_filled() -> None:
         ("max_steps", None, None),
         ("max_steps", "7", 7),
         ("precision", "bf16", "bf16"),
+        ("adam_bias_correction", False, False),
+        ("track", "wandb, trackio", ("wandb", "trackio")),
+        ("track", ["wandb"], ("wandb",)),
     ],
 )
 def test_convert(name: str, value: object, expected: object) -> None:
@@ -261,29 +211,57 @@ def test_convert(name: str, value: object, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "what"),
+    ("name", "value"),
     [
-        ("learning_rate", "fast", "--learning-rate is 'fast'; expected a number"),
-        ("learning_rate", False, "--learning-rate is False; expected a number"),  # YAML's no
-        ("learning_rate", float("nan"), "--learning-rate is nan; expected a number"),
-        ("learning_rate", None, "--learning-rate needs a value"),
-        ("learning_rate", -1, "--learning-rate is -1; expected at least 0"),
-        ("batch_size", 2.5, "--batch-size is 2.5; expected a whole number"),
-        ("batch_size", 0, "--batch-size is 0; expected at least 1"),
-        ("warmup_ratio", 2, "--warmup-ratio is 2; expected at most 1"),
-        ("dropout", 1.5, "--dropout is 1.5; expected at most 1"),
-        ("seed", 2**32, "--seed is 4294967296; expected at most 4294967295"),
-        ("adam_beta1", 1, "--adam-beta1 is 1; expected at most 0.9999"),
-        ("precision", "fp61", "--precision is 'fp61'; expected auto or fp32 or bf16"),
+        ("learning_rate", "fast"),
+        ("learning_rate", False),  # YAML's no
+        ("learning_rate", float("nan")),
+        ("learning_rate", None),
+        ("learning_rate", -1),
+        ("batch_size", 2.5),
+        ("batch_size", 0),
+        ("warmup_ratio", 2),
+        ("dropout", 1.5),
+        ("seed", 2**32),
+        ("adam_beta1", 1),
+        ("adam_bias_correction", "yes"),
+        ("precision", "fp61"),
+        ("precision", ["fp32"]),
+        ("track", 3),
+        ("track", [["wandb"]]),
+        ("track", [True]),
     ],
 )
-def test_convert_refuses(name: str, value: object, what: str) -> None:
+def test_convert_refuses(name: str, value: object) -> None:
+    declared = options_of(TrainConfig)[name]
     with pytest.raises(UsageError) as error:
-        convert(options_of(TrainConfig)[name], value)
-    assert str(error.value) == what
+        convert(declared, value)
+    assert declared.flag in error.value.what
     assert error.value.exit_code == 2
 
 
-def test_settings_written_in_a_recipe_are_checked_too() -> None:
-    with pytest.raises(UsageError, match="--schedule is 'cosin'; expected linear or cosine or constant"):
+def test_settings_of_a_recipe_are_checked_too() -> None:
+    assert TrainConfig(learning_rate="1e-5").learning_rate == 1e-5
+    with pytest.raises(UsageError):
         TrainConfig(schedule="cosin")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hours": 1, "max_steps": 9},
+        {"phases": "128:90%,512:10%"},
+        {"phases": "128:90%,512:20%", "max_steps": 9},
+        {"phases": "7:100%", "max_steps": 9},
+        {"phases": "128", "max_steps": 9},
+    ],
+)
+def test_lengths_of_pre_training_that_make_no_sense(settings: dict) -> None:
+    with pytest.raises(UsageError):
+        filled(PretrainConfig(**settings)).lengths()
+
+
+def test_phases_are_lengths_with_shares() -> None:
+    assert filled(PretrainConfig(phases="128:90%,512:10%", hours=1)).lengths() == [(128, 0.9), (512, 0.1)]
+    assert filled(PretrainConfig(max_length=64)).lengths() == [(64, 1.0)]
+    assert PretrainConfig(objective="ltr").objective == "clm"

@@ -28,45 +28,30 @@ def test_fixture_skips(horse): pass
 WHOLE_MODULE = 'import pytest\npytest.importorskip("a_module_that_is_not_there")\n'
 
 
-def run_pytest(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """pytest on the tests of a folder, with our conftest.py and markers."""
-    (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n    slow\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("options", "required", "code", "counts"),
+    [
+        ((), "0", 0, "1 passed, 4 skipped, 1 xfailed"),
+        (("--continue-on-collection-errors",), "1", 1, "1 failed, 1 passed, 1 skipped, 1 xfailed, 2 errors"),
+        (("--slow", "-k", "slow"), "0", 1, "1 failed, 1 skipped, 4 deselected"),
+    ],
+)
+def test_skips(options: tuple[str, ...], required: str, code: int, counts: str, tmp_path: Path) -> None:
+    """pytest on two files, with our conftest.py and markers."""
+    (tmp_path / "test_a.py").write_text(SKIPPING, encoding="utf-8")
+    (tmp_path / "test_b.py").write_text(WHOLE_MODULE, encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n    slow\n", encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("BERTKIT_", "PYTEST_"))}
-    command = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=folder, env=clean | environment, capture_output=True, text=True, check=False)
-
-
-def test_skips_are_allowed_by_default(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text(SKIPPING, encoding="utf-8")
-    (tmp_path / "test_b.py").write_text(WHOLE_MODULE, encoding="utf-8")
-    done = run_pytest(tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed, 4 skipped, 1 xfailed" in done.stdout
-
-
-def test_skips_fail_where_all_is_required(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text(SKIPPING, encoding="utf-8")
-    done = run_pytest(tmp_path, BERTKIT_REQUIRE_ALL="1")
-    assert done.returncode == 1, done.stdout
-    assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error" in done.stdout
-    for name, reason in (("test_skips", "nail"), ("test_fixture_skips", "horse")):
-        assert f"test_a.py::{name}: BERTKIT_REQUIRE_ALL=1 allows no skip but of gpu and slow tests" in done.stdout
-        assert f"for want of a {reason}" in done.stdout
-
-
-def test_a_skipped_module_fails_where_all_is_required(tmp_path: Path) -> None:
-    (tmp_path / "test_b.py").write_text(WHOLE_MODULE, encoding="utf-8")
-    done = run_pytest(tmp_path, BERTKIT_REQUIRE_ALL="1")
-    assert done.returncode not in (0, 5), done.stdout
-    assert "a_module_that_is_not_there" in done.stdout
-
-
-def test_slow_tests_run_on_demand(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text(SKIPPING, encoding="utf-8")
-    done = run_pytest(tmp_path, "--slow", "-k", "test_slow")
-    assert done.returncode == 1, done.stdout
-    assert "runs with --slow only" in done.stdout
+    environment = clean | {"BERTKIT_REQUIRE_ALL": required, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout
+    assert counts in done.stdout
+    for name, reason in (("test_skips", "nail"), ("test_fixture_skips", "horse"), ("test_b.py", "a_module_that_is_not_there")):
+        assert (f"{name}: BERTKIT_REQUIRE_ALL=1 allows no skip" in done.stdout) == (required == "1")
+        assert (reason in done.stdout) == ("--slow" not in options or name == "test_b.py")
+    assert ("runs with --slow only" in done.stdout) == ("--slow" in options)
 
 
 def test_tiny_folders_open_in_transformers(make_model_dir: Callable[..., Path], tiny_tokenizer_dir: Path) -> None:

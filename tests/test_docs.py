@@ -64,6 +64,10 @@ def table(path: Path, separator: str, header: str | None, lines: list[tuple[str,
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
+def jsonl(path: Path, lines: list[dict]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 @pytest.fixture
 def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all that the commands name."""
@@ -82,13 +86,11 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
         tmp_path / "pairs.tsv", "\t", "first,second,kind,score", rows(40, words, words, kind("same", "other"), kind("0.5", "2"))
     )
     tagged = [{"question": text, "kind": names.split()} for text, names in rows(40, words, kind("a b", "b", "a", "c b"))]
-    (tmp_path / "tags.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tagged))
+    jsonl(tmp_path / "tags.jsonl", tagged)
     table(tmp_path / "SMSSpamCollection.gz", "\t", None, rows(60, kind("ham", "spam"), words))
-    pair = (kind("0", "1"), kind("1"), kind("2"), words, words)
+    mrpc, rte = (kind("0", "1"), kind("1"), kind("2"), words, words), (words, words, kind("entailment", "not_entailment"))
     for split in ("train", "dev"):
-        table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *pair))
-    rte = (words, words, kind("entailment", "not_entailment"))
-    for split in ("train", "dev"):
+        table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *mrpc))
         table(tmp_path / f"glue/RTE/{split}.tsv", "\t", "sentence1,sentence2,label", rows(40, *rte))
     table(tmp_path / "glue/RTE/test.tsv", "\t", "sentence1,sentence2", rows(7, words, words))
     for split in ("matched", "mismatched"):
@@ -109,17 +111,14 @@ def write_tagged(folder: Path) -> None:
     conll = "\n".join("".join(f"{w} {t}\n" for w, t in zip(*sentence, strict=True)) for sentence in sentences)
     (folder / "my.conll").write_text(conll)
     (folder / "letters.txt").write_text("Grace wrote to you.\n\nThe lamp of Mr. Young is a good one.\n")
-    spans = [{"text": " ".join(ws), "entities": [[0, len(ws[0]), "PER"]]} for ws, _ in sentences]
-    (folder / "spans.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spans))
+    jsonl(folder / "spans.jsonl", [{"text": " ".join(ws), "entities": [[0, len(ws[0]), "PER"]]} for ws, _ in sentences])
+    (folder / "conll2003").mkdir()
+    columns = {"seq.in": [" ".join(ws) for ws, _ in sentences], "seq.out": [" ".join(ts) for _, ts in sentences]}
+    columns["label"] = ["ask", "tell"] * 20
     for split in ("train", "valid", "test"):
-        (folder / "conll2003").mkdir(exist_ok=True)
         (folder / f"conll2003/{split}.txt").write_text(conll.replace(" B", " NN I-NP B").replace(" O", " VB O O"))
         (folder / f"atis/{split}").mkdir(parents=True)
-        for name, lines in (
-            ("seq.in", [" ".join(ws) for ws, _ in sentences]),
-            ("seq.out", [" ".join(ts) for _, ts in sentences]),
-            ("label", ["ask", "tell"] * 20),
-        ):
+        for name, lines in columns.items():
             (folder / f"atis/{split}/{name}").write_text("\n".join(lines) + "\n")
 
 
@@ -129,11 +128,9 @@ def write_questions(folder: Path) -> None:
     for number, (context,) in enumerate(rows(30, words)):
         answer = {"text": context.split()[2], "answer_start": context.index(context.split()[2])}
         questions.append({"id": str(number), "question": "what is it", "context": context, "answers": [answer]})
-    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    jsonl(folder / "questions.jsonl", questions)
     (folder / "page.txt").write_text("The lamp is a good lamp.\n\nIt was made by one great man.\n")
-    paragraphs = [
-        {"context": q["context"], "qas": [{name: q[name] for name in ("id", "question", "answers")}]} for q in questions
-    ]
+    paragraphs = [{"context": question["context"], "qas": [question]} for question in questions]
     (folder / "squad").mkdir()
     for split in ("train", "dev"):
         articles = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}

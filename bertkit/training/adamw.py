@@ -6,7 +6,7 @@ On a CPU tensors are updated in blocks: their gradients, masters and moments are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,7 +29,7 @@ class _Block:
     masters: list[Tensor] = field(default_factory=list)
     moments: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))
     steps: list[Tensor] = field(default_factory=list)
-    working: list[Tensor | None] = field(default_factory=list)
+    rounded: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))  # working copies, and their masters
 
     @property
     def size(self) -> int:
@@ -37,11 +37,14 @@ class _Block:
 
     def add(self, tensor: TrainedTensor, index: int, part: slice, updates: int) -> None:
         self.parts.append((index, part))
-        self.masters.append(tensor.master.view(-1)[part])
+        master = tensor.master.view(-1)[part]
+        self.masters.append(master)
         for moments, moment in zip(self.moments, tensor.moments, strict=True):
             moments.append(moment.view(-1)[part])
-        self.steps.append(torch.full((), float(updates), device=tensor.master.device))
-        self.working.append(None if tensor.working is None else tensor.working.view(-1)[part])
+        self.steps.append(torch.full((), float(updates), device=master.device))
+        if tensor.working is not None:
+            self.rounded[0].append(tensor.working.view(-1)[part])
+            self.rounded[1].append(master)
 
 
 class AdamW(UpdateRule):
@@ -64,6 +67,7 @@ class AdamW(UpdateRule):
         flat = [gradient.reshape(-1) for gradient in gradients]
         norm = total_norm(part for block in self.blocks for part in self._gradients(block, flat))
         divisor = clipping_divisor(norm, self.config.max_grad_norm)
+        divisor = None if divisor is None else divisor.to(torch.float32)  # as the kernel takes it
         self.updates += 1
         for block in self.blocks:
             self._update(block, self._gradients(block, flat), learning_rate, divisor)
@@ -84,10 +88,8 @@ class AdamW(UpdateRule):
         return gradients
 
     def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
-        if divisor is not None:
-            divisor = divisor.to(torch.float32)
-            if not self.fused:  # a fused kernel divides by it on the way
-                gradients = list(torch._foreach_div(gradients, divisor))
+        if divisor is not None and not self.fused:  # a fused kernel divides by it on the way
+            gradients = list(torch._foreach_div(gradients, divisor))
         beta1, beta2 = self.config.adam_beta1, self.config.adam_beta2
         # What torch divides both moments by, taken back: the same update by the same kernel.
         first, second = 1.0, 1.0
@@ -109,9 +111,8 @@ class AdamW(UpdateRule):
             eps=self.config.adam_epsilon / second,
             maximize=False,
         )
-        pairs = [(working, master) for working, master in zip(block.working, block.masters, strict=True) if working is not None]
-        if pairs:
-            torch._foreach_copy_([working for working, _ in pairs], [master for _, master in pairs])
+        if block.rounded[0]:
+            torch._foreach_copy_(*block.rounded)
 
 
 def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int, most: int) -> list[_Block]:
@@ -120,15 +121,11 @@ def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int,
     open_blocks: dict[tuple[float, float], _Block] = {}
     for index, tensor in enumerate(tensors):
         setting = (config.weight_decay if tensor.decays else 0.0, tensor.lr_scale)
-        for part in _parts(tensor.master.numel(), most):
+        for start in range(0, tensor.master.numel(), most):
+            part = slice(start, min(start + most, tensor.master.numel()))
             block = open_blocks.get(setting)
             if block is None or block.size + part.stop - part.start > most:
                 block = open_blocks[setting] = _Block(*setting)
                 blocks.append(block)
             block.add(tensor, index, part, updates)
     return blocks
-
-
-def _parts(size: int, most: int) -> Iterator[slice]:
-    for start in range(0, size, most):
-        yield slice(start, min(start + most, size))

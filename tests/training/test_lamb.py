@@ -27,8 +27,8 @@ LAMB = filled(
 )
 
 
-def test_a_step_by_hand() -> None:
-    """The first moments' ratio is the gradient's sign: u = (1, -1) + 0.5 (6, 8) = (4, 3) of norm 5, and (6, 8) has norm 10.
+def test_lamb_by_hand() -> None:
+    """The moments' ratio is the gradient's sign: u = (1, -1) + 0.5 (6, 8) = (4, 3) of norm 5, and (6, 8) has norm 10.
 
     The bias has neither decay nor a ratio: its update is 1.
     """
@@ -39,8 +39,7 @@ def test_a_step_by_hand() -> None:
     config = dataclasses.replace(LAMB, weight_decay=0.5, adam_epsilon=0.0)
     optimizer = Optimizer(module, config, dtype=torch.float64)
     module.weight.grad, module.bias.grad = torch.tensor([[0.3, -40.0]]).double(), torch.tensor([7.0]).double()
-    norm = optimizer.step(0.25)
-    assert norm.item() == pytest.approx((0.3**2 + 40**2 + 7**2) ** 0.5)
+    assert optimizer.step(0.25).item() == pytest.approx((0.3**2 + 40**2 + 7**2) ** 0.5)
     np.testing.assert_allclose(module.weight.detach(), [[6 - 0.25 * 2 * 4, 8 - 0.25 * 2 * 3]], rtol=1e-12)
     np.testing.assert_allclose(module.bias.detach(), [3 - 0.25], rtol=1e-12)
 
@@ -135,34 +134,27 @@ def test_tensors_of_zero_move_and_stay_finite() -> None:
 
 # --- rows of tokens that the data lacks --------------------------------------------------------------------------------
 
+WORDS = "bert.embeddings.word_embeddings.weight"
 
-def trained_embeddings(tmp_path: Path, config: TrainConfig, *, narrowed: bool) -> Tensor:
+
+def trained_embeddings(folder: Path, optimizer: str, *, narrowed: bool) -> Tensor:
     """All rows of the word embeddings after six steps on texts of few tokens."""
-    features = dataclasses.replace(
-        SENTENCE.features,
-        input_ids=dataclasses.replace(SENTENCE.features.input_ids, values=SENTENCE.features.input_ids.values // 3),
-    )
-    module, name = SENTENCE.build(), "bert.embeddings.word_embeddings.weight"
-    if not narrowed:
-        shape = dataclasses.replace(SENTENCE, features=features)
-        return training_run(shape, config, 6, tmp_path / "whole", module=module).parameters[name]
-    vocabulary = UsedVocabulary([features], module, config)
-    shape = dataclasses.replace(SENTENCE, features=vocabulary.narrow(features))
-    trained = training_run(shape, config, 6, tmp_path / "narrowed", module=module).parameters
-    return vocabulary.widen(trained, step=6, total_steps=6)[name]
+    config = dataclasses.replace(TRAINING, optimizer=optimizer, weight_decay=0.5, learning_rate=2e-2)
+    input_ids = SENTENCE.features.input_ids
+    few = dataclasses.replace(input_ids, values=input_ids.values // 3)
+    features, module = dataclasses.replace(SENTENCE.features, input_ids=few), SENTENCE.build()
+    vocabulary = UsedVocabulary([features], module, config) if narrowed else None
+    shape = dataclasses.replace(SENTENCE, features=vocabulary.narrow(features) if vocabulary else features)
+    trained = training_run(shape, config, 6, folder, module=module).parameters
+    return (vocabulary.widen(trained, step=6, total_steps=6) if vocabulary else trained)[WORDS]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_unused_rows_end_as_if_they_had_been_trained(optimizer: str, tmp_path: Path) -> None:
-    config = dataclasses.replace(TRAINING, optimizer=optimizer, weight_decay=0.5, learning_rate=2e-2)
-    whole = trained_embeddings(tmp_path, config, narrowed=False)
-    torch.testing.assert_close(trained_embeddings(tmp_path, config, narrowed=True), whole, rtol=1e-5, atol=1e-6)
-
-
-def test_lamb_needs_the_unused_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above sees them: without them in a tensor's norm every row moves otherwise."""
-    config = dataclasses.replace(TRAINING, optimizer="lamb", weight_decay=0.5, learning_rate=2e-2)
-    whole = trained_embeddings(tmp_path, config, narrowed=False)
-    monkeypatch.setattr(Lamb, "elementwise", True)
-    difference = trained_embeddings(tmp_path, config, narrowed=True) - whole
-    assert difference[1:].norm(dim=1).min() > 1e-4  # row 0, the padding's, stays 0
+def test_unused_rows_end_as_if_they_had_been_trained(optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained_embeddings(tmp_path / "whole", optimizer, narrowed=False)
+    narrowed = trained_embeddings(tmp_path / "narrowed", optimizer, narrowed=True)
+    torch.testing.assert_close(narrowed, whole, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(Lamb, "elementwise", True)  # without the unused rows in its norm LAMB moves every row otherwise
+    if optimizer == "lamb":
+        without = trained_embeddings(tmp_path / "without", optimizer, narrowed=True)
+        assert (without - whole)[1:].norm(dim=1).min() > 1e-4  # row 0, the padding's, stays 0

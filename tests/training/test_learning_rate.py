@@ -35,12 +35,10 @@ def test_learning_rate_equals_that_of_transformers(warmup: int, total: int, sche
         scheduler.step()
 
 
-@pytest.mark.parametrize(
-    ("ratio", "total", "steps"), [(0.1, 100, 10), (0.1, 101, 11), (0.0, 50, 0), (1.0, 7, 7), (0.06, 10, 1)]
-)
-def test_settings_mean_this_learning_rate(ratio: float, total: int, steps: int) -> None:
-    for schedule in ("linear", "cosine", "constant"):
-        config = filled(TrainConfig(learning_rate=0.5, warmup_ratio=ratio, schedule=schedule))
-        for step in range(total):
-            expected = learning_rate_at(step, peak=0.5, warmup_steps=steps, total_steps=total, schedule=schedule)
-            assert learning_rate_of(step, config, total) == expected
+@pytest.mark.parametrize(("ratio", "steps"), [(0.0, 0), (0.06, 1), (0.1, 1), (0.11, 2), (1.0, 10)])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_warmup_ratio_is_rounded_up_to_steps(ratio: float, steps: int, schedule: str) -> None:
+    config = filled(TrainConfig(learning_rate=0.5, warmup_ratio=ratio, schedule=schedule))
+    for step in range(10):
+        expected = learning_rate_at(step, peak=0.5, warmup_steps=steps, total_steps=10, schedule=schedule)
+        assert learning_rate_of(step, config, 10) == expected

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
+from bertkit.errors import MachineError, UsageError
+from bertkit.model.devices import start_accelerator
+from bertkit.training.optimizer import Optimizer
+from bertkit.training.tracking import check_trackers, tracked
+
+ROWS = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 
 
 @pytest.fixture
 def bertkit(run_bertkit, tiny_model_dir: Path, tmp_path: Path):
     """A function that fine-tunes the tiny model for four steps, evaluated after each second."""
-    (tmp_path / "rows.csv").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
     data = ("--train", "rows.csv", "--validation", "rows.csv")
     steps = ("--max-steps", 4, "--eval-steps", 2, "--logging-steps", 1, "--batch-size", 2, "--max-length", 16)
     common = ("-m", tiny_model_dir, "-o", "run", "--device", "cpu", "--precision", "fp32")
@@ -23,8 +28,22 @@ def bertkit(run_bertkit, tiny_model_dir: Path, tmp_path: Path):
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What a stand-in for Accelerate's tracker of TensorBoard is told, in order; a package of that name is found."""
+def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Whether a package is found, by its name; others as they are."""
+    found: dict[str, bool] = {}
+    find_spec = importlib.util.find_spec
+    here = find_spec("json")
+
+    def find(name: str, *rest: Any) -> Any:
+        return (here if found[name] else None) if name in found else find_spec(name, *rest)
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    return found
+
+
+@pytest.fixture
+def told(packages: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What a stand-in for Accelerate's tracker of TensorBoard is told, in order."""
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
     calls: list[tuple[str, Any]] = []
@@ -39,7 +58,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
             calls.append(("open", (run_name, str(logging_dir))))
 
         def start(self) -> None:
-            """Accelerate calls it, and no tracker of these does anything there."""
+            """Accelerate calls it."""
 
         def store_init_configuration(self, values: dict[str, Any]) -> None:
             calls.append(("config", values))
@@ -50,54 +69,50 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         def finish(self) -> None:
             calls.append(("finish", None))
 
-    find_spec = importlib.util.find_spec
-    found = find_spec("json")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: found if name == "tensorboard" else find_spec(name, *a))
+    packages["tensorboard"] = True
     monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "tensorboard", Recorder)
     return calls
 
 
-def assert_refused_early(ran, code: int, *lines: str) -> None:
-    """The command ended with these lines before the data was encoded, and wrote nothing."""
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.splitlines()[-len(lines) :] == list(lines)
+def steps(told: list[tuple[str, Any]]) -> list[int]:
+    return [value["step"] for what, value in told if what == "log"]
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "code", "hint"),
+    [
+        (("tensorbord",), UsageError, 2, "tensorboard?"),
+        (("tensorboard", "nothing"), UsageError, 2, ""),
+        (("tensorboard", "wandb"), MachineError, 5, "pip install wandb"),
+    ],
+)
+def test_trackers_that_are_unknown_or_missing(
+    names: tuple[str, ...], error: type[Exception], code: int, hint: str, packages: dict[str, bool]
+) -> None:
+    packages |= {"tensorboard": True, "wandb": False}
+    with pytest.raises(error) as caught:
+        check_trackers(names)
+    assert names[-1] in caught.value.what
+    assert caught.value.exit_code == code
+    assert hint in (caught.value.hint or "")
+    check_trackers(names[:-1])
+    check_trackers(None)
+
+
+def test_a_tracker_is_refused_before_the_data_is_encoded(bertkit) -> None:
+    ran = bertkit("--track", "tensorbord")
+    assert (ran.code, ran.out) == (2, "")
     assert not any(line.startswith("train: ") for line in ran.err.splitlines())
     assert not Path("run").exists()
 
 
-def test_an_unknown_tracker(bertkit) -> None:
-    ran = bertkit("--track", "tensorbord")
-    what = "error: --track is 'tensorbord'; expected tensorboard or wandb or trackio or mlflow"
-    assert_refused_early(ran, 2, what, "hint: did you mean tensorboard?")
-
-
-def test_a_tracker_whose_package_is_missing(bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-    missing = lambda name, *a: None if name == "wandb" else find_spec(name, *a)  # noqa: E731
-    monkeypatch.setattr("importlib.util.find_spec", missing)
-    ran = bertkit("--track", "wandb")
-    assert_refused_early(ran, 5, "error: --track wandb needs the package wandb, which is missing", "hint: pip install wandb")
-
-
-def test_the_second_of_two_is_looked_at_too(bertkit, told) -> None:
-    ran = bertkit("--track", "tensorboard, nothing")
-    assert ran.code == 2
-    assert "--track is 'nothing'" in ran.err
-    assert told == []
-
-
-def test_every_event_reaches_the_tracker(bertkit, told, tmp_path: Path) -> None:
-    ran = bertkit("--track", "tensorboard")
-    assert ran.code == 0, ran.err
-    assert any(line.startswith("train: 4 rows") for line in ran.err.splitlines())
+def test_every_event_reaches_the_tracker(bertkit, told: list[tuple[str, Any]], tmp_path: Path) -> None:
+    assert bertkit("--track", "tensorboard").code == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    events = [json.loads(line) for line in lines]
-    assert [event["step"] for event in events] == [1, 2, 2, 3, 4, 4]
-    assert [value for what, value in told if what == "log"] == [
-        {name: value for name, value in event.items() if value is not None} for event in events
-    ]
-    assert any("validation/accuracy" in event for event in events)
-    assert any("learning_rate" in event for event in events)
+    events = [{name: value for name, value in json.loads(line).items() if value is not None} for line in lines]
+    assert [value for what, value in told if what == "log"] == events
+    assert steps(told) == [1, 2, 2, 3, 4, 4]
+    assert {name for event in events for name in event} > {"validation/accuracy", "learning_rate", "loss"}
     assert [what for what, _ in told] == ["open", "config", *["log"] * 6, "finish"]
     assert told[0][1] == ("bertkit", "run")
     assert {"learning_rate": 5e-5, "batch_size": 2, "max_steps": 4, "seed": 42}.items() <= told[1][1].items()
@@ -106,63 +121,48 @@ def test_every_event_reaches_the_tracker(bertkit, told, tmp_path: Path) -> None:
     assert run["training"]["track"] == ["tensorboard"]
 
 
-def test_a_run_that_fails_ends_its_tracker(bertkit, told, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr("bertkit.runs.finetune.score_splits", broken)
-    ran = bertkit("--track", "tensorboard")
-    assert ran.code == 1
-    assert [what for what, _ in told] == ["open", "config", "log", "log", "finish"]
-
-
-def test_each_of_several_seeds_is_a_run_of_its_own(bertkit, told) -> None:
-    ran = bertkit("--track", "tensorboard", "--seeds", 2)
-    assert ran.code == 0, ran.err
+def test_each_seed_is_a_run_of_its_own(bertkit, told: list[tuple[str, Any]]) -> None:
+    assert bertkit("--track", "tensorboard", "--seeds", 2).code == 0
     assert [what for what, _ in told] == ["open", "config", *["log"] * 6, "finish"] * 2
     assert [value[1] for what, value in told if what == "open"] == ["run/seed-1", "run/seed-2"]
     assert [value["seed"] for what, value in told if what == "config"] == [1, 2]
 
 
-def test_the_processes_can_wait_for_each_other_after_the_tracker_is_ended(told, tmp_path: Path, monkeypatch) -> None:
-    from bertkit.model.devices import start_accelerator
-    from bertkit.training.tracking import tracked
-
+def test_a_failing_run_ends_its_tracker_and_not_the_process_group(
+    told: list[tuple[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accelerator = start_accelerator("cpu")
     ended: list[None] = []
     monkeypatch.setattr(type(accelerator.state), "destroy_process_group", lambda *_: ended.append(None))
-    with tracked(accelerator, ["tensorboard"], tmp_path, {"seed": 1, "track": ["tensorboard"]}):
-        accelerator.log({"loss": 1.0}, 7)
+
+    def failing_run() -> None:
+        with tracked(accelerator, ["tensorboard"], tmp_path, {"seed": 1, "track": ["tensorboard"]}):
+            accelerator.log({"loss": 1.0}, 7)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing_run()
     assert told[1:] == [("config", {"seed": 1}), ("log", {"step": 7, "loss": 1.0}), ("finish", None)]
     assert ended == [], "what comes after a run, such as the next seed, needs the process group"
 
 
-def test_without_trackers_nothing_is_told(bertkit, told) -> None:
-    assert bertkit().code == 0
+def test_a_dry_run_tells_nothing(bertkit, told: list[tuple[str, Any]]) -> None:
+    assert bertkit("--track", "tensorboard", "--dry-run").code == 0
     assert told == []
 
 
-def test_a_dry_run_tells_nothing(bertkit, told) -> None:
-    ran = bertkit("--track", "tensorboard", "--dry-run")
-    assert ran.code == 0, ran.err
-    assert told == []
-
-
-def test_a_run_may_go_on_with_other_trackers(bertkit, told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Stopped without a tracker, gone on with one: it is told of what is left."""
-    from bertkit.training.optimizer import Optimizer
-
-    step, steps = Optimizer.step, []
+def test_a_run_may_resume_with_a_tracker(bertkit, told: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    step, calls = Optimizer.step, []
 
     def interrupted(optimizer: Optimizer, learning_rate: float) -> Any:
-        steps.append(learning_rate)
-        if len(steps) == 4:
+        calls.append(learning_rate)
+        if len(calls) == 4:
             raise KeyboardInterrupt
         return step(optimizer, learning_rate)
 
     with monkeypatch.context() as patch:
         patch.setattr(Optimizer, "step", interrupted)
         assert bertkit().code == 130
-    ran = bertkit("--track", "tensorboard")
-    assert ran.code == 0, ran.err
-    assert [value["step"] for what, value in told if what == "log"] == [3, 4, 4]
+    assert told == [], "without --track nothing is told"
+    assert bertkit("--track", "tensorboard").code == 0
+    assert steps(told) == [3, 4, 4]
