@@ -68,7 +68,7 @@ def _check_data(
     from bertkit.runs.check import check_data, open_data
     from bertkit.runs.finetune import finetune
     from bertkit.tasks import Task
-    from bertkit.tasks.preview import show_examples
+    from bertkit.tasks.preview import preview
 
     opened, splits, own_model = open_data(target, recipe, overrides)
     model = model or own_model
@@ -79,10 +79,10 @@ def _check_data(
         progress.note("without --model, lengths, unknown tokens and examples are not checked")
     show(report)
     if pretrained is not None and checked.has_errors:
+        task = Task.unfitted(opened)
         for rows in list(checked.splits.values())[:1]:
-            task = Task.unfitted(opened)
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
-            show_examples(task, rows, features, pretrained.tokenizer, count=count)
+            show(preview(task, rows, features, pretrained.tokenizer, count=count))
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), **options)

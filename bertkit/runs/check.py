@@ -1,6 +1,6 @@
-"""Problems of labelled data, as a model will see it: labels, duplicates, lengths, characters.
+"""Problems of labelled data: labels, duplicates, characters, and lengths as the model sees them.
 
-Every check runs on every split; none stops at the first problem. With an error the data cannot be trained on, or its scores are
+Every check runs on every split; none stops at the first problem. Data with an error cannot be trained on, or its scores are
 meaningless; a warning costs accuracy; a note is good to know.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -21,7 +21,19 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.formats import C3, CONLL, JSON, SQUAD, TEXTS, endings_of, find_split_file, recognize
+from bertkit.readers.formats import (
+    ARROW,
+    C3,
+    CONLL,
+    JSON,
+    SQUAD,
+    TEXTS,
+    XLSX,
+    endings_of,
+    find_split_file,
+    read_blocks,
+    recognize,
+)
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
@@ -48,8 +60,8 @@ _SUSPICIOUS = {
 
 @dataclass(frozen=True)
 class Checked:
-    """splits: the examples of those that could be read. numbers: statistics of regression targets. lengths: statistics of
-    tokens per sequence, if a model is given.
+    """splits: the examples of those that could be read. labels: their counts. numbers: statistics of regression targets.
+    lengths: statistics of tokens per sequence, if a model is given. All by split.
     """
 
     splits: dict[str, Examples]
@@ -65,8 +77,8 @@ class Checked:
 
     def report(self, title: str) -> Report:
         """Tables of labels and lengths, and the findings sorted by severity."""
-        parts: list[Table | Finding] = [Finding("note", note) for note in self.remarks.notes]
-        parts += [Finding("warning", warning) for warning in self.remarks.warnings]
+        remarks = zip(("note", "warning"), self.remarks, strict=True)
+        parts: list[Table | Finding] = [Finding(severity, line) for severity, lines in remarks for line in lines]
         for split, numbers in self.numbers.items():
             cells = [f"{value:g}" for value in numbers.values()]
             parts.append(Table(f"{title}: target values of {split}", list(numbers), [cells]))
@@ -80,22 +92,21 @@ class Checked:
             parts.append(Table(f"{title}: tokens per sequence", ["split", *columns], rows))
         counts = Counter(finding.severity for finding in self.findings)
         total = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES)
-        return Report([*parts, *self.findings, Finding("note", total)], self._to_json())
-
-    def _to_json(self) -> dict[str, Any]:
-        return {
+        values = {
             "rows": {split: len(examples) for split, examples in self.splits.items()},
             "labels": {split: dict(counts.most_common()) for split, counts in self.labels.items()},
             **({"numbers": self.numbers} if self.numbers else {}),
             "lengths": self.lengths,
             "findings": [asdict(finding) for finding in self.findings],
         }
+        return Report([*parts, *self.findings, Finding("note", total)], values)
 
 
 def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], str | None]:
-    """The recipe of a run folder, a data folder or file, or a name; its splits, training first; and the model of a run.
+    """The recipe of a target, the splits to check, training first, and the model if the target is a run.
 
-    recipe_name: of a data folder or file; default: the family that it looks like. Raises UsageError, DataError.
+    target: a run folder, a data folder or file, or a recipe's name. recipe_name: for a data folder or file; default: the family
+    that it looks like. Raises UsageError, DataError.
     """
     path = Path(target)
     values = read_run_file(path) if path.is_dir() else None
@@ -134,19 +145,23 @@ def _splits(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _family_of_folder(folder: Path) -> str:
-    """The family of a folder's files, recognized from its first split."""
-    endings = dict.fromkeys(ending for family in FAMILIES.values() for ending in endings_of(family.formats))
-    files = (find_split_file(folder, split, tuple(endings)) for split in ("train", "validation", "test"))
+    """The family that the first split of a folder looks like."""
+    endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
+    files = (find_split_file(folder, split, endings) for split in ("train", "validation", "test"))
     return next((_family_of_file(file) for file in files if file is not None), TextClassification.family)
 
 
 def _family_of_file(path: Path) -> str:
-    """The family that a file looks like data of."""
+    """The family that a file looks like, by its format or the names of its columns."""
     form, beginning = recognize(path, (CONLL, SQUAD, C3, *TEXTS))
-    beginning = beginning[:_SNIFFED]
-    if form is CONLL or (form is JSON and re.search(r'"(tags|ner_tags|entities)"\s*:', beginning)):
+    names: set[str] = set()
+    if form is JSON:
+        names = set(re.findall(r'"(\w+)"\s*:', beginning[:_SNIFFED]))
+    elif form in (ARROW, XLSX):
+        names = set(next(read_blocks(path)).columns)
+    if form is CONLL or names & {"tags", "ner_tags", "entities"}:
         return TokenClassification.family
-    if form is SQUAD or (form is JSON and re.search(r'"context"\s*:', beginning)):
+    if form is SQUAD or "context" in names:
         return QuestionAnswering.family
     return MultipleChoice.family if form is C3 else TextClassification.family
 
@@ -158,11 +173,11 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     rows: dict[str, Examples] = {}
     for split in splits:
         try:
-            rows |= read_splits(replace(recipe, eval_splits=tuple(splits)), [split]).rows
+            rows |= read_splits(recipe, [split]).rows
         except DataError as error:
             findings.append(_error(split, error))
     if splits[0] in rows:
-        with suppress(DataError):  # reported again when the split is standardized
+        with suppress(DataError):  # raised again, and reported, when the split is standardized
             columns = recipe.find_columns(rows[splits[0]])
             recipe, remarks = replace(recipe, **columns.named), columns.remarks
     model, num_rows = pretrained.config if pretrained else None, len(rows.get(splits[0], ()))
@@ -170,14 +185,17 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     examples_of: dict[str, Examples] = {}
     faulty: set[str] = set()  # splits that training would refuse
     for split, split_rows in rows.items():
-        before = len(findings)
-        examples = _standardize(recipe, split, split_rows, findings)
-        if len(findings) > before:
-            faulty.add(split)
-        if examples is not None:
-            examples_of[split] = examples
+        # without labels where training would refuse those
+        for labelled in (True, False) if split in _splits(recipe) else (False,):
+            try:
+                examples_of[split] = recipe.standardize(split_rows, labelled=labelled)
+                break
+            except DataError as error:
+                faulty.add(split)
+                if (finding := _error(split, error)) not in findings:
+                    findings.append(finding)
     for split, examples in examples_of.items():
-        remarks += Remarks(*(tuple(f"{split}: {each}" for each in lines) for lines in examples.remarks))
+        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks))
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
     regression = isinstance(recipe, TextClassification) and recipe.regression
     labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}
@@ -196,17 +214,6 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             findings += more
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Checked(examples_of, findings, labels, numbers, lengths, remarks)
-
-
-def _standardize(recipe: Recipe, split: str, rows: Examples, findings: list[Finding]) -> Examples | None:
-    """The examples of a split, without labels if training would refuse those; None if it cannot be read at all."""
-    for labelled in (True, False) if split in _splits(recipe) else (False,):
-        try:
-            return recipe.standardize(rows, labelled=labelled)
-        except DataError as error:
-            if (finding := _error(split, error)) not in findings:
-                findings.append(finding)
-    return None
 
 
 def _error(split: str, error: DataError) -> Finding:
@@ -294,11 +301,12 @@ def _statistics(numbers: Sequence[str]) -> dict[str, float]:
     for number in numbers:
         with suppress(ValueError):
             parsed.append(float(number))
-    values = np.array(parsed)[np.isfinite(parsed)] if parsed else np.array([])
-    summaries: dict[str, Callable[[Any], Any]] = {"lowest": np.min, "mean": np.mean, "median": np.median, "highest": np.max}
+    values = np.array(parsed, dtype=np.float64)
+    values = values[np.isfinite(values)]
     if not len(values):
         return {}
-    return {name: float(summary(values)) for name, summary in summaries.items()} | {"different": float(len(np.unique(values)))}
+    summary = {"lowest": values.min(), "mean": values.mean(), "median": np.median(values), "highest": values.max()}
+    return {name: float(value) for name, value in summary.items()} | {"different": float(len(np.unique(values)))}
 
 
 # --- texts -------------------------------------------------------------------------------------------------------------------
@@ -319,14 +327,16 @@ def _check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Fin
 def _duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
     """Rows of a split with equal texts: with the same label, and with different ones."""
     labels = recipe.labels_of(examples)
-    groups = [rows for rows in _by_text(recipe, examples).values() if len(rows) > 1]
-    contradictions = [rows for rows in groups if len({labels[row] for row in rows}) > 1]
-    repeats = [rows for rows in groups if len({labels[row] for row in rows}) == 1]
+    contradictions: list[list[int]] = []
+    repeats: list[list[int]] = []
+    for rows in _by_text(recipe, examples).values():
+        if len(rows) > 1:
+            (repeats if len({labels[row] for row in rows}) == 1 else contradictions).append(rows)
     if contradictions:
         what = f"{split}: {plural(len(contradictions), 'text')} with different labels"
         yield _at_rows("warning", what, [*chain.from_iterable(contradictions)], examples, "choose one label for each")
     if repeats:
-        what = f"{split}: {plural(sum(map(len, repeats)) - len(repeats), 'duplicate row')}"
+        what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"
         yield _at_rows("note", what, [*chain.from_iterable(repeats)], examples, "remove duplicates that are not intended")
 
 
@@ -334,19 +344,14 @@ def _leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Ite
     """Texts of the training data that other splits contain too."""
     if training not in splits:
         return
-    training_rows = _by_text(recipe, splits[training])
     training_labels = recipe.labels_of(splits[training])
+    known = {text: {training_labels[row] for row in rows} for text, rows in _by_text(recipe, splits[training]).items()}
     for split, examples in splits.items():
-        if split == training:
-            continue
         labels = recipe.labels_of(examples)
-        leaked: dict[int, set[Any]] = {}  # rows with the labels that their text has in training
-        for text, rows in _by_text(recipe, examples).items():
-            if text in training_rows:
-                leaked |= {row: {training_labels[each] for each in training_rows[text]} for row in rows}
-        if not leaked:
+        leaked = {row: known[text] for text, rows in _by_text(recipe, examples).items() if text in known for row in rows}
+        if split == training or not leaked:
             continue
-        relabelled = sum(bool(labels[row]) and labels[row] not in in_training for row, in_training in leaked.items())
+        relabelled = sum(1 for row, in_training in leaked.items() if labels[row] and labels[row] not in in_training)
         what = f"{split}: {len(leaked)} of {plural(len(examples), 'row')} also in {training}"
         what += f", {relabelled} of them with another label" if relabelled else ""
         severity = "warning" if len(leaked) > _LEAKED * len(examples) else "note"
@@ -354,7 +359,7 @@ def _leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Ite
 
 
 def _by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
-    """The rows of each text, ignoring case and white space, and rows without text."""
+    """The rows of each text, without regard to case and white space; rows without text are left out."""
     rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, texts in enumerate(recipe.texts_of(examples)):
         rows[tuple(" ".join(text.casefold().split()) for text in texts)].append(row)
@@ -385,12 +390,10 @@ def _check_tokens(
         whole = [row for row in range(len(examples)) if _all_unknown(features, row, unknown)]
         much = share > _MUCH_UNKNOWN
         hint = "does the model's vocabulary match the data's language, alphabet and case?" if much else None
-        what = f"{split}: {share:.2%} of the tokens are [UNK]"
-        findings.append(Finding("warning" if much else "note", what, hint=hint))
+        findings.append(Finding("warning" if much else "note", f"{split}: {share:.2%} of the tokens are [UNK]", hint=hint))
         if whole:
-            findings.append(
-                _at_rows("warning", f"{split}: {plural(len(whole), 'row')} with nothing but [UNK]", whole, examples, None)
-            )
+            what = f"{split}: {plural(len(whole), 'row')} with nothing but [UNK]"
+            findings.append(_at_rows("warning", what, whole, examples, None))
     return lengths, findings
 
 

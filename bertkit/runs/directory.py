@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 PRETRAINING = "pretraining"  # the family of runs without a recipe
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
-_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track")
+_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare")
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
@@ -149,7 +149,7 @@ def default_settings() -> dict[str, Any]:
                 default = options[field.name].default if field.name in options else field.default
                 if default is not dataclasses.MISSING:
                     defaults.setdefault(f"{part}.{field.name}", default)
-    return defaults | {"recipe.prepare": False}  # as in run.json
+    return defaults
 
 
 def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: str) -> dict[str, Any] | None:

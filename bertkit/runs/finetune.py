@@ -25,10 +25,11 @@ from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
 from bertkit.readers.splitting import parse_held_out
+from bertkit.report import show
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import RunFolder, describe_end, describe_run, scores_table, write_run_file
 from bertkit.runs.evaluate import encode_split, report_remarks, score_splits
-from bertkit.tasks.preview import show_examples
+from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe, published_scores, resolve_training
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import Splits, read_splits
@@ -99,7 +100,7 @@ def finetune(
         check_segments(split.features, pretrained.config)
     if dry_run:
         training = splits[recipe.train_split]
-        show_examples(task, training.examples, training.features, pretrained.tokenizer, count=num_examples)
+        show(preview(task, training.examples, training.features, pretrained.tokenizer, count=num_examples))
 
     model_config = task.configure(pretrained.config)
     module = task.build(model_config)

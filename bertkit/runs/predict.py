@@ -19,7 +19,6 @@ from bertkit.model.pretrained import Pretrained, check_max_length, check_segment
 from bertkit.readers import Examples
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows, predict_split, report_remarks, score_splits
-from bertkit.tasks.block import block_is_stale
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import refuse_code
@@ -60,8 +59,6 @@ def open_target(name: str, recipe_name: str | None, overrides: Mapping[str, Any]
             recipe = read_recipe(run, folder)
     elif not to_predict:
         raise UsageError(f"{name} is not a bertkit run and has no recipe", hint="give its recipe: --recipe NAME")
-    if block_is_stale(pretrained.config):
-        progress.warn(f'{name}: config.json has changed since training; its "bertkit" block is ignored')
     if recipe is not None:
         recipe = recipe.overridden(overrides).with_other_data(overrides, original)
         task = Task.restore(pretrained.config, recipe, where=name)

@@ -1,12 +1,13 @@
-"""config.json["bertkit"]: all that using a trained model needs beside its labels; and what stands for it in other folders."""
+"""config.json["bertkit"]: what using a trained model needs besides its labels; and what replaces it in other folders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ModelError
-from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, POOLINGS, THRESHOLDS_KEY, BertConfig
+from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, THRESHOLDS_KEY, BertConfig
 
 _FAMILY_OF = {
     "BertForSequenceClassification": "text-classification",
@@ -16,19 +17,46 @@ _FAMILY_OF = {
 }
 
 
-def read_block(config: BertConfig) -> dict[str, Any] | None:
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(number, (int, float)) for number in value.values())
+
+
+# What fitted values must be. Options are checked where a recipe takes them.
+_FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "family": (" or ".join(_FAMILY_OF.values()), tuple(_FAMILY_OF.values()).__contains__),
+    "labels_are": ("numbers or texts", ("numbers", "texts").__contains__),
+    "question_column": ("text", _is_text),
+    "positive_label": ("text", _is_text),
+    "numbers": ("a list of text", _are_texts),
+    "intents": ("a list of text", _are_texts),
+    "class_weights": ("a number for each label", _are_numbers),
+    "thresholds": ("a number for each label", _are_numbers),
+}
+
+
+def read_block(config: BertConfig, where: str) -> dict[str, Any] | None:
     """What a model says of its head: its block, the flat keys of bertkit 0.1, or the class and problem_type of a plain one.
 
-    "family" is None where a model does not say what it is; the result is None for one without a task's head. Raises ModelError
-    for a block of another format or family, as a later version may write it.
+    where: the model's folder, for errors. "family" is None where a model does not say what it is; the result is None for one
+    without a task's head. Raises ModelError for a malformed block, or one of another format, as a later version may write it.
     """
+    path = str(Path(where) / "config.json")
     architectures = config.extra.get("architectures")
     block = config.extra.get(BLOCK_KEY)
-    if isinstance(block, Mapping):
-        if block.get("format") != 1 or block.get("family") not in _FAMILY_OF.values():
-            what = f'config["bertkit"] is of format {block.get("format")!r} for {block.get("family")!r}; expected 1 for a task'
-            raise ModelError(what, where="config.json", hint="a later version of bertkit wrote it: install that")
-        if _agrees(block, config):
+    if block is not None:
+        if not isinstance(block, Mapping) or block.get("format") != 1:
+            what = f'"{BLOCK_KEY}" is of format {block.get("format") if isinstance(block, Mapping) else block!r}; expected 1'
+            raise ModelError(what, where=path, hint="if a later version of bertkit wrote it, install that")
+        _check({"family": "", **block}, path)
+        if not block_is_stale(config):
             return dict(block)
     flat = {key: config.extra[key] for key in OWN_KEYS if key in config.extra}
     found: dict[str, Any] = {
@@ -39,8 +67,6 @@ def read_block(config: BertConfig) -> dict[str, Any] | None:
         "thresholds": flat.get(THRESHOLDS_KEY),
         **{name: flat[name] for name in ("unanswerable", "null_threshold") if name in flat},
     }
-    if found["pooling"] not in POOLINGS:
-        raise ModelError(f"{POOLING_KEY} is {found['pooling']!r}; expected {' or '.join(POOLINGS)}", where="config.json")
     if FAMILY_KEY in flat:
         found["family"] = flat[FAMILY_KEY]
     elif "tagging_head" in flat:
@@ -51,23 +77,30 @@ def read_block(config: BertConfig) -> dict[str, Any] | None:
         found["multi_label"] = True
     elif config.problem_type == "regression" or (config.num_labels == 1 and found["family"] != "multiple-choice"):
         found["regression"] = True
-    return {name: value for name, value in found.items() if value is not None or name == "family"}
+    found = {name: value for name, value in found.items() if value is not None}
+    _check(found, path)
+    return {"family": None} | found
+
+
+def _check(values: Mapping[str, Any], path: str) -> None:
+    """Raise ModelError for a fitted value of the wrong shape."""
+    for name, (expected, is_one) in _FITTED.items():
+        if name in values and not is_one(values[name]):
+            raise ModelError(f"{name} is {values[name]!r}; expected {expected}", where=path)
 
 
 def block_is_stale(config: BertConfig) -> bool:
-    """Whether a folder has a block that its class or its labels contradict, as when something else saved it again."""
+    """Whether class or labels contradict the block, as when something else has saved the folder again."""
     block = config.extra.get(BLOCK_KEY)
-    return isinstance(block, Mapping) and not _agrees(block, config)
-
-
-def _agrees(block: Mapping[str, Any], config: BertConfig) -> bool:
-    architectures = config.extra.get("architectures") or []
-    family = block.get("family")
-    if any(_FAMILY_OF.get(name, family) != family for name in architectures):
+    if block is None:
         return False
+    architectures = config.extra.get("architectures") or []
+    if any(_FAMILY_OF.get(name, block["family"]) != block["family"] for name in architectures):
+        return True
     own_head = block.get("pooling", "pooled") != "pooled" or block.get("head", "linear") != "linear"
     own_head = own_head or (config.is_decoder and "pooling" in block)
     if architectures and own_head != (architectures == ["BertModel"]):
-        return False
-    named = {*block.get("numbers", ()), *block.get("thresholds", {}), *block.get("class_weights", {})}
-    return named <= set((config.id2label or {}).values())
+        return True
+    labels = set((config.id2label or {}).values())
+    named = (block[name] for name in ("numbers", "thresholds", "class_weights") if name in block)
+    return any(set(names) != labels for names in named) or ("positive_label" in block and block["positive_label"] not in labels)

@@ -7,10 +7,11 @@ import importlib.metadata
 import os
 import re
 import sys
-from dataclasses import dataclass
+import traceback
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from bertkit.errors import UsageError, UserError, did_you_mean
 from bertkit.tasks import FAMILIES
@@ -18,11 +19,10 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import recipe_folder
 
 ENTRY_POINTS = "bertkit.recipes"  # the group of entry points for recipes of other packages
-REMOVED = ("ragged", "empty_texts", "no_label", "eval_those_there", "strip")  # fields of older recipes; prepare= replaced them
+REMOVED = ("ragged", "empty_texts", "no_label", "eval_those_there", "strip")  # fields of older recipes; prepare= replaces them
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """A recipe as `bertkit recipes` lists it."""
 
     name: str
@@ -32,7 +32,7 @@ class Listed:
 
 
 def list_recipes() -> list[Listed]:
-    """The recipes of bertkit by name, parsed without executing them, and then those of other packages."""
+    """The recipes of bertkit by name, which are parsed, not executed; then those of other packages."""
     listed = []
     for path in sorted(recipe_folder().glob("[!_]*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def list_recipes() -> list[Listed]:
 
 
 def _entry_points() -> list[EntryPoint]:
-    """The entry points of recipes in other packages, each the name of an object in a module."""
+    """The recipes of other packages, each the name of an object in a module."""
     return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
 
@@ -72,7 +72,7 @@ def load_recipe(name: str) -> Recipe:
 
 
 def load_builtin(name: str) -> Recipe | None:
-    """A recipe that ships with bertkit, or a task family, by its name; None for any other, whose code is not executed."""
+    """A recipe that ships with bertkit, or a task family, by its name; None for any other: its code is not executed."""
     if name in FAMILIES:
         return FAMILIES[name]()
     path = recipe_folder() / f"{name}.py"
@@ -95,23 +95,25 @@ def _execute(path: Path) -> Recipe:
         raise UsageError(
             "the recipe file does not exist", where=str(path), hint="`bertkit recipes --copy DIR` gives you one to start from"
         )
-    # A name that no import can take: a recipe is a file, and dataclasses in it look their module up in sys.modules.
-    name = f"bertkit recipe {path.resolve()}"
-    # Not by importlib: its cache would appear beside the file, and miss an edit within the same second.
-    module = ModuleType(name, None)
-    module.__file__ = os.path.abspath(path)
-    sys.modules[name] = module
+    # Not by importlib: its cache would appear beside the file, and miss an edit within the same second. Dataclasses in the file
+    # look their module up in sys.modules: there its name is one that no import can take.
+    module = ModuleType(f"bertkit recipe {path.resolve()}")
+    file = module.__file__ = os.path.abspath(path)
+    sys.modules[module.__name__] = module
     try:
-        exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(path.read_bytes(), file, "exec", dont_inherit=True), module.__dict__)
     except UserError as error:
         error.where = error.where or str(path)
         raise
     except (Exception, SystemExit) as error:
-        line = next((f":{frame[1]}" for frame in _frames(error) if frame[0] == module.__file__), "")
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        line = next((frame.lineno for frame in traceback.extract_tb(error.__traceback__)[::-1] if frame.filename == file), line)
         reason = error.msg if isinstance(error, SyntaxError) else error
-        gone = next((name for name in REMOVED if f"unexpected keyword argument '{name}'" in str(error)), None)
-        hint = f"{gone}= was removed: do what it did in a function, prepare=" if gone else None
-        raise UsageError(f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}{line}", hint=hint) from error
+        removed = next((name for name in REMOVED if f"unexpected keyword argument '{name}'" in str(error)), None)
+        hint = f"{removed}= was removed: do what it did in a function, prepare=" if removed else None
+        raise UsageError(
+            f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}:{line}" if line else str(path), hint=hint
+        ) from error
     recipe = getattr(module, "recipe", None)
     if not isinstance(recipe, Recipe):
         families = ", ".join(cls.__name__ for cls in FAMILIES.values())
@@ -119,13 +121,3 @@ def _execute(path: Path) -> Recipe:
             f"the file defines no `recipe`; expected one of {families}", where=str(path), hint="see recipes/_template.py"
         )
     return recipe
-
-
-def _frames(error: BaseException) -> list[tuple[str, int]]:
-    frames, traceback = [], error.__traceback__
-    if isinstance(error, SyntaxError) and error.filename:
-        frames.append((error.filename, error.lineno or 0))
-    while traceback:
-        frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
-        traceback = traceback.tb_next
-    return frames[::-1]

@@ -48,22 +48,16 @@ def check_labels(examples: Examples, column: str) -> None:
     """Raise DataError with the row for a label that is not text, a number or a boolean."""
     for row, value in enumerate(examples.columns[column]):
         if isinstance(value, (list, dict)):
+            what = f"the label in column {examples.own_name(column)!r} is {value!r}; expected one label"
             hint = "give every row one label, as text or as a number; for several labels use --multi-label"
-            raise DataError(
-                f"the label in column {examples.own_name(column)!r} is {value!r}; expected one label",
-                where=examples.where(row),
-                hint=hint,
-            )
+            raise DataError(what, where=examples.where(row), hint=hint)
 
 
 def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     """The label names of the training data: numbers in numeric order, other names in alphabetical order."""
     check_labels(examples, column)
     values = examples.columns[column]
-    first: dict[str, int] = {}
-    for row, value in enumerate(values):
-        if not is_missing(value):
-            first.setdefault(label_name(value), row)
+    own = examples.own_name(column)
     kinds = {
         bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v): row
         for row, v in enumerate(values)
@@ -71,22 +65,18 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     }
     if len(kinds) > 1:
         places = " and ".join(f"{values[row]!r} ({examples.where(row)})" for row in sorted(kinds.values())[:2])
-        raise DataError(
-            f"column {examples.own_name(column)!r} mixes types of labels: {places}",
-            hint="write every label as text, or every one as a number",
-        )
-    names = list(first)
+        what = f"column {own!r} mixes types of labels: {places}"
+        raise DataError(what, hint="write every label as text, or every one as a number")
+    names = {label_name(value) for value in values if not is_missing(value)}
     if not names:
         raise no_labels(examples, column)
     if len(names) == 1:
-        what = f"every row has the label {names[0]!r}; expected two or more labels"
+        what = f"every row has the label {next(iter(names))!r}; expected two or more labels"
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
-        own = examples.own_name(column)
         what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
         raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
-    whole = all(re.fullmatch("-?[0-9]+", name) for name in names)
-    return tuple(sorted(names, key=int) if whole else sorted(names))
+    return tuple(sorted(names, key=int if all(re.fullmatch("-?[0-9]+", name) for name in names) else None))
 
 
 def no_labels(examples: Examples, column: str) -> DataError:
@@ -111,13 +101,12 @@ def spelled_alike(names: Iterable[str]) -> list[list[str]]:
 
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:
     """Raise DataError if rows lack a label: all of them, as in a test split, or some."""
+    own = examples.own_name(column)
     if len(missing) == len(examples):
-        what = f"no row has a label in column {examples.own_name(column)!r}: this is a test split without labels"
+        what = f"no row has a label in column {own!r}: this is a test split without labels"
         raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
     if missing:
-        what = (
-            f"{len(missing)} of {len(examples)} rows without a label in column {examples.own_name(column)!r}; this is the first"
-        )
+        what = f"{len(missing)} of {len(examples)} rows without a label in column {own!r}; this is the first"
         hint = "remove these rows or give them a label"
         if str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
             hint += f"; {_MINUS_ONE}"
@@ -159,9 +148,8 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
     alike = {label.casefold(): label for label in labels}.get(name.casefold())
     hint = f"did you mean {alike}?" if alike else did_you_mean(name, labels)
-    return DataError(
-        f"unknown label {name!r}; expected one of {expected}", where=where, hint=f"{hint} (--labels sets the names)"
-    )
+    what = f"unknown label {name!r}; expected one of {expected}"
+    return DataError(what, where=where, hint=f"{hint} (--labels sets the names)")
 
 
 def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:
@@ -202,7 +190,7 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
     return numbers
 
 
-# --- a model's labels --------------------------------------------------------------------------------------------------
+# --- a model's labels ------------------------------------------------------------------------------------------------------
 
 FRESH_HEAD = "bertkit finetune --fresh-head puts a new head on the encoder"
 _RENAME = f"write the data's names into id2label of its config.json, in the model's order; or {FRESH_HEAD}"
@@ -214,8 +202,8 @@ def labels_of_model(config: BertConfig) -> tuple[str, ...]:
 
 
 def in_model_order(labels: tuple[str, ...], config: BertConfig, where: str = "the model") -> tuple[tuple[str, ...], str | None]:
-    """The labels, in their own spelling, in the model's order; and a warning if the model does not name its labels, so that
-    their own order is kept. Raises ModelError if the model has other labels.
+    """The labels, in their own spelling, in the model's order; and a warning if their own order is kept because the model does
+    not name its labels. Raises ModelError if the model has other labels.
     """
     if config.num_labels != len(labels):
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {', '.join(labels[:12])}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from rich.text import Text
 
-from bertkit import progress
 from bertkit.features import Features
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.report import Report
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 
@@ -17,36 +18,34 @@ _SEGMENTS = ("", "cyan")
 _MOST_TOKENS = 120  # shown of a sequence
 
 
-def show_examples(task: Task, examples: Examples, features: Features, tokenizer: Tokenizer, *, count: int = 3) -> None:
-    """Print the first examples, a line a sequence: a label follows the token that it stands at, in brackets.
-
-    features: of all examples.
-    """
+def preview(task: Task, examples: Examples, features: Features, tokenizer: Tokenizer, *, count: int) -> Report:
+    """The first examples, a line a sequence: a label follows its token, in brackets. features: of all examples."""
     first = examples.select(range(min(count, len(examples))))
     whole, _ = task.encode(first, tokenizer, max_length=math.inf, labelled=False)
     names = {number: token for token, number in tokenizer.vocab.items()}
+    lines: list[Text] = []
     for example in range(len(first)):
-        progress.note(f"example {first.where(example)}, as the model sees it:")
-        for at in (features.examples == example).nonzero()[0].tolist():
-            sequences = range(*features.offsets[at : at + 2])
-            described = task.describe_targets(features, at) if features.labels else [{}] * len(sequences)
-            for sequence, labels in zip(sequences, described, strict=True):
-                progress.console.print(_drawn(features, sequence, labels, names))
+        lines.append(plain(f"example {first.where(example)}, as the model sees it:"))
+        for feature in np.flatnonzero(features.examples == example).tolist():
+            sequences = range(*features.offsets[feature : feature + 2])
+            described = task.describe_targets(features, feature) if features.labels else [{}] * len(sequences)
+            lines += [_line(features, *pair, names) for pair in zip(sequences, described, strict=True)]
         if cut := _cut(features, whole, example, names):
-            progress.console.print(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(cut))
+            lines.append(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(cut))
+    return Report(lines)
 
 
-def _drawn(features: Features, sequence: int, labels: dict[int, str], names: dict[int, str]) -> Text:
-    """A sequence: its second segment in colour, its labels set off."""
+def _line(features: Features, sequence: int, labels: dict[int, str], names: dict[int, str]) -> Text:
+    """A sequence, its second segment in colour; labels: by position."""
     line = Text("  ")
     ids, segments = features.input_ids[sequence].tolist(), features.token_type_ids[sequence].tolist()
-    shown = set(range(_MOST_TOKENS)) | {place + near for place in labels for near in (-1, 0, 1)}
-    for place, (number, segment) in enumerate(zip(ids, segments, strict=True)):
-        if place in shown:
+    shown = set(range(_MOST_TOKENS)) | {position + near for position in labels for near in (-1, 0, 1)}
+    for position, (number, segment) in enumerate(zip(ids, segments, strict=True)):
+        if position in shown:
             line += Text(plain(names[number]).plain, style=_SEGMENTS[min(segment, 1)])
-            line += Text(f"[{labels[place]}]", style="bold green") if place in labels else Text()
+            line += Text(f"[{labels[position]}]", style="bold green") if position in labels else Text()
             line += Text(" ")
-        elif place - 1 in shown:
+        elif position - 1 in shown:
             line += Text("... ", style="dim")
     return line + Text(f"({len(ids)} tokens, segment B: {sum(segments)})", style="dim")
 
@@ -54,21 +53,18 @@ def _drawn(features: Features, sequence: int, labels: dict[int, str], names: dic
 def _cut(features: Features, whole: Features, example: int, names: dict[int, str]) -> str:
     """The tokens of an example that no sequence of `features` holds, segment by segment."""
 
-    def held(found: Features, segment: int) -> list[list[int]]:
-        sequences = [
-            sequence
-            for at in (found.examples == example).nonzero()[0].tolist()
-            for sequence in range(*found.offsets[at : at + 2])
-        ]
-        return [found.input_ids[s][found.token_type_ids[s] == segment].tolist() for s in sequences]
+    def tokens_of(source: Features, segment: int) -> list[list[int]]:
+        own = np.flatnonzero(source.examples == example)
+        sequences = (sequence for feature in own for sequence in range(*source.offsets[feature : feature + 2]))
+        return [source.input_ids[s][source.token_type_ids[s] == segment].tolist() for s in sequences]
 
     lost: list[str] = []
     for segment in (0, 1):
-        windows, full = held(features, segment), held(whole, segment)
+        windows, full = tokens_of(features, segment), tokens_of(whole, segment)
         if len(windows) > len(full) and len(set(map(tuple, windows))) > 1:
             continue  # windows, which overlap and lose nothing
         for kept, tokens in zip(windows, full, strict=False):  # each of several windows has the same other segment
-            same = next((at for at, (one, other) in enumerate(zip(kept, tokens)) if one != other), len(kept))
-            missing = tokens[same : len(tokens) - (len(kept) - same)]  # a stretch from the end, the begin or the middle
+            same = next((n for n, (one, other) in enumerate(zip(kept, tokens)) if one != other), len(kept))
+            missing = tokens[same : len(tokens) - (len(kept) - same)]  # from the end, the begin or the middle
             lost.append(" ".join(names[number] for number in missing))
     return " | ".join(dict.fromkeys(text for text in lost if text))

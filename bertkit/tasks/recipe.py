@@ -1,4 +1,4 @@
-"""A recipe is what a user asks for: where the data of a task comes from, its columns, how it is scored and trained."""
+"""A recipe is what a user asks for: where a task's data comes from, its columns, how it is scored and trained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of evaluates the annotations
 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
-from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.errors import UsageError, did_you_mean
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
@@ -82,11 +82,12 @@ class Recipe(ABC):
         for name, kind in (("folder", Folder), ("training", TrainConfig)):  # what a recipe's file most likely gets wrong
             if not isinstance(value := getattr(self, name), kind):
                 raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
-        names = [getattr(metric, "__name__", None) for metric in self.metrics]
-        if unfit := next((metric for metric in self.metrics if not callable(metric) or not hasattr(metric, "__name__")), None):
-            raise UsageError(f"metrics has {unfit!r}; expected functions, each with a name")
+        for metric in self.metrics:
+            if not callable(metric) or not hasattr(metric, "__name__"):
+                raise UsageError(f"metrics has {metric!r}; expected functions, each with a name")
+        names = [metric.__name__ for metric in self.metrics]
         if len(set(names)) < len(names):
-            raise UsageError(f"metrics names one twice: {', '.join(map(str, names))}")
+            raise UsageError(f"metrics names one twice: {', '.join(names)}")
 
     @property
     def greater_is_better(self) -> bool:
@@ -132,15 +133,13 @@ class Recipe(ABC):
             test=_absolute(recipe.test),
             eval_splits=tuple(named[:1] if recipe.train else named),
             reference={},  # published scores hold for the recipe's own data only
-            prepare=None,
         )
 
     def _splits_there(self) -> tuple[str, ...]:
         """The splits to evaluate on: of several of one name, as in fifteen languages, those that the folder has."""
         if self.data is None:
             return self.eval_splits
-        folder = Path(self.data)
-        there = {split for split in self.eval_splits if self.folder.has(folder, split, self.file_endings)}
+        there = {split for split in self.eval_splits if self.folder.has(Path(self.data), split, self.file_endings)}
         names = {split.partition("_")[0] for split in there}
         return tuple(split for split in self.eval_splits if split in there or split.partition("_")[0] not in names)
 
@@ -150,30 +149,24 @@ class Recipe(ABC):
         Raises UsageError for an unknown option, or one of another family.
         """
         own, training = options_of(self), options_of(self.training)
-        changes: dict[str, Any] = {}
-        training_changes: dict[str, Any] = {}
-        for name, value in overrides.items():
-            name = name.replace("-", "_")
-            if name in own:
-                changes[name] = convert(own[name], value)
-            elif name in training:
-                training_changes[name] = convert(training[name], value)
-            else:
-                raise _no_option(name, self.family, [*own, *training])
-        if training_changes:
-            changes["training"] = replace(self.training, **training_changes)
-        return replace(self, **changes)
+        values = {name.replace("-", "_"): value for name, value in overrides.items()}
+        if unknown := next((name for name in values if name not in own | training), None):
+            raise _no_option(unknown, self.family, [*own, *training])
+        of_training = {name: convert(training[name], value) for name, value in values.items() if name in training}
+        changes = {name: convert(own[name], value) for name, value in values.items() if name in own}
+        return replace(self, **changes, training=replace(self.training, **of_training))
 
     def with_other_data(self, overrides: Collection[str], written: Recipe | None = None) -> Self:
         """This recipe without its own data if the overrides name data: a folder and files exclude each other.
 
         written: the recipe before any override, as its file has it; its columns and separator are kept.
         """
-        if not {"data", *OWN_FILES} & set(overrides):
+        sources = {"data", *OWN_FILES}
+        if not sources & set(overrides):
             return self
-        dropped: dict[str, Any] = dict.fromkeys({"data", *OWN_FILES} - set(overrides))
-        own: dict[str, Any] = {name: getattr(written, name, None) for name in {"columns", "separator"} - set(overrides)}
-        return replace(self, **dropped, **own)
+        values: dict[str, Any] = {name: getattr(written, name, None) for name in ("columns", "separator")}
+        values |= dict.fromkeys(sources)
+        return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         """This recipe with one file, to predict, as its test split. overrides, written: as in `with_other_data`."""
@@ -188,7 +181,7 @@ class Recipe(ABC):
             self.formats,
             separator=self.separator,
             columns=columns or self.columns,
-            keep_broken=self.prepares(path) or None,
+            keep_broken=self.is_prepared or None,
         )
 
     @property
@@ -196,9 +189,10 @@ class Recipe(ABC):
         """The endings of data files, to find a folder's splits."""
         return endings_of(self.formats)
 
-    def prepares(self, path: str | Path) -> bool:
-        """Whether `prepare` applies to a file: to the recipe's own data, not to files of the user's."""
-        return self.prepare is not None and self.data is not None and Path(self.data) in Path(path).parents
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` applies: to the recipe's own data and folders laid out like it, not to files of the user's."""
+        return self.prepare is not None and not self.names_files
 
     def find_columns(self, rows: Examples) -> Columns:
         """Find the columns that the recipe does not name in training rows. Raises DataError."""
@@ -225,13 +219,10 @@ class Recipe(ABC):
 
 
 def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note that lists the columns which were found by their names."""
-    found = [
-        f"{role} = {name if isinstance(name, str) else ','.join(name)}"
-        for role, name in named.items()
-        if name is not None and getattr(recipe, role) is None
-    ]
-    return (f"columns by their names: {', '.join(found)}",) if found else ()
+    """A note with the columns that were found by their names."""
+    found = {role: name for role, name in named.items() if name is not None and getattr(recipe, role) is None}
+    pairs = [f"{role} = {name if isinstance(name, str) else ','.join(name)}" for role, name in found.items()]
+    return (f"columns by their names: {', '.join(pairs)}",) if pairs else ()
 
 
 def check_needs(recipe: Any) -> None:
@@ -259,16 +250,9 @@ def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
     return {name: percent / 100 for name, percent in published.items()}
 
 
-def require_rows(rows: Examples) -> None:
-    """Raise DataError if there are none."""
-    if not len(rows):
-        raise DataError("the split holds no rows", where=rows.source)
-
-
 def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:
     flag = "--" + name.replace("_", "-")
-    having = sorted({each.family for each in _families() if name in options_of(each)})
-    if having:
+    if having := sorted({each.family for each in _families() if name in options_of(each)}):
         return UsageError(f"{flag} is an option of {', '.join(having)}; this recipe is {family}")
     return UsageError(f"no option {flag}", hint=did_you_mean(flag, ["--" + each.replace("_", "-") for each in known]))
 

@@ -15,7 +15,7 @@ from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
-# What bertkit 0.1 kept besides of a recipe: what its data settled, and fields that are functions today.
+# What bertkit 0.1 also kept of a recipe: what was found in its data, and fields that prepare= replaces.
 _SETTLED = (
     *("model_labels", "labels_derived", "weights_balanced", "thresholds", "intents", "threshold_tuned", "question_column"),
     *REMOVED,
@@ -24,7 +24,7 @@ _SOURCES = {"hub": Hub, "embedded": Embedded}
 
 
 def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
-    """The recipe as run.json keeps it; a function in it (a metric, a source of data) is kept by name alone."""
+    """The recipe as run.json keeps it; of functions (metrics, data, prepare) only names, or that there is one."""
     values = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe) if f.name != "training"}
     source = values.pop("dataset")
     if isinstance(source, (Hub, Embedded)):
@@ -38,49 +38,44 @@ def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str) -> Recipe:
-    """The recipe that run.json keeps, with its training settings. What it could only get by executing code of the run's recipe
-    is taken from bertkit's own recipe of that name. Raises UsageError where that is none of bertkit's.
+    """The recipe that run.json keeps, with its training settings; values: from `as_asked`.
+
+    Functions are those of bertkit's recipe of that name; of any other recipe they raise UsageError where they are needed.
     """
-    values = as_asked(values)
-    own = load_builtin(str(values["name"]))
     family = FAMILIES[values["family"]]
+    own = load_builtin(str(values["name"]))
     if not isinstance(own, family):
         own = None
-    fields: dict[str, Any] = {}
-    source = values.pop("dataset", None)
-    if source:
-        kind, arguments = next(iter(source.items()))
-        fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else _code("data")
-    headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
-    fields["folder"] = Folder(**values.pop("folder") | {"headers": headers})
-    fields["metrics"] = tuple(_metric(name, own, where) for name in values.pop("metrics"))
-    prepared = values.pop("prepare", False)
-    fields["prepare"] = own.prepare if own is not None else _code("data") if prepared else None
     hints = typing.get_type_hints(family)
-    kept = {field.name for field in dataclasses.fields(family)} - {"metric", *fields}
-    fields |= {key: value for key, value in values.items() if key in kept}
+    fields = {field.name: values[field.name] for field in dataclasses.fields(family) if field.name in values}
     fields = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in fields.items()}
+    fields.pop("metric", None)
+    for kind, arguments in (fields.pop("dataset", None) or {}).items():
+        fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else _refuse("dataset")
+    headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
+    fields["folder"] = Folder(**values["folder"] | {"headers": headers})
+    fields["metrics"] = tuple(_metric(name, own, where) for name in values["metrics"])
+    fields["prepare"] = own.prepare if own is not None else _refuse("prepare") if values.get("prepare") else None
     known = {key: value for key, value in training.items() if key in options_of(TrainConfig)}
     return family(**fields, training=TrainConfig(**known))
 
 
 def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -> dict[str, Any]:
-    """The options that repeat a run: what its recipe was asked for, and every setting of its training.
+    """The options that repeat a run: those that its recipe was given, and every setting of its training.
 
     overrides: those that the command line replaces. Raises UsageError for a metric that is code.
     """
     recipe, training = as_asked(values["recipe"]), values["training"]
     family = FAMILIES.get(recipe.get("family", ""))
     asked = {name: recipe[name] for name in options_of(family) if name in recipe} if family is not None else {}
-    code = [name for name in asked.get("metric") or () if name not in METRICS]
-    if code and "metric" not in overrides:
-        hint = f"name it yourself: --metric {','.join(asked['metric'])}"
-        raise UsageError(f"the metric {code[0]} of this run is code, which is not executed", hint=hint)
+    metrics = asked.get("metric") or ()
+    if "metric" not in overrides and (code := next((name for name in metrics if name not in METRICS), None)):
+        raise _refusal(f"metric {code}", f"name it yourself: --metric {','.join(metrics)}")
     return {name: value for name, value in (asked | training).items() if value is not None}
 
 
 def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe of run.json without what its data settled, which bertkit 0.1 kept in the same place."""
+    """A recipe of run.json as it was asked for, without what bertkit 0.1 found in its data and kept in the same place."""
     values = dict(values)
     for flag, option, asked in (
         ("labels_derived", "labels", None),
@@ -94,9 +89,15 @@ def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _SETTLED}
 
 
-def _code(what: str) -> Any:
+def _refusal(what: str, hint: str, where: str | None = None) -> UsageError:
+    return UsageError(f"the {what} of this run is code, which is not executed", where=where, hint=hint)
+
+
+def _refuse(what: str) -> Any:
+    """A function in place of one that is code of the run's recipe."""
+
     def refuse(*_: Any) -> Any:
-        raise UsageError(f"the {what} of this run come from code of its recipe", hint="name its file: --recipe ./my_task.py")
+        raise _refusal(what, "name the file of its recipe: --recipe ./my_task.py")
 
     return refuse
 
@@ -108,7 +109,7 @@ def _metric(name: str, own: Recipe | None, where: str) -> Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """A metric of a run that is code: it has a name, and gives no score."""
+    """A metric of a run that is code: it has a name, but gives no score."""
 
     name: str
     where: str
@@ -119,7 +120,7 @@ class Refused:
 
     def __call__(self, predictions: Any, references: Any) -> float | None:
         hint = f"name it: --metric {self.name}, or the run's recipe: --recipe ./my_task.py"
-        raise UsageError(f"the metric {self.name} of this run is code, which is not executed", where=self.where, hint=hint)
+        raise _refusal(f"metric {self.name}", hint, self.where)
 
 
 def refuse_code(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Where a task's examples come from: a hub data set, files that ship with bertkit, or a folder in a known layout."""
+"""Where a task's examples come from: a data set of the hub, files that ship with bertkit, or a folder with a known layout."""
 
 from __future__ import annotations
 
@@ -42,18 +42,17 @@ class Embedded:
 
     def read(self, split: str, read: Callable[[Path], Examples], endings: Sequence[str]) -> Examples:
         folder = recipe_folder() / "data" / self.folder
-        path = find_split_file(folder, split, endings)
-        if path is None:
+        if (path := find_split_file(folder, split, endings)) is None:
             raise DataError(f"no split {split!r}", where=str(folder))
         return read(path)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """How a folder of files is laid out where that is not plain.
+    """The layout of a folder of files, where their names and headers are not the usual ones.
 
-    files: patterns of their names by split, as in a shell. headers: those of files without one, by split. rename: names of
-    columns to translate.
+    files: by split, a pattern of the file's name, as in a shell. headers: by split, the names of columns of a file without a
+    header. rename: columns to rename.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -75,8 +74,8 @@ class Folder:
         endings: Sequence[str],
         columns: tuple[str, ...] | None = None,
     ) -> Examples:
-        """The split's rows: `read` from its file, which has one of `endings`, or from a data set saved there (its
-        configuration `name`). Raises DataError naming what was looked for.
+        """The rows of a split: of its file, which has one of `endings`, by `read`; or of a data set that is saved there, whose
+        configuration is `name`. Raises DataError.
         """
         if folder.is_file():
             raise DataError("--data is a file; expected a folder", where=str(folder), hint="give its folder, or --train FILE")
@@ -87,17 +86,14 @@ class Folder:
             header = columns or self.headers.get(split)
             examples = read(path, columns=tuple(header)) if header else read(path)
             renamed = {self.rename.get(name, name): values for name, values in examples.columns.items()}
-            names = {self.rename.get(name, name): its for name, its in examples.label_names.items()}
-            return replace(examples, columns=renamed, label_names=names)
+            label_names = {self.rename.get(name, name): names for name, names in examples.label_names.items()}
+            return replace(examples, columns=renamed, label_names=label_names)
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
             return read_hub(str(folder), name, split=split)
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])
         there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
-        raise DataError(
-            f"no file for the split {split}, as {wanted}, plain or .gz; the folder has {there}",
-            where=str(folder),
-            hint="name the files yourself: --train FILE --validation FILE",
-        )
+        what = f"no file for the split {split}, as {wanted}, plain or .gz; the folder has {there}"
+        raise DataError(what, where=str(folder), hint="name the files yourself: --train FILE --validation FILE")
 
     def has(self, folder: Path, split: str, endings: Sequence[str]) -> bool:
         """Whether a folder has a file of the split, or a saved data set that has it."""

@@ -13,12 +13,12 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import parse_held_out, split_examples
-from bertkit.tasks.recipe import NO_DATA, OWN_FILES, Recipe, require_rows
+from bertkit.tasks.recipe import NO_DATA, OWN_FILES, Recipe
 from bertkit.tasks.sources import Embedded, Hub
 
 
 class Splits(NamedTuple):
-    """rows: by split. training: all training rows, before max_train_samples; None if that split was not read."""
+    """rows: by split. training: all training rows, before max_train_samples; None if the split was not read."""
 
     rows: dict[str, Examples]
     training: Examples | None
@@ -37,12 +37,13 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None) -> Splits:
         order = np.random.default_rng(recipe.split_seed).permutation(len(training))
         rows[recipe.train_split] = training.select(sorted(order[: recipe.max_train_samples].tolist()))
     for each in rows.values():
-        require_rows(each)
+        if not len(each):
+            raise DataError("the split holds no rows", where=each.source)
     return Splits(rows, training)
 
 
 class _Source:
-    """Reads the splits of one recipe; keeps what it has parsed and split."""
+    """Reads the splits of one recipe, each file once."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -52,12 +53,11 @@ class _Source:
     def read(self, split: str) -> Examples:
         recipe = self.recipe
         share = recipe.validation if recipe.names_files else recipe.held_out
-        if share is None or parse_held_out(share) is None or split not in (recipe.train_split, "validation"):
+        held_out = parse_held_out(share or "")
+        if held_out is None or split not in (recipe.train_split, "validation"):
             return self._read_whole(split)
         if self.parts is None:
             rows = self._read_whole(recipe.train_split)
-            held_out = parse_held_out(share)
-            assert held_out is not None
             named = replace(recipe, **recipe.find_columns(rows).named)
             text, labels = named.split_by(rows)
             self.parts = split_examples(rows, held_out, seed=recipe.split_seed, labels=labels, text=text)
@@ -108,6 +108,7 @@ class _Source:
         return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
 
     def _prepared(self, rows: Examples, split: str) -> Examples:
+        """Rows of the recipe's own data as its `prepare` cleans them."""
         if self.recipe.prepare is None:
             return rows
         try:

@@ -19,7 +19,7 @@ from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
-from bertkit.tasks.block import read_block
+from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.recipe import Recipe, resolve_training
 
@@ -98,11 +98,11 @@ class Task(ABC):
         for rows without labels, ModelError for a head with other labels.
         """
         cls = Task.families[recipe.family]
-        recipe = replace(recipe, training=resolve_training(recipe.training, model=config, num_rows=len(rows)))
         columns = recipe.find_columns(rows)
-        named = replace(recipe, **columns.named)
+        training = resolve_training(recipe.training, model=config, num_rows=len(rows))
+        named = replace(recipe, training=training, **columns.named)
         examples = named.standardize(rows, labelled=True)
-        block = read_block(config) if config is not None else None
+        block = read_block(config, where) if config is not None else None
         fits = block is not None and cls.fits(block, named)
         if config is not None and fits and fresh_head is None:
             fresh_head = cls.fit_examples(named, examples, None, {}).configure(config).num_labels != config.num_labels
@@ -126,10 +126,10 @@ class Task(ABC):
     ) -> Task:
         """The task that a model was trained for.
 
-        Each option comes from the first of these that sets it: the overrides, the recipe, the model's block (see block.py), the
+        Each option comes from the first that sets it: the overrides, the recipe, the model's block (see block.py), the
         defaults. Raises ModelError for a missing head, one of another task, or one with other labels.
         """
-        block = read_block(config)
+        block = read_block(config, where)
         family = recipe.family if recipe is not None else (block or {}).get("family")
         cls = Task.families[family or "text-classification"]
         default = cls.recipe_class()
@@ -144,7 +144,11 @@ class Task(ABC):
             recipe = filled(replace(recipe, training=training), known)
         except UsageError as error:  # a bad value in config.json
             raise ModelError(f'config["{BLOCK_KEY}"]: {error.what}', where=where) from None
-        return cls._restore(recipe, config, block, where)
+        task = cls._restore(recipe, config, block, where)
+        if not block_is_stale(config):
+            return task
+        warning = f'{where}: config.json has changed since training; its "{BLOCK_KEY}" block is ignored'
+        return replace(task, remarks=Remarks(warnings=(warning,)) + task.remarks)
 
     @staticmethod
     def unfitted(recipe: Recipe) -> Task:
@@ -180,8 +184,8 @@ class Task(ABC):
 
     def _options(self) -> dict[str, Any]:
         """The options that reading, encoding and decoding need, by name."""
-        own = {name: getattr(self.recipe, name) for name in _kept(self.recipe)}
-        values = own | {name: getattr(self.recipe.training, name) for name in _KEPT_OF_TRAINING}
+        values = {name: getattr(self.recipe, name) for name in _kept(self.recipe)}
+        values |= {name: getattr(self.recipe.training, name) for name in _KEPT_OF_TRAINING}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def fitted(self) -> dict[str, Any]:
@@ -306,14 +310,14 @@ class Task(ABC):
 
 
 _KEPT_OF_TRAINING = ("max_length", "precision", "micro_batch_tokens")
-# Options that the block leaves out: id2label holds the labels, metrics are for scoring, a column number is of one CoNLL file.
+# id2label holds the labels, metrics are for scoring, and a column's number is that of one CoNLL file.
 _NOT_KEPT = ("labels", "metric", "column")
 
 
 def _kept(recipe: Recipe) -> list[str]:
     """The names of the family's own options that a model's block keeps: those that using the model needs."""
-    own = {name: declared for name, declared in options_of(recipe).items() if name not in options_of(Recipe)}
-    return [name for name, declared in own.items() if "eval" in declared.used and name not in _NOT_KEPT]
+    left_out = {*options_of(Recipe), *_NOT_KEPT}
+    return [name for name, declared in options_of(recipe).items() if "eval" in declared.used and name not in left_out]
 
 
 def describe_head(block: Mapping[str, Any] | None, config: BertConfig) -> str:

@@ -1,8 +1,10 @@
-"""prepare=: what a recipe does to its own data before its rows are like any other's; and how often files are parsed."""
+"""prepare=, which cleans a recipe's own data; and how often files are parsed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,13 @@ from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.tasks import FAMILIES, Folder, TextClassification, hub
+from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import from_json, to_json
 from bertkit.tasks.sources import Hub
 from bertkit.tasks.splits import read_splits
 
-ROWS = "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40))
+ROWS = "".join(f"text {row},{'ab'[row % 2]}\n" for row in range(40))
 
 
 def drop_b(rows: Examples, split: str) -> Examples:
@@ -33,24 +36,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_recipes_own_data_is_prepared_split_by_split(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"text": str(at), "label": "ab"[at % 2]} for at in range(40)]
+def test_a_recipes_own_data_is_prepared_split_by_split(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": str(row), "label": "ab"[row % 2]} for row in range(40)]
     columns = {"text": ["x"] * 40, "label": ["a", "b"] * 20}
     monkeypatch.setattr(Hub, "read", lambda hub, split: Examples(columns, "hub", range(40)))
     for source in ({"data": str(folder)}, {"dataset": lambda split: rows}, {"dataset": hub("x/y")}):
         recipe = TextClassification(prepare=drop_b, **source)
-        assert [len(load(recipe, split)) for split in ("train", "validation")] == [20, 40]
-        assert load(recipe).remarks.notes == ("the recipe drops 20 of 40 rows",)
-        assert not load(recipe, "validation").remarks.notes
+        train, validation = (load(recipe, split) for split in ("train", "validation"))
+        assert (len(train), len(train.remarks.notes), len(validation), validation.remarks.notes) == (20, 1, 40, ())
 
 
-def test_a_file_of_ones_own_is_not_prepared(folder: Path) -> None:
+def test_a_users_file_is_not_prepared(folder: Path) -> None:
     recipe = TextClassification(dataset=hub("x/y"), prepare=drop_b, train=str(folder / "train.csv"))
-    assert recipe.resolved().prepare is None
     assert {*load(recipe).columns["label"]} == {"a", "b"}
+    with (folder / "train.csv").open("a", encoding="utf-8") as file:
+        file.write(",b\n")
+    with pytest.raises(DataError) as error:  # nor may its texts be empty
+        load(recipe)
+    assert error.value.where == f"{folder}/train.csv:42"
 
 
-def test_what_is_held_out_is_of_prepared_rows(folder: Path) -> None:
+def test_rows_are_held_out_after_they_are_prepared(folder: Path) -> None:
     recipe = TextClassification(data=str(folder), held_out="25%", label="label", prepare=drop_b, max_train_samples=7)
     rows, training = read_splits(recipe.resolved())
     assert training is not None
@@ -58,7 +64,7 @@ def test_what_is_held_out_is_of_prepared_rows(folder: Path) -> None:
     assert {label for each in rows.values() for label in each.columns["label"]} == {"a"}
 
 
-def test_broken_rows_are_given_as_none_to_prepare_alone(folder: Path) -> None:
+def test_broken_rows_reach_only_prepare_as_none(folder: Path) -> None:
     with (folder / "train.csv").open("a", encoding="utf-8") as file:
         file.write("a,b,c\n")
     with pytest.raises(DataError) as error:
@@ -74,57 +80,78 @@ def test_broken_rows_are_given_as_none_to_prepare_alone(folder: Path) -> None:
 
 MINE = """from bertkit.tasks import DataError, TextClassification
 def prepare(rows, split):
-    {body}
-recipe = TextClassification(prepare=prepare)
+    {}
+recipe = TextClassification(
+    prepare=prepare,{}
+)
 """
 
 
 @pytest.mark.parametrize(
-    ("body", "said", "place"),
+    ("body", "part", "place"),
     [
-        ("return 1 / 0", "ZeroDivisionError", "mine.py:3"),
-        ("return list(rows.columns)", "list", "train.csv"),
+        ("return 1 / 0", "ZeroDivisionError", "{}/mine.py:3"),
+        ("return list(rows.columns)", "list", "{}/train.csv"),
         ("raise DataError('not this', where='x:1')", "not this", "x:1"),
-        ("return rows.select([])", "no rows", "train.csv"),
+        ("return rows.select([])", "", "{}/train.csv"),
     ],
 )
-def test_a_prepare_that_fails_is_one_line(run_bertkit, tiny_model_dir, folder: Path, body: str, said: str, place: str) -> None:
-    (folder / "mine.py").write_text(MINE.format(body=body), encoding="utf-8")
-    ran = run_bertkit("finetune", "./mine.py", "--data", folder, "-m", tiny_model_dir, "-o", "run")
-    (error,) = ran.err.splitlines()
-    assert (ran.code, error.startswith("error: "), said in error, error.endswith(f"{place})")) == (3, True, True, True), error
-    assert not (folder / "run").exists()
+def test_a_prepare_that_fails(folder: Path, body: str, part: str, place: str) -> None:
+    (folder / "mine.py").write_text(MINE.format(body, ""), encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        read_splits(load_recipe(str(folder / "mine.py")).overridden({"data": str(folder)}).resolved())
+    assert (part in error.value.what, error.value.where) == (True, place.format(folder))
 
 
 @pytest.mark.parametrize("field", ["ragged", "empty_texts", "no_label", "eval_those_there", "strip"])
-def test_a_removed_fields_error_names_prepare(run_bertkit, tmp_path: Path, field: str) -> None:
-    (tmp_path / "mine.py").write_text(
-        f"from bertkit.tasks import *\nrecipe = TextClassification(\n    {field}=1,\n)\n", encoding="utf-8"
-    )
-    ran = run_bertkit("finetune", "./mine.py", "-m", "x", "-o", "run")
-    error, hint = ran.err.splitlines()
-    assert (ran.code, error.endswith("mine.py:2)")) == (2, True), error
-    assert f"{field}=" in hint
-    assert "prepare=" in hint
-
-
-def test_prepare_of_a_run_is_that_of_bertkits_own_recipe_or_refused(folder: Path) -> None:
-    def kept(recipe: Recipe, name: str) -> Recipe:
-        return from_json(*json.loads(json.dumps([to_json(recipe, name=name), {}])), where="run.json")
-
-    recipe = TextClassification(data=str(folder), prepare=drop_b)
+def test_the_error_of_a_removed_field_names_prepare(folder: Path, field: str) -> None:
+    (folder / "mine.py").write_text(MINE.format("pass", f"\n    {field}=1,"), encoding="utf-8")
     with pytest.raises(UsageError) as error:
-        load(kept(recipe, "./mine.py"))
+        load_recipe(str(folder / "mine.py"))
+    assert (f"{field}=" in str(error.value.hint), "prepare=" in str(error.value.hint)) == (True, True)
+    assert error.value.where == f"{folder}/mine.py:4"
+
+
+def kept(recipe: Recipe, name: str) -> Recipe:
+    """The recipe of a run, as another command reads it from run.json."""
+    return from_json(*json.loads(json.dumps([to_json(recipe, name=name), asdict(recipe.training)])), where="run.json")
+
+
+@pytest.mark.parametrize("trained_on", ["data", "train"])
+def test_prepare_of_a_run_is_that_of_bertkits_own_recipe_or_refused(folder: Path, trained_on: str) -> None:
+    data = {"data": str(folder), "train": str(folder / "train.csv")}
+    recipe = TextClassification(prepare=drop_b, **{trained_on: data[trained_on]}).resolved()
+    other = {"data": data["data"]}
+    assert len(load(kept(recipe, "ocnli").overridden(other).with_other_data(other))) == 40, "ocnli's own drops labels '-'"
+    with pytest.raises(UsageError) as error:
+        load(kept(recipe, "./mine.py").overridden(other).with_other_data(other))
     assert "--recipe" in str(error.value.hint)
-    assert len(load(kept(recipe, "ocnli"))) == 40, "ocnli's own leaves out what is labelled '-'"
+    other = {"train": data["train"]}
+    assert {*load(kept(recipe, "./mine.py").overridden(other).with_other_data(other)).columns["label"]} == {"a", "b"}
     assert kept(TextClassification(data=str(folder)), "./mine.py").prepare is None
 
 
-# --- each file once ----------------------------------------------------------------------------------------------------------
+# --- each file once --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are parsed from now on."""
+    from bertkit.readers import formats
+
+    names: list[str] = []
+    choose: Callable[..., Any] = formats._choose
+
+    def counted(content: Any, *more: Any) -> Any:
+        names.append(Path(content.source).name)
+        return choose(content, *more)
+
+    monkeypatch.setattr(formats, "_choose", counted)
+    return names
 
 
 @pytest.mark.parametrize(
-    ("typed", "files"),
+    ("options", "files"),
     [
         ({"train": "train.csv", "validation": "10%", "max_train_samples": 20}, ["train.csv"]),
         ({"train": "train.csv", "validation": "train.csv"}, ["train.csv"]),
@@ -133,42 +160,24 @@ def test_prepare_of_a_run_is_that_of_bertkits_own_recipe_or_refused(folder: Path
         ({"data": ".", "held_out": "10%", "eval_splits": ("validation", "test")}, ["train.csv", "test.csv"]),
     ],
 )
-def test_each_file_is_parsed_once(folder: Path, monkeypatch, typed: dict[str, Any], files: list[str]) -> None:
-    parsed = []
-    read = TextClassification.read_file
-
-    def counted(recipe: TextClassification, path: str | Path, **options: Any) -> Examples:
-        parsed.append(Path(path).name)
-        return read(recipe, path, **options)
-
+def test_each_file_is_parsed_once(folder: Path, monkeypatch, parsed: list[str], options: dict[str, Any], files) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(TextClassification, "read_file", counted)
-    recipe = TextClassification(folder=Folder(files={"validation": "dev.csv"}), **typed).resolved()
+    recipe = TextClassification(folder=Folder(files={"validation": "dev.csv"}), **options).resolved()
     rows, _ = read_splits(recipe)
     assert parsed == files
     assert set(rows) == {"train", *recipe.eval_splits}
-    assert len(rows["train"]) == typed.get("max_train_samples", len(rows["train"]))
+    assert len(rows["train"]) == options.get("max_train_samples", len(rows["train"]))
 
 
-def test_a_whole_run_parses_its_file_once(run_bertkit, tiny_model_dir: Path, folder: Path, monkeypatch) -> None:
-    from bertkit.readers import formats
-
-    parsed, choose = [], formats._choose
-
-    def counted(content: Any, *more: Any) -> Any:
-        parsed.append(Path(content.source).name)
-        return choose(content, *more)
-
-    monkeypatch.setattr(formats, "_choose", counted)
+def test_a_run_parses_its_file_once(run_bertkit, tiny_model_dir: Path, folder: Path, parsed: list[str]) -> None:
     data = ("--train", "train.csv", "--validation", "10%", "--max-train-samples", 20)
     how = ("-m", tiny_model_dir, "-o", "run", "--max-steps", 1, "--max-length", 16)
     ran = run_bertkit("finetune", "text-classification", *data, *how)
-    assert ran.code == 0, ran.err
-    assert parsed == ["train.csv"]
+    assert (ran.code, parsed) == (0, ["train.csv"]), ran.err
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-def test_every_option_of_a_recipe_is_none_until_it_is_resolved(family: type[Recipe]) -> None:
+def test_options_are_none_until_a_recipe_is_resolved(family: type[Recipe]) -> None:
     assert {getattr(family(), name) for name in options_of(family)} == {None}
     resolved = family(train="a.csv").resolved()
     assert all(getattr(resolved, name) is not None for name, each in options_of(family).items() if each.default is not None)

@@ -1,4 +1,4 @@
-"""What a trained model is used for: where each option comes from, first to last, and what of a config.json is believed."""
+"""A task restored from a trained model: where each option comes from, and which parts of a config.json count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, Task, TextClassification, TokenClassification
-from bertkit.tasks.block import block_is_stale, read_block
+from bertkit.tasks.block import read_block
 from bertkit.text.tokenizer import Tokenizer
 
 SEQUENCE, OWN = "BertForSequenceClassification", "BertModel"
@@ -72,17 +72,19 @@ def test_a_task_has_every_option_filled_in(tiny_tokenizer_dir: Path, family: str
         assert len(task.encode(examples, Tokenizer.load(tiny_tokenizer_dir), labelled=False).features) == 2
 
 
-def test_a_file_to_predict_has_no_column_of_training_files() -> None:
+def test_a_file_to_predict_keeps_no_option_of_training_files() -> None:
     recipe = TokenClassification(train="f", column="4", separator="|").resolved()
     changed = {"train": None, "validation": None, "test": "new.txt", "column": None, "separator": None}
     assert recipe.with_file("new.txt", ()) == replace(recipe, **changed)
     assert recipe.with_file("new.txt", {"column"}).column == "4"
 
 
-def test_f1_needs_two_classes_whenever_it_is_named() -> None:
+def test_metrics_and_overrides_that_do_not_fit() -> None:
     task = Task.restore(config_of(labels=("a", "b", "c")), TextClassification(train="f").overridden({"metric": ["f1"]}))
     with pytest.raises(UsageError):
         replace(task, recipe=task.recipe.resolved())
+    with pytest.raises(UsageError):
+        Task.restore(config_of(), None, {"max_lenght": 5})
 
 
 def test_labels_are_the_models_or_matched_to_those_that_a_recipe_names() -> None:
@@ -92,9 +94,15 @@ def test_labels_are_the_models_or_matched_to_those_that_a_recipe_names() -> None
     task = Task.restore(config, TextClassification(labels=("Yes", "No")))
     assert (task.labels, task.numbers, task.positive) == (("No", "Yes"), ("Yes", "No"), "No")
     for labels in (("a", "b"), ("no", "yes", "maybe")):
-        with pytest.raises(ModelError) as error:
-            Task.restore(config, TextClassification(labels=labels), where="m")
-        assert error.value.where == "m"
+        recipe = TextClassification(labels=labels, train="f")
+        rows = Examples({"text": [*labels], "label": [*labels]}, "f", range(len(labels)))
+        for task_of in (
+            lambda recipe=recipe: Task.restore(config, recipe, where="m"),
+            lambda recipe=recipe, rows=rows: Task.fit(recipe.resolved(), rows, config, where="m"),
+        ):
+            with pytest.raises(ModelError) as error:
+                task_of()
+            assert error.value.where == "m"
     unnamed = Task.restore(config_of(labels=("LABEL_0", "LABEL_1")), TextClassification(labels=("b", "a")))
     assert (unnamed.labels, len(unnamed.remarks.warnings)) == (("b", "a"), 1)
 
@@ -129,7 +137,7 @@ def test_a_model_alone_reads_labels_as_its_run_did(recipe: dict[str, Any]) -> No
         (config_of(OWN, ("O", "B-A"), tagging_head="crf"), "token-classification", {"head": "crf"}),
     ],
 )
-def test_what_plain_models_and_those_of_0_1_say(config: BertConfig, family: str, options: dict[str, Any]) -> None:
+def test_plain_models_and_those_of_0_1(config: BertConfig, family: str, options: dict[str, Any]) -> None:
     task = Task.restore(config)
     assert task.family == family
     assert {name: getattr(task.recipe, name) for name in options} == options
@@ -141,37 +149,57 @@ def test_thresholds_of_0_1_stay_with_their_labels() -> None:
 
 
 def test_a_block_that_class_or_labels_contradict_is_ignored() -> None:
-    config = trained(replace(ASKED, labels=("no", "yes")))
-    assert (block_is_stale(config), Task.restore(config).recipe.training.max_length) == (False, 77)
-    renamed = replace(config, id2label={0: "neg", 1: "pos"})
-    assert (block_is_stale(renamed), Task.restore(renamed).labels) == (True, ("neg", "pos"))
-    for architecture, family in ((SEQUENCE, None), ("BertForTokenClassification", "token-classification"), (OWN, "none")):
-        other = replace(config, extra=config.extra | {"architectures": [architecture]})
-        assert block_is_stale(other) == (family is not None), architecture
-        if family == "none":  # an encoder without a head
-            with pytest.raises(ModelError):
-                Task.restore(other)
-        else:
-            task = Task.restore(other)
-            assert task.family == (family or "text-classification")
-            assert (task.recipe.training.max_length == 77) == (family is None)
+    def found(config: BertConfig) -> tuple[str, tuple[str, ...], bool, bool]:
+        task = Task.restore(config, where="m")
+        is_stale = any(warning.startswith("m: ") for warning in task.remarks.warnings)
+        return task.family, task.labels, task.recipe.training.max_length == 77, is_stale
+
+    def changed(**values: Any) -> BertConfig:
+        return replace(config, extra=config.extra | {"bertkit": config.extra["bertkit"] | values})
+
+    config = trained(replace(ASKED, labels=("no", "yes"), class_weights=("1", "2")))
+    text, token = "text-classification", "token-classification"
+    assert found(config) == (text, ("no", "yes"), True, False)
+    assert found(replace(config, id2label={0: "neg", 1: "pos"})) == (text, ("neg", "pos"), False, True)
+    other = replace(config, extra=config.extra | {"architectures": ["BertForTokenClassification"]})
+    assert found(other) == (token, ("no", "yes"), False, True)
+    for values in ({"numbers": ["no"]}, {"class_weights": {"no": 1}}, {"positive_label": "maybe"}, {"pooling": "mean"}):
+        assert found(changed(**values)) == (text, ("no", "yes"), False, True), values
+    with pytest.raises(ModelError):  # an encoder without a head
+        Task.restore(replace(config, extra=config.extra | {"architectures": [OWN]}))
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"format": 2, "family": "text-classification"},
-        {"format": 1},
-        {"format": 1, "family": "no-such-family"},
-        {"format": 1, "family": ["text-classification"]},
-        {"format": 1, "family": "text-classification", "pooling": "avg"},
-        {"format": 1, "family": "text-classification", "max_length": "long"},
-    ],
-)
-def test_a_block_that_is_none_is_the_models_fault(block: dict[str, Any]) -> None:
-    architecture = OWN if block.get("pooling") else SEQUENCE
-    with pytest.raises(ModelError):
-        Task.restore(config_of(architecture, bertkit=block))
+MALFORMED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "text-classification": {
+        "format": (2, None),
+        "family": ("no-such-family", ["text-classification"], None),
+        "pooling": ("avg", 5, ["mean"]),
+        "max_length": ("long",),
+        "numbers": (5, "no,yes", [0, 1], {"no": 0}),
+        "positive_label": (["no"],),
+        "class_weights": (5, ["no"], {"no": "much", "yes": 1}),
+        "thresholds": (5, ["no"], {"no": "much", "yes": 1}),
+    },
+    "multiple-choice": {"labels_are": (5, "places")},
+    "token-classification": {"intents": (5, "one", [1]), "scheme": (5, ["iob2"]), "constrained": ("yes",), "head": (5,)},
+    "question-answering": {
+        **dict.fromkeys(("unanswerable", "matching", "null_threshold"), ("some", ["some"])),
+        "question_column": (5, ["question"]),
+    },
+}
+
+
+@pytest.mark.parametrize("family", MALFORMED)
+def test_malformed_blocks(family: str) -> None:
+    blocks = [{"format": 1, "family": family, name: value} for name, values in MALFORMED[family].items() for value in values]
+    for block in (5, [], *blocks):
+        has_own_head = isinstance(block, dict) and bool({"pooling", "head"} & set(block))
+        with pytest.raises(ModelError) as error:
+            Task.restore(config_of(OWN if has_own_head else Task.families[family].hf_class, bertkit=block), where="m")
+        assert error.value.where in ("m", "m/config.json"), block
+    for keys in ({"task_family": "none"}, {"label_thresholds": 5}, {"intents": 5}, {"tagging_head": 5}):  # of bertkit 0.1
+        with pytest.raises(ModelError):
+            Task.restore(config_of(**keys))
 
 
 @pytest.mark.parametrize(
@@ -193,15 +221,9 @@ def test_a_head_of_another_kind_is_refused(config: BertConfig, recipe: Any) -> N
     assert error.value.where == "m"
 
 
-def test_an_override_that_is_none_is_a_usage_error() -> None:
-    with pytest.raises(UsageError):
-        Task.restore(config_of(), None, {"max_lenght": 5})
-
-
-def test_what_a_block_leaves_to_its_model_alone() -> None:
-    """Neither data, nor metrics, nor what only training needs."""
+def test_a_block_has_no_data_metrics_or_settings_of_training() -> None:
     config = trained(replace(ASKED, metric=("macro_f1",), label_smoothing=0.1))
-    block = read_block(config)
+    block = read_block(config, "m")
     assert block is not None
     assert not {"train", "data", "metric", "labels", "label_smoothing", "learning_rate"} & set(block)
     assert (block["format"], block["family"], block["text"], block["max_length"]) == (1, "text-classification", "body", 77)

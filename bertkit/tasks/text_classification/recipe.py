@@ -126,7 +126,7 @@ class TextClassification(PoolingRecipe):
             columns = {"text": "text"}
         self._require_texts(rows, columns)
         standard = {role: rows.columns[name] for role, name in columns.items()}
-        empty = not labelled or self.prepare is not None
+        empty = not labelled or self.is_prepared
         for role in TEXTS:
             if role in standard:
                 values = enumerate(standard[role])
