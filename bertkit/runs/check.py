@@ -112,13 +112,13 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     values = read_run_file(path) if path.is_dir() else None
     if values is not None:
         recipe = read_recipe(values, path).overridden(overrides).with_other_data(overrides).resolved()
-        return recipe, _splits(recipe), target
+        return recipe, recipe.splits, target
     refuse_folder_of_runs(path)
     if path.is_dir():
         if "data" in overrides:
             raise UsageError(f"--data and {target} are both data folders", hint="leave out one of the two")
         recipe = load_recipe(recipe_name or _family_of_folder(path)).overridden({"data": target, **overrides}).resolved()
-        splits = [split for split in (*_splits(recipe), "test") if recipe.folder.has(path, split, recipe.file_endings)]
+        splits = [split for split in (*recipe.splits, "test") if recipe.folder.has(path, split, recipe.file_endings)]
         if not splits:
             raise DataError("the folder is not a corpus or a run, and has no file named after a split", where=target)
         eval_splits = tuple(split for split in recipe.eval_splits if split in splits)
@@ -137,11 +137,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     recipe = load_recipe(target).overridden(overrides).resolved()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # an evaluation-only set
         recipe = replace(recipe, train_split=recipe.eval_splits[0])
-    return recipe, _splits(recipe), None
-
-
-def _splits(recipe: Recipe) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((recipe.train_split, *recipe.eval_splits)))
+    return recipe, recipe.splits, None
 
 
 def _family_of_folder(folder: Path) -> str:
@@ -186,7 +182,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     faulty: set[str] = set()  # splits that training would refuse
     for split, split_rows in rows.items():
         # without labels where training would refuse those
-        for labelled in (True, False) if split in _splits(recipe) else (False,):
+        for labelled in (True, False) if split in recipe.splits else (False,):
             try:
                 examples_of[split] = recipe.standardize(split_rows, labelled=labelled)
                 break
@@ -233,7 +229,7 @@ def _refused(
     training = recipe.train_split
     classified = isinstance(recipe, TextClassification)
     read = [split for split, examples in splits.items() if split not in faulty or (classified and "label" in examples.columns)]
-    needed = [split for split in _splits(recipe) if split in read]
+    needed = [split for split in recipe.splits if split in read]
     if training not in needed:
         return [], Remarks()
     try:

@@ -149,7 +149,7 @@ def default_settings() -> dict[str, Any]:
                 default = options[field.name].default if field.name in options else field.default
                 if default is not dataclasses.MISSING:
                     defaults.setdefault(f"{part}.{field.name}", default)
-    return defaults
+    return defaults | {"recipe.prepare": False}  # as in run.json
 
 
 def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: str) -> dict[str, Any] | None:

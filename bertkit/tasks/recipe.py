@@ -20,7 +20,6 @@ from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
 from bertkit.readers.splitting import parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
-NO_DATA = "give --train FILE [--validation FILE|10%], or --data FOLDER"
 OWN_FILES = ("train", "validation", "test")
 
 
@@ -95,6 +94,11 @@ class Recipe(ABC):
         return not self.metrics or greater_is_better(self.metrics[0])
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of training and evaluation."""
+        return tuple(dict.fromkeys((self.train_split, *self.eval_splits)))
+
+    @property
     def names_files(self) -> bool:
         """Whether the splits are files of the user's: --train, --validation, --test."""
         return any(getattr(self, name) for name in OWN_FILES)
@@ -114,7 +118,7 @@ class Recipe(ABC):
             recipe = replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
-                raise UsageError("no data is named", hint=NO_DATA)
+                raise UsageError("no data is named", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
             recipe = replace(recipe, data=_absolute(recipe.data))
             return replace(recipe, eval_splits=recipe._splits_there())
         if recipe.data is not None:

@@ -51,11 +51,11 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     fields = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in fields.items()}
     fields.pop("metric", None)
     for kind, arguments in (fields.pop("dataset", None) or {}).items():
-        fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else _refuse("dataset")
+        fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else Refused("dataset")
     headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
     fields["folder"] = Folder(**values["folder"] | {"headers": headers})
     fields["metrics"] = tuple(_metric(name, own, where) for name in values["metrics"])
-    fields["prepare"] = own.prepare if own is not None else _refuse("prepare") if values.get("prepare") else None
+    fields["prepare"] = own.prepare if own is not None else Refused("prepare") if values.get("prepare") else None
     known = {key: value for key, value in training.items() if key in options_of(TrainConfig)}
     return family(**fields, training=TrainConfig(**known))
 
@@ -70,7 +70,8 @@ def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -
     asked = {name: recipe[name] for name in options_of(family) if name in recipe} if family is not None else {}
     metrics = asked.get("metric") or ()
     if "metric" not in overrides and (code := next((name for name in metrics if name not in METRICS), None)):
-        raise _refusal(f"metric {code}", f"name it yourself: --metric {','.join(metrics)}")
+        hint = f"name it yourself: --metric {','.join(metrics)}"
+        raise UsageError(f"the metric {code} of this run is code, which is not executed", hint=hint)
     return {name: value for name, value in (asked | training).items() if value is not None}
 
 
@@ -89,42 +90,30 @@ def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _SETTLED}
 
 
-def _refusal(what: str, hint: str, where: str | None = None) -> UsageError:
-    return UsageError(f"the {what} of this run is code, which is not executed", where=where, hint=hint)
-
-
-def _refuse(what: str) -> Any:
-    """A function in place of one that is code of the run's recipe."""
-
-    def refuse(*_: Any) -> Any:
-        raise _refusal(what, "name the file of its recipe: --recipe ./my_task.py")
-
-    return refuse
-
-
 def _metric(name: str, own: Recipe | None, where: str) -> Metric:
     known = METRICS | ({metric.__name__: metric for metric in own.metrics} if own is not None else {})
-    return known.get(name) or Refused(name, where)
+    hint = f"name it: --metric {name}, or the run's recipe: --recipe ./my_task.py"
+    return known.get(name) or Refused(f"metric {name}", hint, where)
 
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """A metric of a run that is code: it has a name, but gives no score."""
+    """A function of a run that is code: it can be named, but not called."""
 
-    name: str
-    where: str
+    what: str
+    hint: str = "name the file of its recipe: --recipe ./my_task.py"
+    where: str | None = None
 
     @property
     def __name__(self) -> str:
-        return self.name
+        return self.what.removeprefix("metric ")
 
-    def __call__(self, predictions: Any, references: Any) -> float | None:
-        hint = f"name it: --metric {self.name}, or the run's recipe: --recipe ./my_task.py"
-        raise _refusal(f"metric {self.name}", hint, self.where)
+    def __call__(self, *_: Any) -> Any:
+        raise UsageError(f"the {self.what} of this run is code, which is not executed", where=self.where, hint=self.hint)
 
 
 def refuse_code(recipe: Recipe) -> None:
     """Raise UsageError, before any work, for a metric of a run that is code."""
     for metric in recipe.metrics:
         if isinstance(metric, Refused):
-            metric(None, None)
+            metric()

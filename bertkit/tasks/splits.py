@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import parse_held_out, split_examples
-from bertkit.tasks.recipe import NO_DATA, OWN_FILES, Recipe
+from bertkit.tasks.recipe import OWN_FILES, Recipe
 from bertkit.tasks.sources import Embedded, Hub
 
 
@@ -29,9 +30,8 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None) -> Splits:
 
     Raises DataError, and UsageError for a missing split.
     """
-    wanted = tuple(dict.fromkeys(splits or (recipe.train_split, *recipe.eval_splits)))
     source = _Source(recipe)
-    rows = {split: source.read(split) for split in wanted}
+    rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
     training = rows.get(recipe.train_split)
     if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
         order = np.random.default_rng(recipe.split_seed).permutation(len(training))
@@ -75,11 +75,9 @@ class _Source:
             rows = recipe.dataset.read(split, recipe.read_file, recipe.file_endings)
         elif isinstance(recipe.dataset, Hub):
             rows = recipe.dataset.read(split)
-        elif recipe.dataset is None:
-            raise UsageError("no data is named", hint=NO_DATA)
         else:
             rows = self._call(split)
-        return self._prepared(rows, split)
+        return rows if recipe.prepare is None else self._prepared(rows, split)
 
     def _read_own(self, split: str) -> Examples:
         """A split in a file of the user's."""
@@ -98,25 +96,16 @@ class _Source:
         """The rows that the recipe's function returns."""
         dataset = self.recipe.dataset
         assert callable(dataset)
-        try:
+        with _located(f"the recipe's dataset fails for split {split!r}"):
             rows = [dict(row) for row in dataset(split)]
-        except UserError:
-            raise
-        except Exception as error:
-            raise _failure(f"the recipe's dataset fails for split {split!r}", error) from error
         names = dict.fromkeys(name for row in rows for name in row)
         return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
 
     def _prepared(self, rows: Examples, split: str) -> Examples:
         """Rows of the recipe's own data as its `prepare` cleans them."""
-        if self.recipe.prepare is None:
-            return rows
-        try:
+        assert self.recipe.prepare is not None
+        with _located(f"the recipe's prepare fails for split {split!r}"):
             prepared = self.recipe.prepare(rows, split)
-        except UserError:
-            raise
-        except Exception as error:
-            raise _failure(f"the recipe's prepare fails for split {split!r}", error) from error
         if not isinstance(prepared, Examples):
             raise DataError(f"the recipe's prepare returns {type(prepared).__name__}; expected rows", where=rows.source)
         if dropped := len(rows) - len(prepared):
@@ -125,6 +114,14 @@ class _Source:
         return prepared
 
 
-def _failure(what: str, error: Exception) -> DataError:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return DataError(f"{what}: {type(error).__name__}: {error}", where=f"{frame.filename}:{frame.lineno}")
+@contextmanager
+def _located(what: str) -> Iterator[None]:
+    """Name the line at which a function of a recipe fails: raise DataError for what is not one of our own errors."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}:{frame.lineno}"
+        raise DataError(f"{what}: {type(error).__name__}: {error}", where=where) from error

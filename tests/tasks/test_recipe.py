@@ -473,7 +473,8 @@ def test_bad_options_files_and_presets(run_bertkit, tmp_path: Path, content: str
 # --- metrics by name -------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
-import datasets, evaluate
+import datasets
+import evaluate
 class Own(evaluate.Metric):
     def _info(self):
         features = datasets.Features(dict.fromkeys(("predictions", "references"), datasets.Value("int64")))
