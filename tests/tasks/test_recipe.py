@@ -34,7 +34,7 @@ from bertkit.tasks.catalog import list_recipes, load_recipe
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import from_json, options_of_run, to_json
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.token_classification.scores import score_tags
+from bertkit.tasks.token_classification.scores import tag_scorer
 
 NAMES = [listed.name for listed in list_recipes()]
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
@@ -181,7 +181,7 @@ def test_published_scores_are_among_those_of_the_recipe(name: str) -> None:
 def scores_of(recipe: Recipe) -> set[str]:
     """The names of what the recipe scores, as it scores them."""
     if isinstance(recipe, TokenClassification):
-        return set(score_tags([["B-A"]], [["B-A"]], "iob2", None))
+        return set(tag_scorer([["B-A"]], [["B-A"]], "iob2")([0]))
     if isinstance(recipe, QuestionAnswering):
         columns = {"id": ["1"], "context": ["a"], "question": ["b"], "answers": [[("a", 0)]]}
         task = QuestionAnsweringTask(recipe=recipe.resolved(), unanswerable=bool(recipe.unanswerable))
