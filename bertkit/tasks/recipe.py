@@ -35,9 +35,10 @@ class Recipe(ABC):
     """What a user asks for; each task family is a subclass. Fields made by `option` are options of the command line too.
 
     dataset: where examples come from unless --data or --train says otherwise: `hub(...)`, `embedded(...)`, or a function from a
-    split's name to rows (dicts). folder: the layout of --data. prepare: a function (rows, split) -> rows that cleans the
-    recipe's own data; broken rows reach it with None in every column. metrics: the first one, on the first of eval_splits,
-    decides which step is best. reference: published scores by model, as {"split/metric": percent}; reference_source: whose.
+    split's name to rows (dicts). folder: the layout of --data. prepare: a function (rows, split) -> rows that cleans this data
+    (dataset or --data, not --train and such); broken rows reach it with None in every column; with a run, a user's own is used
+    only where --recipe names its file. metrics: the first one, on the first of eval_splits, decides which step is best.
+    reference: published scores by model, as {"split/metric": percent}; reference_source: whose.
     """
 
     family: ClassVar[str]

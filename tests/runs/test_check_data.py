@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from bertkit.errors import DataError
 from bertkit.model.pretrained import open_pretrained
+from bertkit.readers import Examples
 from bertkit.report import SEVERITIES, Finding, Table
 from bertkit.runs.check import Checked, check_data, open_data
-from bertkit.tasks import Task
+from bertkit.tasks import Task, TextClassification
+from bertkit.tasks.preview import preview
 from bertkit.tasks.splits import read_splits
+from bertkit.text.tokenizer import Tokenizer
 
 Rows = list[tuple[Any, Any]]
 Found = tuple[str, str, list[str]]  # severity, a part of the text, places
@@ -186,6 +190,25 @@ def test_numbers_have_statistics_in_place_of_counts(tmp_path: Path) -> None:
     report = checked.report("rows")
     assert (report.json["numbers"], report.json["labels"]) == ({"train": expected}, {"train": {}})
     assert [part.columns for part in report.parts if isinstance(part, Table)] == [list(expected)]
+    assert check(write(tmp_path / "rows.csv", [("good", "x"), ("bad", "nan")]), regression=True).numbers == {"train": {}}
+
+
+@pytest.mark.parametrize("count", [30, 31])
+def test_the_table_has_the_thirty_most_frequent_labels(tmp_path: Path, count: int) -> None:
+    rows = [(f"good {n}", f"l{n % count}") for n in range(10 * count)]
+    (table,) = (part for part in check(write(tmp_path / "rows.csv", rows)).report("x").parts if isinstance(part, Table))
+    assert (len(table.rows), "31" in table.title) == (30, count == 31)
+
+
+def test_a_preview_shortens_long_sequences_and_shows_what_is_cut(tiny_tokenizer_dir: Path) -> None:
+    rows = Examples({"text": [f"good {'one ' * 200}bad", "no"], "label": ["a", "b"]}, "f", range(2))
+    task = Task.fit(TextClassification(train="f").overridden({"max_length": 130}).resolved(), rows)
+    tokenizer, examples = Tokenizer.load(tiny_tokenizer_dir), task.examples(rows, labelled=True)
+    shown = preview(task, examples, task.encode(examples, tokenizer).features, tokenizer, count=1)
+    place, sequence, cut = (part.plain for part in shown.parts if isinstance(part, Text))
+    assert "f:0" in place
+    assert sequence == f"  [CLS][a] good {'one ' * 118}... (130 tokens, segment B: 0)"
+    assert cut.endswith(f": {'one ' * 73}bad")
 
 
 def test_more_than_a_hundredth_of_leaked_rows_is_a_warning(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ def test_a_number_has_one_name_however_it_is_written() -> None:
         (["\u00b2", "1"], ("1", "\u00b2")),  # a digit that is no number
         (["b", "a", "", None, "-1"], ("a", "b")),
         (["no", NAN, "yes", None], ("no", "yes")),
+        ([f"t{i:02}" for i in range(20)], tuple(f"t{i:02}" for i in range(20))),
+        ([f"t{i % 21:02}" for i in range(42)], tuple(f"t{i:02}" for i in range(21))),
         ([f"class {i % 150:03}" for i in range(400)], tuple(f"class {i:03}" for i in range(150))),
     ],
 )
@@ -63,7 +65,7 @@ def test_labels_derived_from_training_data(values: list[Any], labels: tuple[str,
     [
         (["", "-1", None], "(data.csv)"),
         (["a", "a"], "'a'"),
-        ([f"t{i}" for i in range(30)], "30"),
+        ([f"t{i % 21}" for i in range(41)], "21"),  # too many to be classes
         (["1", 0], "'1' (data.csv:2) and 0 (data.csv:3)"),
         (["a", ["b"]], "(data.csv:3)"),
         (["a", {"b": 1}], "(data.csv:3)"),
