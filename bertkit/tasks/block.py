@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertkit.errors import ModelError
-from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, POOLINGS, THRESHOLDS_KEY, BertConfig
+from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, POOLINGS, PRETRAINING, THRESHOLDS_KEY, BertConfig
 
 _FAMILY_OF = {
     "BertForSequenceClassification": "text-classification",
@@ -23,8 +23,8 @@ def read_block(config: BertConfig) -> dict[str, Any] | None:
     for a block of another format or family, as a later version may write it.
     """
     architectures = config.extra.get("architectures")
-    block = config.extra.get(BLOCK_KEY)
-    if isinstance(block, Mapping):
+    block = _block_of(config)
+    if block is not None:
         if block.get("format") != 1 or block.get("family") not in _FAMILY_OF.values():
             what = f'config["bertkit"] is of format {block.get("format")!r} for {block.get("family")!r}; expected 1 for a task'
             raise ModelError(what, where="config.json", hint="a later version of bertkit wrote it: install that")
@@ -56,8 +56,14 @@ def read_block(config: BertConfig) -> dict[str, Any] | None:
 
 def block_is_stale(config: BertConfig) -> bool:
     """Whether a folder has a block that its class or its labels contradict, as when something else saved it again."""
+    block = _block_of(config)
+    return block is not None and not _agrees(block, config)
+
+
+def _block_of(config: BertConfig) -> Mapping[str, Any] | None:
+    """The block of a task; that of a pre-trained model names its objective alone."""
     block = config.extra.get(BLOCK_KEY)
-    return isinstance(block, Mapping) and not _agrees(block, config)
+    return block if isinstance(block, Mapping) and block.get("family") != PRETRAINING else None
 
 
 def _agrees(block: Mapping[str, Any], config: BertConfig) -> bool:
