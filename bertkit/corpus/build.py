@@ -42,7 +42,6 @@ META = "meta.json"
 SPLITS = ("train", "validation")
 PART = 2**24  # characters of text in a part, to the end of a document
 _BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
-_PART_NAME = re.compile(r"(\d{5,})-(\d{5,})")  # the numbers of the source, and of the part in it
 _FORMAT = 1
 
 
@@ -95,10 +94,9 @@ def build_corpus(
         parts = _parts_in(building)
         if not parts:
             raise DataError("the text has no documents", where=", ".join(names))
-        part_counts = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
+        part_counts = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for _, path in parts]
         counts = {name: sum(part[name] for part in part_counts) for name in ("read", "short")} | {"duplicates": 0}
-        shards = [(int(path.name.partition("-")[0]), path) for path in parts]
-        return _finish(shards, plan, counts, loaded, output_dir)
+        return _finish(parts, plan, counts, loaded, output_dir)
 
 
 def _sources_of(names: Sequence[str], output_dir: Path) -> list[Source]:
@@ -270,10 +268,11 @@ def _finish(
     return meta
 
 
-def _parts_in(building: Path) -> list[Path]:
-    """The finished parts, in the order of their sources."""
-    named = [(match, path) for path in building.iterdir() if (match := _PART_NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(named, key=lambda pair: (int(pair[0][1]), int(pair[0][2])))]
+def _parts_in(building: Path) -> list[tuple[int, Path]]:
+    """The finished parts in order, each with the number of its source."""
+    parts = [path for path in building.glob("*-*") if not path.suffix]
+    numbers = [[int(number) for number in path.name.split("-")] for path in parts]
+    return [(source, path) for (source, _), path in sorted(zip(numbers, parts, strict=True))]
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------------

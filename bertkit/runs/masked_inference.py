@@ -16,7 +16,7 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.build import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.features import Features, Ragged, offsets_of
+from bertkit.features import Features, Ragged
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, read_config, resolve
@@ -53,21 +53,18 @@ def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int
     tokenizer = pretrained.tokenizer
     lines: list[str] = read_file(file, (LINES,)).columns["text"]
     encoded = tokenizer.encode(lines, max_length=config.max_length)
-    is_mask = encoded.input_ids.values == tokenizer.mask_token_id
-    counts = np.add.reduceat(is_mask, encoded.input_ids.offsets[:-1])
+    masks = [np.flatnonzero(encoded.input_ids[line] == tokenizer.mask_token_id) for line in range(len(lines))]
+    with_masks = np.flatnonzero([len(positions) for positions in masks])
     if encoded.truncated.any():
         progress.note(f"truncated {encoded.truncated.sum()} of {plural(len(lines), 'line')} to {config.max_length} tokens")
-    if not counts.any():
+    if not len(with_masks):
         what = f"no line has a {tokenizer.special_tokens['mask_token']} to fill"
         if encoded.truncated.any():
             what += f" in its first {config.max_length} tokens"
         hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
         raise UsageError(what, where=source_name(file), hint=hint)
-    with_masks = np.flatnonzero(counts)
-    ids = encoded.input_ids.take(with_masks)
-    positions = np.flatnonzero(ids.values == tokenizer.mask_token_id)
-    rows = Ragged(positions - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
-    features = Features(ids, encoded.token_type_ids.take(with_masks), np.arange(len(with_masks)), rows=rows)
+    input_ids, token_type_ids = encoded.input_ids.take(with_masks), encoded.token_type_ids.take(with_masks)
+    features = Features(input_ids, token_type_ids, with_masks, rows=Ragged.of([masks[line] for line in with_masks]))
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)
     names = {number: token for token, number in tokenizer.vocab.items()}
