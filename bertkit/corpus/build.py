@@ -85,7 +85,7 @@ def build_corpus(
         **asdict(config),
         "sources": [{"name": source.name, "bytes": source.size} for source in sources],
     }
-    reads = [tokenizer, *(source.name for source in sources if source.size)]
+    reads = [str(tokenizer), *(source.name for source in sources if source.size)]
     dated = [{**each, "modified": os.stat(each["name"]).st_mtime_ns} if each["bytes"] else each for each in plan["sources"]]
     begun = {**plan, "sources": dated}  # a file that has changed since is other text
     with _open(_prepare(output_dir, begun, overwrite, reads), begun) as building:

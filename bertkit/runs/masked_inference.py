@@ -64,7 +64,7 @@ def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int
         hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
         raise UsageError(what, where=source_name(file), hint=hint)
     input_ids, token_type_ids = encoded.input_ids.take(with_masks), encoded.token_type_ids.take(with_masks)
-    features = Features(input_ids, token_type_ids, with_masks, rows=Ragged.of([masks[line] for line in with_masks]))
+    features = Features(input_ids, token_type_ids, with_masks, rows=Ragged.of([masks[line].tolist() for line in with_masks]))
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)
     names = {number: token for token, number in tokenizer.vocab.items()}
