@@ -36,7 +36,7 @@ class CorpusSampler:
     seed: int
     objective: Objective = OBJECTIVES["mlm+nsp"]
     masking: str = "token"
-    _ends: list[int] = field(default_factory=list, repr=False)  # of the windows seen so far, in sequences
+    _ends: list[int] = field(default_factory=list)  # of the windows seen so far, in sequences
 
     @property
     def windows_per_epoch(self) -> int:

@@ -273,14 +273,16 @@ def test_corpora_of_single_files_merge_to_that_of_all(small_parts, build, tmp_pa
 
 def test_documents_are_held_out_by_their_text_alone(build, tmp_path: Path) -> None:
     rows = made_documents(1500, 3)
-    found = []
+    found, hashes = [], []
     for name, order in (("a", rows), ("b", [*rows[::-1], *rows[:200]])):
         write(tmp_path / f"{name}.txt", order)
-        build(name, f"{name}.txt", held_out=0.1, min_tokens=1)
+        hashes.append(build(name, f"{name}.txt", held_out=0.1, min_tokens=1)["hashes"])
         splits = [Counter(json.dumps(d) for d in documents_in(tmp_path / name, split)) for split in ("train", "validation")]
         assert not set(splits[0]) & set(splits[1])
         found.append(splits)
     assert found[0] == found[1]
+    write(tmp_path / "c.txt", [[line.replace("good", "poor") for line in lines] for lines in rows])  # as long
+    assert hashes[0] == hashes[1] != build("c", "c.txt", min_tokens=1)["hashes"]
     total = sum(found[0][0].values()) + sum(found[0][1].values())
     assert total == len({json.dumps(row) for row in rows})
     assert abs(sum(found[0][1].values()) / total - 0.1) < 0.03

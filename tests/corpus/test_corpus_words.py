@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertkit.corpus import build as module
-from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, read_meta
+from bertkit.corpus.build import CorpusConfig, build_corpus, make_part
 from bertkit.corpus.preview import draw_sequences
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.corpus.shard import Shard
 from bertkit.corpus.words import tokens_and_words
 from bertkit.errors import MachineError
 from bertkit.readers.documents import Documents, find_sources
@@ -53,41 +52,29 @@ def test_jieba_is_an_extra(tiny_chinese_dir: Path, tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "corpus").exists()
 
 
-def test_in_real_text_jiebas_words_are_masked_whole(
-    data_dir: Path, chinese: Tokenizer, tiny_chinese_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_real_text_jiebas_words_are_masked_whole(data_dir: Path, chinese: Tokenizer, tiny_chinese_dir: Path) -> None:
     import jieba
     from transformers import BertTokenizerFast
 
-    monkeypatch.setattr(module, "PART", 10**4)
     (source,) = find_sources([str(data_dir / "text-zh" / "zh-docs.txt.xz")])
     documents = [document.lines for _, document in zip(range(60), Documents(source))]
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
-    config = CorpusConfig(sentences="lines", words="jieba", min_tokens=1)
-    meta = build_corpus([str(tmp_path / "text.txt")], tiny_chinese_dir, tmp_path / "corpus", config)
-    assert read_meta(tmp_path / "corpus")["words"] == "jieba"
-
+    whole = make_part(documents, chinese, CorpusConfig(sentences="lines", words="jieba", min_tokens=1))
     theirs = BertTokenizerFast.from_pretrained(tiny_chinese_dir)
-    whole = make_part(documents, chinese, config)
     at = 0
     for line in (line for lines in documents for line in lines):
         places = {start: number for number, (_, start, end) in enumerate(jieba.tokenize(line)) for start in range(start, end)}
         encoded = theirs(line, add_special_tokens=False, return_offsets_mapping=True)
         owners = [places[start] for start, _ in encoded.offset_mapping]
         tokens = theirs.convert_ids_to_tokens(encoded.input_ids)
-        # A token goes on with a word if it is a ##piece, or a Chinese character within a word of jieba's.
-        basic = [not token.startswith("##") for token in tokens]
-        inside = [
-            number > 0 and owner == owners[number - 1] and ("\u3400" <= line[start] <= "\u9fff" or token == "[UNK]")
-            for number, (owner, token, (start, _)) in enumerate(zip(owners, tokens, encoded.offset_mapping, strict=True))
-        ]
-        expected = [begins and not within for begins, within in zip(basic, inside, strict=True)]
-        assert whole.starts_of_words()[at : at + len(tokens)].tolist() == expected, line
+        # A token continues a word if it is a ##piece, or a Chinese character within a word of jieba's.
+        chinese_here = ["\u3400" <= line[start] <= "\u9fff" for start, _ in encoded.offset_mapping]
+        same_word = [False, *(one == other for one, other in pairwise(owners))]
+        for found, token, is_chinese, same in zip(whole.starts_of_words()[at:], tokens, chinese_here, same_word, strict=False):
+            assert found == (not token.startswith("##") and not (same and (is_chinese or token == "[UNK]"))), line
         at += len(tokens)
     assert at == len(whole.input_ids)
 
-    shards = [Shard.load(tmp_path / "corpus" / shard["name"]) for shard in meta["train"]["shards"]]
-    sampler = CorpusSampler(shards, chinese, 64, 64, 1, masking="whole-word")
+    sampler = CorpusSampler([whole], chinese, 64, 64, 1, masking="whole-word")
     features, words = sampler.sequences(0, 64), sampler.words(0, 64)
     together = 0
     for number in range(64):

@@ -96,19 +96,22 @@ def test_a_tenth_aims_at_less_than_the_full_length() -> None:
     short = (pairs.num_a + pairs.num_b)[follows] < 128
     assert abs(short.mean() - 0.1 * 120 / 127) < 0.02  # of the short targets few round up to full
     assert follows.sum() > 800
+    pairs = draw_ordered(shard_of(np.full(9000, 1), np.array([0, 9000])), 13, np.random.default_rng(5))
+    assert set((pairs.num_a + pairs.num_b)[:-1].tolist()) == set(range(2, 11)), "from two tokens to all that there is room for"
 
 
-def test_what_is_cut_goes_from_either_end_of_the_longer() -> None:
-    """Two sentences of 100 a document, and room for 61: of the longer rest both ends are cut, evenly."""
-    shard = shard_of(np.tile([100, 20], 4000), np.arange(0, 8001, 2))
-    pairs = draw_pairs(shard, 64, np.random.default_rng(6))
+@pytest.mark.parametrize("longer", [0, 1])
+def test_what_is_cut_goes_from_either_end_of_the_longer(longer: int) -> None:
+    """Sentences of 100 tokens and of 20 a document, and room for 61: the longer loses 59 tokens at both ends, evenly."""
+    lengths = [[100, 20], [20, 100]][longer]
+    pairs = draw_pairs(shard_of(np.tile(lengths, 4000), np.arange(0, 8001, 2)), 64, np.random.default_rng(6))
     follows = (pairs.label == IS_NEXT) & (pairs.num_a + pairs.num_b == 61)
-    a, num_a, b, num_b = (values[follows] for values in pairs[:4])
-    assert (num_b == 20).all()
-    assert (num_a == 41).all()
-    assert (b % 120 == 100).all(), "the shorter is whole"
-    front = a % 120  # of the 59 lost
-    assert (front <= 59).all()
+    begins, numbers = ([values[follows] for values in (a, b)] for a, b in ((pairs.a, pairs.b), (pairs.num_a, pairs.num_b)))
+    assert (numbers[longer] == 41).all()
+    assert (begins[1 - longer] % 120 == (0 if longer else 100)).all(), "the shorter is whole"
+    front = begins[longer] % 120 - (20 if longer else 0)
+    assert front.min() >= 0
+    assert front.max() <= 59
     assert abs(front.mean() - 29.5) < 0.5
     assert abs(front.std() - (59 / 4) ** 0.5) < 0.3
 
