@@ -15,15 +15,9 @@ from bertkit.progress import plain
 
 _SEGMENTS = ("", "cyan")
 _MASKED, _REPLACED, _KEPT = "bold red", "bold magenta", "bold green"
-LEGEND = Text.assemble(
-    "segment A, ",
-    ("segment B", _SEGMENTS[1]),
-    "; targets: ",
-    ("[MASK](original)", _MASKED),
-    ", ",
-    ("replaced(original)", _REPLACED),
-    ", ",
-    ("kept(kept)", _KEPT),
+LEGEND = Text.from_markup(
+    f"segment A, [{_SEGMENTS[1]}]segment B[/]; targets: [{_MASKED}]\\[MASK](original)[/], "
+    f"[{_REPLACED}]replaced(original)[/], [{_KEPT}]kept(kept)[/]"
 )
 
 
