@@ -286,6 +286,11 @@ SHAPES: dict[str, Shape] = {
 }
 
 
+# What two processes train, by the name of its folder: each shape, and one with the optimizer that sees whole tensors.
+RUNS = {name: (shape, TRAINING) for name, shape in SHAPES.items()}
+RUNS["lamb"] = (SHAPES["pretraining"], dataclasses.replace(TRAINING, optimizer="lamb"))
+
+
 def oracle_run(shape: Shape, config: TrainConfig, total_steps: int) -> tuple[list[float], dict[str, Tensor]]:
     """The loss of every step, and the final parameters by name."""
     import transformers
@@ -414,12 +419,12 @@ def seven(shape: Shape) -> Shape:
 
 
 def main(folder: Path, total_steps: int) -> None:
-    """Train all shapes in the processes that were started together, and predict seven features with two of them."""
+    """Train all RUNS in the processes that were started together, and predict seven features with two of the shapes."""
     from accelerate import Accelerator
     from safetensors.torch import save_file
 
-    for name, shape in SHAPES.items():
-        trained = training_run(shape, TRAINING, total_steps, folder / name)
+    for name, (shape, config) in RUNS.items():
+        trained = training_run(shape, config, total_steps, folder / name)
         if trained.parameters:
             parameters = {key: value.contiguous() for key, value in trained.parameters.items() if key != "decoder.weight"}
             save_file(parameters, folder / name / "parameters.safetensors")

@@ -12,8 +12,6 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
 
-_SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
-
 
 @with_options({name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
 def pretrain(
@@ -65,7 +63,7 @@ def pretrain(
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
         raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
     settings = PretrainConfig.of(saved | overrides)
-    shape = dict(zip(_SHAPE, (num_hidden_layers, hidden_size, num_attention_heads), strict=True))
+    shape = {"num_hidden_layers": num_hidden_layers, "hidden_size": hidden_size, "num_attention_heads": num_attention_heads}
     sizes = {name: value for name, value in shape.items() if value is not None}
     if model is not None and (model_size or config_name or sizes):
         raise UsageError("--model already has a size", hint="leave out one of the two")
@@ -74,8 +72,6 @@ def pretrain(
     if not (model or model_size or config_name) and not {"num_hidden_layers", "hidden_size"} <= sizes.keys():
         hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size, or --config-name FILE"
         raise UsageError("no model or size to train", hint=hint)
-    if model_size is not None and model_size not in MODEL_SIZES:
-        raise UsageError(f"no model size {model_size!r}", hint=did_you_mean(model_size, MODEL_SIZES))
     architecture = None
     if model is None:
         architecture = pretraining.fresh_architecture(read_meta(corpus), settings, model_size, sizes, config_name)

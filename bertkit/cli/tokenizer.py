@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Learn the vocabulary of a tokenizer.")
+tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
 @tokenizer.callback()

@@ -1,1 +1,1 @@
-"""Running text on its way into a model: what a vocabulary is learnt from, and a corpus of tokens."""
+"""From plain text to training sequences: corpora of tokens, and what pre-training draws from them."""

@@ -1,8 +1,8 @@
-"""From running text to a corpus: sentences, tokens, shards; in several processes, in bounded memory, resumable.
+"""From plain text to a corpus: sentences, tokens, shards; in several processes, in bounded memory, resumable.
 
-A source is split into parts of whole documents, a function of the source alone. Each part is tokenized by itself and written
-whole or not at all; at the end duplicates are dropped, and each part becomes a shard of the train split and one of the
-validation split. So neither the number of processes, nor a kill, nor merging corpora built apart changes a byte.
+Each source is split into parts of whole documents. A part is tokenized on its own and written atomically; at the end duplicates
+are dropped, and each part becomes a shard of the train split and one of the validation split. So neither the number of
+processes, nor a kill, nor merging corpora built separately changes a byte.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shutil
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
 from bertkit.corpus.texts import read_sources
 from bertkit.corpus.words import load_jieba, tokens_and_words
-from bertkit.errors import DataError, MachineError, UsageError
+from bertkit.errors import DataError, MachineError, UsageError, plural
 from bertkit.features import offsets_of, ranges
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors, write_json
 from bertkit.model.directory import TOKENIZER
@@ -40,20 +40,18 @@ from bertkit.text.tokenizer import Tokenizer
 
 META = "meta.json"
 SPLITS = ("train", "validation")
-PART = 2**24  # characters of text in a part, but for its last document
+PART = 2**24  # characters of text in a part, to the end of a document
 _BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
-_PART_NAME = re.compile(r"(\d{5,})-(\d{5,})")  # the number of the source, and that of the part in it
 _FORMAT = 1
-_MILLION = 10**6
 
 
 @dataclass(frozen=True)
 class CorpusConfig:
     """How text becomes a corpus.
 
-    sentences: "split" splits lines into sentences by rule, "lines" takes each line as one. layout, text_column: as in
-    `Documents`. min_tokens: shorter documents are dropped. held_out: the share of documents in the validation split, chosen by
-    their text alone. words: the words of whole-word masking, "basic" or "jieba" (corpus/words.py).
+    sentences: "split" splits lines by rule, "lines" takes each line as one sentence. layout, text_column: as in `Documents`.
+    min_tokens: shorter documents are dropped. held_out: the share of documents in the validation split, chosen by a hash of
+    their text. words: the words of whole-word masking, "basic" or "jieba" (corpus/words.py).
     """
 
     sentences: str = "split"
@@ -73,53 +71,66 @@ def build_corpus(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Build a corpus from the text that `names` lead to; returns the content of meta.json.
+    """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
-    An unfinished corpus is resumed. Raises UsageError for a folder that holds something else, DataError for bad text.
+    An unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError for bad text.
     """
-    here = output_dir.resolve()  # may lie in a folder of text, as may what --overwrite moved aside
-    within = any(here.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir())
-    sources = [source for source in find_sources(names) if not within or not _lies_in(here, Path(source.name).resolve())]
+    sources = _sources_of(names, output_dir.resolve())
     if config.words == "jieba":
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
-    plan = {
+    plan: dict[str, Any] = {
         "format": _FORMAT,
         "tokenizer": {name: getattr(loaded, name) for name in ("fingerprint", "vocab_hash", "vocab_size")},
         **asdict(config),
-        "sources": [{"name": source.name, "bytes": source.size, **_modified(source)} for source in sources],
+        "sources": [{"name": source.name, "bytes": source.size} for source in sources],
     }
     reads = [str(tokenizer), *(source.name for source in sources if source.size)]
-    with _open(_prepare(output_dir, plan, overwrite, reads), plan) as building:
-        _make_parts(sources, building, _Pool(tokenizer, config, num_processes), config)
+    dated = [{**each, "modified": os.stat(each["name"]).st_mtime_ns} if each["bytes"] else each for each in plan["sources"]]
+    begun = {**plan, "sources": dated}  # a file that has changed since is other text
+    with _open(_prepare(output_dir, begun, overwrite, reads), begun) as building:
+        with _part_writer(tokenizer, config, num_processes) as write_part:
+            _make_parts(sources, building, write_part, config)
         parts = _parts_in(building)
         if not parts:
-            raise DataError("there is no text", where=", ".join(names))
-        part_counts = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for path in parts]
+            raise DataError("the text has no documents", where=", ".join(names))
+        part_counts = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for _, path in parts]
         counts = {name: sum(part[name] for part in part_counts) for name in ("read", "short")} | {"duplicates": 0}
-        shards = [(int(path.name.partition("-")[0]), path) for path in parts]
-        return _finish(shards, _without_times(plan), counts, loaded, output_dir)
+        return _finish(parts, plan, counts, loaded, output_dir)
 
 
-def _make_parts(sources: Sequence[Source], building: Path, pool: _Pool, config: CorpusConfig) -> None:
-    """Write each part of the sources that is not there yet, and note what separates their documents."""
+def _sources_of(names: Sequence[str], output_dir: Path) -> list[Source]:
+    """The sources of text, without those in an output folder among them, or in what --overwrite moved aside."""
+    sources = find_sources(names)
+    if not any(output_dir.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir()):
+        return sources
+
+    def is_output(path: Path) -> bool:
+        return any(str(output_dir) in (parent, MOVED_ASIDE.sub("", parent)) for parent in map(str, path.parents))
+
+    return [source for source in sources if not is_output(Path(source.name).resolve())]
+
+
+def _make_parts(sources: Sequence[Source], building: Path, write_part: WritePart, config: CorpusConfig) -> None:
+    """Write each missing part of the sources, and report what separates their documents."""
     layouts: Counter[str | None] = Counter()
-    with pool:
-        reading = read_sources(sources, text_column=config.text_column, layout=config.layout)
-        for source_number, (reader, documents) in enumerate(reading):
-            for number, part in enumerate(_parts(documents)):
-                pool.make(part, building / f"{source_number:05d}-{number:05d}")
-            layouts[reader.found_layout] += 1
+    reading = read_sources(sources, text_column=config.text_column, layout=config.layout)
+    for source_number, (reader, documents) in enumerate(reading):
+        for number, part in enumerate(_parts(documents)):
+            folder = building / f"{source_number:05d}-{number:05d}"
+            if not folder.is_dir():
+                write_part(part, folder)
+        layouts[reader.found_layout] += 1
     if config.layout == "auto":
         for layout, what in (("blank-lines", "blank lines separate the documents"), ("lines", "each line is a document")):
             if count := layouts[layout]:
-                progress.note(f"{what} in {count} plain text source{'s' * (count > 1)} (--layout changes that)")
+                progress.note(f"{what} in {plural(count, 'plain text source')} (--layout changes that)")
 
 
 def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """Merge corpora into the one that their sources would have given together; returns the content of meta.json.
+    """Merge corpora: the result is that of one build of all their sources; returns the content of meta.json.
 
-    Raises UsageError where they differ in their tokenizer or in how they were built.
+    Raises UsageError if they differ in their tokenizer or options.
     """
     metas = [read_meta(folder) for folder in folders]
     first = metas[0]
@@ -145,19 +156,19 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The content of a corpus's meta.json. Raises UsageError for a folder without a corpus, or with an unfinished one."""
+    """The content of a corpus's meta.json. Raises UsageError for a folder with no corpus, or an unfinished one."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError:
         unfinished = (folder / _BUILDING).is_dir()
-        what = "the corpus is not finished" if unfinished else "the folder holds no corpus: there is no meta.json"
-        hint = "repeat its command" if unfinished else "make one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
+        what = "the corpus is unfinished" if unfinished else "the folder is not a corpus: there is no meta.json"
+        hint = "repeat its command" if unfinished else "build one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
         raise UsageError(what, where=str(folder), hint=hint) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"meta.json cannot be read: {error}", where=str(folder)) from None
     if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
-        hint = "name another folder, or delete this one and build the corpus again"
-        raise UsageError(f"meta.json is not that of a corpus of format {_FORMAT}", where=str(folder), hint=hint)
+        hint = "choose another folder, or delete this one and build the corpus again"
+        raise UsageError(f"meta.json is not from a corpus of format {_FORMAT}", where=str(folder), hint=hint)
     return meta
 
 
@@ -168,9 +179,9 @@ def _is_finished(folder: Path) -> bool | None:
     if _plan_of(folder / _BUILDING) is not None:
         return False
     if (folder / META).exists():
-        return bool(read_meta(folder))  # raises for one that is no corpus's
+        return bool(read_meta(folder))  # raises for any other meta.json
     if [path.name for path in folder.rglob("*")] == [_BUILDING] and (folder / _BUILDING).is_dir():
-        return False  # a kill right at the start leaves it empty
+        return False  # killed right at the start
     return None
 
 
@@ -179,26 +190,26 @@ CORPUS = Kind("corpus", _is_finished, _PARTS)
 
 
 def _prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence[str | Path]) -> OutputFolder:
-    """The output folder of a corpus. Raises UsageError where it holds an unfinished one that cannot be resumed."""
+    """The output folder of a corpus. Raises UsageError for an unfinished corpus that cannot be resumed."""
     output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
     begun = _plan_of(folder / _BUILDING) if output.resumes else None
     if begun is not None:
         hint = "give another --output-dir, or --overwrite, which moves it aside"
         if begun != json.loads(json.dumps(plan)):
-            what = "the output folder holds an unfinished corpus of other text, options or tokenizer"
+            what = "the output folder holds an unfinished corpus with different text, options or tokenizer"
             raise UsageError(what, where=str(folder), hint=hint)
         if any(source["name"] == "-" for source in plan["sources"]):
-            raise UsageError("what came from the standard input cannot be resumed", where=str(folder), hint=hint)
+            raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
     return output
 
 
 @contextmanager
 def _open(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
-    """Hold the output folder; gives the folder of the parts in it, with the plan in that."""
+    """Lock the output folder; gives the folder of its parts, which holds the plan."""
     building = output.path / _BUILDING
     with output.open():
         if _plan_of(building) is not None:
-            progress.note(f"going on: {len(_parts_in(building))} parts are done")
+            progress.note(f"resuming: {plural(len(_parts_in(building)), 'part')} done")
         else:
             with disk_errors(building):
                 building.mkdir(exist_ok=True)
@@ -207,7 +218,7 @@ def _open(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
 
 
 def _plan_of(building: Path) -> dict[str, Any] | None:
-    """The plan of a corpus that is being built; None where there is none, and another's folder may have this name."""
+    """The plan of an unfinished corpus, or None: the user may have a folder of this name."""
     try:
         plan = json.loads((building / _PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -224,13 +235,13 @@ def _finish(
 ) -> dict[str, Any]:
     """Write the shards, given with the number of their source, without duplicates; then the tokenizer, and meta.json last.
 
-    Raises DataError where no document is left.
+    Raises DataError if no document is left.
     """
     by_shard = [np.asarray(Shard.load(folder).hashes) for _, folder in shards]
     hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *by_shard])
     if not len(hashes):
         what = f"all {counts['read']} documents have fewer than {plan['min_tokens']} tokens"
-        raise DataError(what, where=str(output_dir), hint="lower --min-tokens, or see what --layout makes a document")
+        raise DataError(what, where=str(output_dir), hint="lower --min-tokens, or change --layout")
     bounds = offsets_of(np.array(list(map(len, by_shard)))).tolist()
     is_first = np.zeros(len(hashes), dtype=bool)
     is_first[np.unique(hashes, return_index=True)[1]] = True
@@ -246,7 +257,7 @@ def _finish(
                     taken.save(output_dir / name)
                     written[split].append({"name": name, "source": source, **taken.counts()})
         meta = {**plan, "documents": {**counts, "duplicates": counts["duplicates"] + int((~is_first).sum())}}
-        meta["hashes"] = f"{np.bitwise_xor.reduce(hashes[is_first]):016x}"  # of all text: resuming a run compares it
+        meta["hashes"] = f"{np.bitwise_xor.reduce(hashes[is_first]):016x}"  # of all text, which resuming a run compares
         for split in SPLITS:
             totals = {name: sum(shard[name] for shard in written[split]) for name in ("documents", "sentences", "tokens")}
             meta[split] = {**totals, "shards": written[split]}
@@ -257,25 +268,11 @@ def _finish(
     return meta
 
 
-def _lies_in(folder: Path, path: Path) -> bool:
-    """Whether a path lies in a folder, or in what --overwrite made of one."""
-    around = map(str, path.parents)
-    return any(str(folder) in (parent, MOVED_ASIDE.sub("", parent)) for parent in around)
-
-
-def _parts_in(building: Path) -> list[Path]:
-    """The finished parts, in the order of their sources."""
-    named = [(match, path) for path in building.iterdir() if (match := _PART_NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(named, key=lambda pair: (int(pair[0][1]), int(pair[0][2])))]
-
-
-def _modified(source: Source) -> dict[str, int]:
-    return {"modified": os.stat(source.name).st_mtime_ns} if source.size else {}
-
-
-def _without_times(plan: dict[str, Any]) -> dict[str, Any]:
-    sources = [{key: value for key, value in source.items() if key != "modified"} for source in plan["sources"]]
-    return {**plan, "sources": sources}
+def _parts_in(building: Path) -> list[tuple[int, Path]]:
+    """The finished parts in order, each with the number of its source."""
+    parts = [path for path in building.glob("*-*") if not path.suffix]
+    numbers = [[int(number) for number in path.name.split("-")] for path in parts]
+    return [(source, path) for (source, _), path in sorted(zip(numbers, parts, strict=True))]
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------------
@@ -296,7 +293,7 @@ def _parts(documents: Iterable[Document]) -> Iterator[list[list[str]]]:
 
 
 def make_part(documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: CorpusConfig) -> Shard:
-    """Documents, given as their lines, as a shard: without sentences of no token and documents of too few."""
+    """The shard of documents, given as their lines; sentences without tokens and short documents are dropped."""
     split = split_sentences if config.sentences == "split" else lambda line: [line]
     sentences = [[sentence for line in lines for sentence in split(line)] for lines in documents]
     numbers = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
@@ -319,59 +316,49 @@ def make_part(documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: 
     )
 
 
-class _Pool:
-    """Makes parts, in processes of their own where there are several; a part that is there already is left as it is."""
+WritePart = Callable[[list[list[str]], Path], None]
 
-    def __init__(self, tokenizer: Path, config: CorpusConfig, num_processes: int) -> None:
-        self.pending: deque[Future[None]] = deque()
-        self.max_pending = num_processes + 1  # parts in memory, beside the one that is read
-        self.executor: ProcessPoolExecutor | None = None
-        if num_processes > 1:
-            context = get_context("spawn")
-            self.executor = ProcessPoolExecutor(num_processes, context, initializer=_start_worker, initargs=(tokenizer, config))
-        else:
-            _set_up(tokenizer, config)
 
-    def make(self, documents: list[list[str]], folder: Path) -> None:
-        if folder.is_dir():
-            return
-        if self.executor is None:
-            _write_part(documents, folder)
-            return
-        self.pending.append(self.executor.submit(_write_part, documents, folder))
-        while len(self.pending) > self.max_pending:
-            self._wait_for_oldest()
+@contextmanager
+def _part_writer(tokenizer: Path, config: CorpusConfig, num_processes: int) -> Iterator[WritePart]:
+    """A function that writes a part, in worker processes if there are several; all parts are written when the block ends."""
+    if num_processes == 1:
+        _set_up(tokenizer, config)
+        yield _write_part
+        return
+    pending: deque[Future[None]] = deque()
 
-    def __enter__(self) -> _Pool:
-        return self
+    def submit(documents: list[list[str]], folder: Path) -> None:
+        pending.append(executor.submit(_write_part, documents, folder))
+        wait_until(num_processes + 1)  # parts in memory, beside the one being read
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            while kind is None and self.pending:
-                self._wait_for_oldest()
-        finally:
-            if self.executor is not None:
-                self.executor.shutdown(cancel_futures=True)
+    def wait_until(left: int) -> None:
+        while len(pending) > left:
+            pending.popleft().result()
 
-    def _wait_for_oldest(self) -> None:
-        try:
-            self.pending.popleft().result()
-        except BrokenProcessPool:
-            hint = "repeat the command, which resumes, with fewer --num-processes"
-            raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
+    context, arguments = get_context("spawn"), (tokenizer, config)
+    executor = ProcessPoolExecutor(num_processes, context, initializer=_start_worker, initargs=arguments)
+    try:
+        yield submit
+        wait_until(0)
+    except BrokenProcessPool:
+        hint = "repeat the command with fewer --num-processes; it resumes"
+        raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 _worker: dict[str, Any] = {}  # the tokenizer and config of this process
 
 
 def _start_worker(tokenizer: Path, config: CorpusConfig) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is one process per core already
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process per core already
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _set_up(tokenizer, config)
 
 
 def _exit_with_parent() -> None:
-    """A killed parent leaves its workers waiting, and what they still write would meet the next build's."""
+    """Workers of a killed build would wait forever, and write parts while the next build does."""
     parent = parent_process()
     assert parent is not None
     parent.join()
@@ -379,8 +366,6 @@ def _exit_with_parent() -> None:
 
 
 def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
-    if config.words == "jieba":
-        load_jieba()
     _worker.update(tokenizer=Tokenizer.load(tokenizer), config=config)
 
 
@@ -389,9 +374,9 @@ def _write_part(documents: list[list[str]], folder: Path) -> None:
     aside = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
     with disk_errors(folder):
         shard.save(aside)
-        counts = {"read": len(documents), "short": len(documents) - shard.num_documents}
+        counts = {"read": len(documents), "short": len(documents) - len(shard.hashes)}
         (aside / _COUNTS).write_text(json.dumps(counts), encoding="utf-8")
-        if folder.is_dir():  # a worker of a killed build has made the same
+        if folder.is_dir():  # a worker of a killed build wrote the same part
             shutil.rmtree(aside)
         else:
             os.replace(aside, folder)

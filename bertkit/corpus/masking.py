@@ -12,17 +12,17 @@ MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], or a random token; the 
 
 
 def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many targets sequences of these lengths have: max(1, round(0.15 n))."""
+    """How many targets sequences of these lengths get: max(1, round(0.15 n))."""
     return np.maximum(1, np.rint(MASKED * lengths).astype(np.int64))
 
 
 def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """(R,) the targets of each sequence, in order: exactly `num_targets`, or all its ordinary tokens if they are fewer.
+    """(R,) the targets of each sequence, in order: exactly `num_targets`, or all its ordinary tokens if there are fewer.
 
-    special: (N,) tokens that are never targets; lengths: (B,) of the sequences, special tokens among them.
+    special: (N,) tokens that are never targets; lengths: (B,) of the sequences, including special tokens.
     """
     sequence = np.repeat(np.arange(len(lengths)), lengths)
-    # In each sequence a random order, in which special tokens come last: the first ones are the targets.
+    # A random order in each sequence, special tokens last: the first ones are the targets.
     order = np.argsort(sequence + np.where(special, 1 - 2**-20, rng.random(len(special)) * (1 - 2**-19)), kind="stable")
     rank = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     possible = np.bincount(sequence[~special], minlength=len(lengths))
@@ -32,10 +32,10 @@ def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], rng: n
 def choose_words(
     special: NDArray[np.bool_], begins_word: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """(R,) the targets of each sequence as whole words: with a token every token of its word.
+    """(R,) the targets of each sequence, as whole words.
 
-    begins_word: (N,) whether a token begins a word; one also begins at the start of a segment. Words are taken in random order,
-    skipping those that would exceed `num_targets`; a sequence gets at least one word, its shortest, however long that is.
+    begins_word: (N,) whether a token begins a word; a word also begins at the start of a segment. Words are taken in random
+    order, skipping those that would exceed `num_targets`; a sequence gets at least one word, its shortest, however long.
     """
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     starts = begins_word | special
@@ -49,7 +49,7 @@ def choose_words(
     left = num_targets(lengths)
     chosen = np.zeros(len(firsts), dtype=bool)
     while len(order):
-        # In each sequence all words up to the first that does not fit; the next round starts after that one.
+        # Of each sequence all words up to the first that does not fit; the next round starts after it.
         size, owner = sizes[order], owners[order]
         ahead = np.cumsum(size)
         before = np.r_[0, ahead[:-1]]
@@ -61,19 +61,11 @@ def choose_words(
         np.subtract.at(left, owner[taken], size[taken])
         order = order[~taken]
         order = order[sizes[order] <= left[owners[order]]]  # the others can never fit
-    _give_each_a_word(chosen, usable, sizes, owners, len(lengths))
+    empty = ~np.isin(owners, owners[chosen[usable]])  # words of sequences without a chosen one, of which the shortest is taken
+    shortest = np.lexsort((sizes, owners))
+    shortest = shortest[empty[shortest]]
+    chosen[usable[shortest[np.unique(owners[shortest], return_index=True)[1]]]] = True
     return np.flatnonzero(chosen[word])
-
-
-def _give_each_a_word(
-    chosen: NDArray[np.bool_], usable: NDArray[np.int64], sizes: NDArray[np.int64], owners: NDArray[np.int64], count: int
-) -> None:
-    """Choose the shortest word of each sequence that has none chosen."""
-    has = np.zeros(count, dtype=bool)
-    has[owners[chosen[usable]]] = True
-    order = np.lexsort((sizes, owners))
-    first = order[np.flatnonzero(np.r_[True, np.diff(owners[order]) > 0])] if len(order) else order
-    chosen[usable[first[~has[owners[first]]]]] = True
 
 
 def mask(

@@ -21,7 +21,7 @@ from bertkit.text.tokenizer import Tokenizer
 
 
 class Sequences(NamedTuple):
-    """Sequences of N tokens; special: (N,) which are [CLS] or [SEP]; begins_word: (N,), read only to mask whole words."""
+    """B sequences of N tokens. special: (N,) [CLS] and [SEP]. begins_word: (N,), valid only for whole-word masking."""
 
     input_ids: Ragged
     special: NDArray[np.bool_]
@@ -29,7 +29,7 @@ class Sequences(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """The sequences as the model sees them, (R,) the positions at which it predicts a token, and (R,) the right tokens."""
+    """The sequences as the model sees them, the (R,) positions at which it predicts a token, and the (R,) right tokens."""
 
     input_ids: Ragged
     positions: NDArray[np.int64]
@@ -40,10 +40,10 @@ class Targets(NamedTuple):
 class Objective:
     """What a model learns in pre-training.
 
-    head: the model's class, by whose name transformers opens it. draw: from (shard, max_length, rng) the segments of its
-    sequences. targets: from (sequences, tokenizer, whether to mask whole words, rng) what is predicted. terms: the loss terms,
-    of tokens and, where sequences are pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what
-    segment B is to A, by label. min_documents: the fewest documents of a corpus that give both labels.
+    head: the model's class, also in transformers. draw: (shard, max_length, rng) -> the segments of its sequences. targets:
+    (sequences, tokenizer, whole_words, rng) -> what is predicted. terms: the loss terms, of tokens and, where sequences are
+    pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what segment B is to A, by label.
+    min_documents: how many documents a corpus needs to give both labels.
     """
 
     name: str
@@ -67,16 +67,14 @@ class Objective:
 def mask_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool, rng: np.random.Generator) -> Targets:
     """15% of the tokens, most of them masked."""
     ids, special, begins_word = sequences
-    if whole_words:
-        positions = choose_words(special, begins_word, ids.lengths, rng)
-    else:
-        positions = choose_tokens(special, ids.lengths, rng)
+    lengths = ids.lengths
+    positions = choose_words(special, begins_word, lengths, rng) if whole_words else choose_tokens(special, lengths, rng)
     masked, labels = mask(ids, positions, mask_token_id=tokenizer.mask_token_id, candidates=tokenizer.ordinary_ids, rng=rng)
     return Targets(masked, positions, labels)
 
 
 def next_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool, rng: np.random.Generator) -> Targets:
-    """At each token but the last the one after it; nothing is masked."""
+    """At each token but the last, the next one; nothing is masked."""
     ids = sequences.input_ids
     is_last = np.zeros(len(ids.values), dtype=bool)
     is_last[ids.offsets[1:] - 1] = True

@@ -1,4 +1,4 @@
-"""Sequences of pre-training as the model will see them, in colour."""
+"""Pre-training sequences as the model will see them, in colour."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ from bertkit.progress import plain
 
 _SEGMENTS = ("", "cyan")
 _MASKED, _REPLACED, _KEPT = "bold red", "bold magenta", "bold green"
-LEGEND = Text.assemble(
-    "segment A, ",
-    ("segment B", _SEGMENTS[1]),
-    "; targets: ",
-    ("[MASK](original)", _MASKED),
-    ", ",
-    ("replaced(original)", _REPLACED),
-    ", ",
-    ("kept(kept)", _KEPT),
+LEGEND = Text.from_markup(
+    f"segment A, [{_SEGMENTS[1]}]segment B[/]; targets: [{_MASKED}]\\[MASK](original)[/], "
+    f"[{_REPLACED}]replaced(original)[/], [{_KEPT}]kept(kept)[/]"
 )
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
-    """The first sequences of a run, of its first step at most: without spaces within a word, each target with its original."""
+    """The first sequences of a run, of its first step at most: no spaces within a word, each target with its original."""
     features, words = sampler.features_at(0), sampler.words(0, sampler.batch_size)
     names = {number: token for token, number in sampler.tokenizer.vocab.items()}
     for number in range(min(count, sampler.batch_size)):
@@ -38,7 +32,7 @@ def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
 def count_targets(sampler: CorpusSampler, features: Features) -> dict[str, float]:
     """The shares of tokens that are targets, of targets masked, replaced and kept, and of pairs with the first label.
 
-    There are none for a causal objective, which masks nothing.
+    Empty for a causal objective, which masks nothing.
     """
     objective = sampler.objective
     if objective.causal:

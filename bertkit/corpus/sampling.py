@@ -1,8 +1,8 @@
 """What each step of pre-training sees of a corpus: a pure function of (seed, step).
 
-The shards of an epoch are shuffled, and WINDOW of them at a time form a window, whose sequences are shuffled together; steps
-take the windows' sequences in turn. So memory holds the bounds of a few windows, and neither a restart nor the number of
-processes nor micro_batch_tokens changes anything.
+The shards of an epoch are shuffled; WINDOW of them at a time form a window, whose sequences are shuffled together, and steps
+take the sequences of one window after another. So memory holds the bounds of a few windows, and neither a restart nor the
+number of processes nor micro_batch_tokens changes anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CorpusSampler:
     seed: int
     objective: Objective = OBJECTIVES["mlm+nsp"]
     masking: str = "token"
-    _ends: list[int] = field(default_factory=list, repr=False)  # of the windows seen so far, in sequences
+    _ends: list[int] = field(default_factory=list)  # of the windows seen so far, in sequences
 
     @property
     def windows_per_epoch(self) -> int:
@@ -44,18 +44,18 @@ class CorpusSampler:
 
     @property
     def sequences_per_epoch(self) -> int:
-        """How many sequences the first epoch has; others have a few more or less. Raises DataError if there are none."""
+        """The number of sequences in the first epoch; others have a few more or less. Raises DataError if there are none."""
         self._window_of(0)
         while len(self._ends) < self.windows_per_epoch:
             self._window_of(self._ends[-1])
         return self._ends[self.windows_per_epoch - 1]
 
     def features_at(self, step: int) -> Features:
-        """The sequences of `step` (from 0). Raises DataError where the shards give none."""
+        """The sequences of `step` (from 0). Raises DataError if the shards give none."""
         return self.sequences(step * self.batch_size, (step + 1) * self.batch_size)
 
     def sequences(self, first: int, last: int) -> Features:
-        """The sequences of the run from number `first` up to `last`, which is left out; masked as seed and `first` decide.
+        """Sequences `first` to `last` - 1 of the run, masked by (seed, first).
 
         The head reads [CLS], if they are pairs, and the targets; the labels are the objective's terms.
         """
@@ -89,7 +89,7 @@ class CorpusSampler:
         return Ragged(begins_word, ids.offsets)
 
     def _drawn(self, first: int, last: int) -> tuple[NDArray[np.int64], Segments]:
-        """The shard of each sequence of the run from `first` up to `last`, and its segments."""
+        """The shard of each of the sequences `first` to `last` - 1 of the run, and their segments."""
         parts = []
         while first < last:
             window = self._window_of(first)
@@ -102,7 +102,7 @@ class CorpusSampler:
         return shard_of, Segments(*map(np.concatenate, zip(*(segments for _, segments in parts))))
 
     def _window_of(self, sequence: int) -> int:
-        """The number of the window, over all epochs, that holds a sequence of the run."""
+        """The window, counted over all epochs, that holds a sequence of the run."""
         while not self._ends or self._ends[-1] <= sequence:
             window = len(self._ends)
             count = len(_draw_window(self, window)[0])
@@ -139,7 +139,7 @@ class CorpusSampler:
 
 @lru_cache(maxsize=4)
 def _draw_window(sampler: CorpusSampler, window: int) -> tuple[NDArray[np.int64], Segments]:
-    """The shard and the segments of each sequence of a window, in their order."""
+    """The shard of each sequence of a window, shuffled, and their segments."""
     epoch, number = divmod(window, sampler.windows_per_epoch)
     order = np.random.default_rng((sampler.seed, epoch)).permutation(len(sampler.shards))
     chosen = order[number * WINDOW : (number + 1) * WINDOW].tolist()

@@ -1,8 +1,8 @@
-"""Which tokens of a shard make up a training sequence: pairs of segments (Devlin et al., 2019, appendix A.2), in order or not
-(Lan et al., 2020, section 3.1), or spans.
+"""The tokens of each training sequence: pairs of segments (Devlin et al., 2019, appendix A.2), in order or swapped (Lan et al.,
+2020, section 3.1), or spans.
 
-All sequences of a shard are drawn at once, round by round: in each, every document with text left gives its next one. The draws
-depend on the given generator alone.
+All sequences of a shard are drawn at once, in rounds: each document with text left gives its next one. The draws depend on the
+given generator alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 
 
 class Segments(NamedTuple):
-    """I sequences: the first token of segment A and its length, likewise of B, which is empty in a span; and the label."""
+    """B sequences: the first token and the length of segment A, and of segment B, which is empty in a span; and the label."""
 
     a: Integers
     num_a: Integers
@@ -39,10 +39,10 @@ class Segments(NamedTuple):
 def draw_pairs(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
     """Pairs of segments, whole sentences unless truncated, of at most max_length - 3 tokens.
 
-    Half of the B follow A; the others begin at a random sentence of another document of the shard, and the text after A is used
-    again. A chunk of text is as many sentences as reach the target length, at least two; A ends at one of them. A pair that is
-    too long loses tokens from either end of its longer segment. A document's last sentence, if it is left alone, and documents
-    of one sentence give no A. In a shard of one document every B follows.
+    Half of the Bs follow A; the others begin at a random sentence of another document of the shard, and the text after A is
+    used again. A chunk of text has as many sentences as reach the target length, at least two; A ends at a random one. A pair
+    that is too long loses tokens at either end of its longer segment. A single sentence, alone in its document or left over at
+    its end, gives no A. In a shard of one document every B follows.
     """
     sentences, documents = np.asarray(shard.sentences), np.asarray(shard.documents)
     reached, ends = documents[:-1].copy(), documents[1:]
@@ -64,7 +64,7 @@ def draw_pairs(shard: Shard, max_length: int, rng: np.random.Generator) -> Segme
 
 
 def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
-    """Pairs of consecutive segments, made as by `draw_pairs`; half are swapped, so that B is the text before A."""
+    """Pairs of consecutive segments, cut as in `draw_pairs`; half are swapped, so that B is the text before A."""
     sentences, documents = np.asarray(shard.sentences), np.asarray(shard.documents)
     reached, ends = documents[:-1].copy(), documents[1:]
     rounds = []
@@ -84,7 +84,7 @@ def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Seg
 def _next_chunks(
     sentences: Integers, begin: Integers, end: Integers, max_length: int, rng: np.random.Generator
 ) -> tuple[Integers, Integers, Integers]:
-    """The next chunk of each document, from sentence `begin` on: its target length, and the sentences where A and it end."""
+    """The next chunk of each document, from sentence `begin`: its target length, and the sentences at which A and it end."""
     room = max_length - 3
     target = np.where(rng.random(len(begin)) < SHORT, rng.integers(2, room + 1, len(begin)), room)
     stop = np.clip(np.searchsorted(sentences, sentences[begin] + target), begin + 2, end)
@@ -107,9 +107,9 @@ def _truncated(
 
 
 def draw_spans(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
-    """Spans of max_length - 2 tokens across sentences, within a document.
+    """Spans of max_length - 2 tokens, across sentences but within a document.
 
-    Every token is in one span. The first span of a document ends at random, so that spans differ between epochs.
+    Every token is in one span. The first span of a document has a random length, so that spans differ between epochs.
     """
     room = max_length - 2
     bounds = np.asarray(shard.sentences)[np.asarray(shard.documents)]

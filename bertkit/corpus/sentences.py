@@ -1,4 +1,4 @@
-"""Splitting text into sentences by rule, for English and Chinese."""
+"""Sentence splitting by rule, for English and Chinese."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 
 _WIDE = "[\u3002\uff01\uff1f]|\u2026{2}"  # Chinese and Japanese full stop, exclamation and question mark, and a double ellipsis
 _CLOSING, _OPENING = "\u201d\u2019\u300d\u300f\uff09\u300b\u3011", "\u201c\u2018"  # quotes and brackets beyond ASCII
-# The wide marks end a sentence wherever they stand; . ! ? where white space and then what can begin a sentence follow.
+# Wide marks always end a sentence; . ! ? do before white space and a character that can begin a sentence.
 _END = re.compile(
     rf"""(?P<wide>(?:{_WIDE})++[{_CLOSING}]*+)
     | (?P<latin>[.!?]++["')\]{_CLOSING}]*+) (?= \s+ ["'(\[{_OPENING}]* [^\W_a-z] )""",
     re.VERBOSE,
 )
-_MARK = re.compile("[.!?\u3002\uff01\uff1f\u2026]")  # how an end begins: searching for it alone is five times as fast
+_MARK = re.compile("[.!?\u3002\uff01\uff1f\u2026]")  # the first of an end: searching for it alone is five times as fast
 _LATIN = frozenset(".!?")
 _BETWEEN_WORDS = re.compile(rf"""[\s(\["'{_OPENING}]""")
-# After these a full stop ends the word, seldom the sentence.
+# After these a full stop rarely ends the sentence.
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof rev hon st sr jr gen col capt lt sgt maj cmdr adm sen rep gov pres messrs mme mlle mt ft "
     "vs etc e.g i.e cf viz al fig figs no nos vol vols pp ed eds ch sec art approx dept est inc ltd co corp bros "
@@ -27,8 +27,8 @@ _MAY_END = frozenset("etc al inc ltd co corp bros a.m p.m u.s u.k jr sr".split()
 def split_sentences(text: str) -> list[str]:
     """The sentences of a paragraph, stripped of white space; text without an end of sentence is one sentence.
 
-    A full stop ends no sentence after an initial (J.), an abbreviation (Dr., e.g.) or a list number (1.), nor unless white
-    space and a capital, digit or other script follow (3.14, example.com).
+    A full stop does not end a sentence after an initial (J.), an abbreviation (Dr., e.g.) or a list number (1.), nor where no
+    white space, or a lower-case letter, follows (3.14, example.com).
     """
     sentences = []
     begin = position = 0
@@ -36,7 +36,7 @@ def split_sentences(text: str) -> list[str]:
         end = _END.match(text, mark.start())
         position = (end or mark).end()
         while end is None and mark[0] in _LATIN and text[position : position + 1] in _LATIN:
-            position += 1  # where the first of a run ends no sentence, no later one does
+            position += 1  # if the first of a run ends no sentence, no later one does
         if end is None or ((end["latin"] or "").startswith(".") and _is_part_of_word(text[begin : mark.start()])):
             continue
         sentences.append(text[begin:position].strip())
@@ -46,11 +46,11 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _is_part_of_word(sentence: str) -> bool:
-    """Whether a full stop after these words belongs to the last of them."""
+    """Whether a full stop after this text belongs to its last word."""
     word = _BETWEEN_WORDS.split(sentence[-24:])[-1]
     lower = word.lower()
     if lower in _ABBREVIATIONS:
         return lower not in _MAY_END
     if lower.isdigit():
-        return word == sentence.strip()  # "1." at the beginning counts a list
+        return word == sentence.strip()  # "1." at the start numbers a list item
     return len(lower) == 1 and word.isupper() and lower != "i"

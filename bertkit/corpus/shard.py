@@ -33,10 +33,6 @@ class Shard:
     documents: NDArray[np.int64]
     hashes: NDArray[np.uint64]
 
-    @property
-    def num_documents(self) -> int:
-        return len(self.hashes)
-
     def counts(self) -> dict[str, int]:
         return {"documents": len(self.hashes), "sentences": len(self.sentences) - 1, "tokens": len(self.input_ids)}
 
@@ -70,11 +66,11 @@ class Shard:
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
-        """The shard that `save` wrote, memory-mapped. Raises DataError for one that is not whole."""
+        """The shard that `save` wrote, memory-mapped. Raises DataError for a damaged one."""
         try:
             return cls(**{field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)})
         except (OSError, ValueError, EOFError) as error:
-            hint = "the corpus is damaged: copy it again, or build it again"
+            hint = "the corpus is damaged: copy it or build it again"
             raise DataError(f"the shard cannot be read: {error}", where=str(folder), hint=hint) from None
 
     @classmethod
@@ -93,15 +89,15 @@ class Shard:
 class Shards(Sequence[Shard]):
     """The shards of a split as training reads them: opened on demand, a few at a time.
 
-    A shard of one document, which has no other to draw a segment from, is joined with the next shard; a row of such shards up
-    to JOINED tokens. listed: names and counts, as in meta.json.
+    A shard of a single document, which has no other document to draw a segment from, is joined with the next shard; consecutive
+    ones up to JOINED tokens. listed: names and counts, as in meta.json.
     """
 
     def __init__(self, corpus: Path, listed: Sequence[Mapping[str, Any]]) -> None:
         self.corpus = corpus
         self.groups: list[list[str]] = []
         documents = tokens = 0  # of the last group
-        singles = False  # whether it has shards of one document alone
+        singles = False  # whether each of its shards has one document
         for shard in listed:
             single = shard["documents"] == 1
             if documents != 1 and not (singles and single and tokens < JOINED):

@@ -1,4 +1,4 @@
-"""Text read from sources, with a bar that shows how far: for a vocabulary, as often as asked, or once for a corpus."""
+"""Text read from sources, with a progress bar: repeatedly for a vocabulary, once for a corpus."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MILLION = 10**6
 
 
 class Texts:
-    """The documents of all sources that `names` lead to, each as its list of lines, each time it is iterated.
+    """The documents of files, folders and globs, each as its list of lines; can be iterated repeatedly.
 
-    Raises DataError for a name that leads to nothing, UsageError for the standard input, which can be read only once.
+    Raises DataError for a name that matches nothing, UsageError for standard input, which can be read only once.
     """
 
     def __init__(self, names: Sequence[str], *, text_column: str = "text") -> None:
         if "-" in names:
-            raise UsageError("the text is read twice, which the standard input cannot be", hint="name a file or a folder")
+            raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
         self.sources = find_sources(names)
         self.text_column = text_column
 
@@ -32,7 +32,7 @@ class Texts:
 def read_sources(
     sources: Sequence[Source], *, text_column: str, layout: str = "auto"
 ) -> Iterator[tuple[Documents, Iterator[Document]]]:
-    """The reader of each source, and its documents, whose reading moves a bar of megabytes on disk."""
+    """The reader of each source and its documents; reading them advances a bar of megabytes on disk."""
     start = time.perf_counter()
     with progress.bar("text, MB on disk", max(1, sum(source.size for source in sources) // _MILLION)) as bar:
 
@@ -45,7 +45,7 @@ def read_sources(
                     bar.advance(read // _MILLION - shown, speed=f"{read / _MILLION / (time.perf_counter() - start):.1f} MB/s")
                     shown = read // _MILLION
 
-        before = 0  # bytes of the sources that are read
+        before = 0  # bytes of earlier sources
         for source in sources:
             reader = Documents(source, text_column=text_column, layout=layout)
             yield reader, documents_of(reader, before)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,48 +23,48 @@ _CHINESE = re.compile(f"[{CJK}]")
 def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> tuple[Ragged, NDArray[np.bool_]]:
     """The tokens of each text, and whether each begins a word.
 
-    Words are those of BERT's basic tokenizer, with their ##pieces; a Chinese character is a word. With words = "jieba" Chinese
-    words are jieba's. Raises MachineError if jieba is not installed.
+    "basic": the words of BERT's basic tokenizer, to which a Chinese character is one; "jieba": Chinese words by jieba. Raises
+    MachineError if jieba is not installed.
     """
     basic = _in_vocabulary(tokenizer, lambda token: not token.startswith("##"))
     if words == "basic":
         pieces = tokenizer.pieces(texts)
         return pieces, basic[pieces.values]
     pieces, starts, _ = tokenizer.encode_with_offsets(texts)
-    begins = np.concatenate([_jieba_begins(text) for text in texts]) if texts else np.zeros(0, dtype=bool)
+    cut = load_jieba().cut
+    begins = np.concatenate([np.zeros(0, dtype=bool), *(_word_begins(text, cut) for text in texts)])
     first = offsets_of(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))[:-1]  # character of each text
     chinese = _in_vocabulary(tokenizer, lambda token: len(token) == 1 and _CHINESE.match(token) is not None)
-    # [UNK] may stand for a Chinese character: jieba decides there too.
+    # [UNK] may be a Chinese character, so jieba decides there too.
     chinese[tokenizer.vocab[tokenizer.special_tokens["unk_token"]]] = True
     at_boundary = begins[np.repeat(first, pieces.lengths) + starts]
     return pieces, basic[pieces.values] & (at_boundary | ~chinese[pieces.values])
 
 
-def load_jieba() -> None:
-    """Raise MachineError where jieba is not installed."""
+def load_jieba() -> Any:
+    """The module jieba. Raises MachineError if it is not installed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its own, of other libraries and of its syntax
+            warnings.simplefilter("ignore")  # its own, those of other libraries, and of its syntax
             import jieba
     except ImportError:
         hint = 'python -m pip install "bertkit[chinese]", or jieba'
         raise MachineError("--words jieba needs the package jieba, which is not installed", hint=hint) from None
     jieba.setLogLevel(logging.WARNING)
+    return jieba
 
 
-def _jieba_begins(text: str) -> NDArray[np.bool_]:
-    """Whether a word begins at each character."""
+def _word_begins(text: str, cut: Callable[[str], Iterable[str]]) -> NDArray[np.bool_]:
+    """(characters,) whether a word of `cut` begins there."""
     if not _CHINESE.search(text):
         return np.ones(len(text), dtype=bool)
-    import jieba
-
     begins = np.zeros(len(text), dtype=bool)
-    begins[np.cumsum([0, *map(len, jieba.cut(text))])[:-1]] = True
+    begins[np.cumsum([0, *map(len, cut(text))])[:-1]] = True
     return begins
 
 
 def _in_vocabulary(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """(V,) for which tokens of the vocabulary something holds."""
+    """(V,) the tokens of the vocabulary for which `holds` is true."""
     held = np.zeros(tokenizer.vocab_size, dtype=bool)
     held[[number for token, number in tokenizer.vocab.items() if holds(token)]] = True
     return held

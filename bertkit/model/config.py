@@ -35,6 +35,7 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
 # Keys of config.json that describe a head of ours; a head of another task drops them.
 POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY = "classifier_pooling", "task_family", "label_thresholds"
 BLOCK_KEY = "bertkit"  # all of it, since 0.2
+PRETRAINING = "pretraining"  # in the place of a task's family
 OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY, BLOCK_KEY)
 
 # What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, [CLS] of the

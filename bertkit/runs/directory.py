@@ -17,6 +17,7 @@ from bertkit import __version__, progress
 from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder, disk_errors, write_json
+from bertkit.model.config import PRETRAINING
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from bertkit.training.loop import TrainState
 
 RUN_FILE = "run.json"
-PRETRAINING = "pretraining"  # the family of runs without a recipe
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 _MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare")
 NEW_FOLDER = "choose another --output-dir, or --overwrite"

@@ -27,8 +27,9 @@ from bertkit.readers import Examples
 from bertkit.readers.splitting import parse_held_out
 from bertkit.report import show
 from bertkit.runs.card import model_card
-from bertkit.runs.directory import RunFolder, describe_end, describe_run, scores_table, write_run_file
+from bertkit.runs.directory import RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import encode_split, report_remarks, score_splits
+from bertkit.runs.training import train_run
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe, published_scores, resolve_training
 from bertkit.tasks.saved import to_json
@@ -36,7 +37,7 @@ from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import train
-from bertkit.training.tracking import check_trackers, tracked
+from bertkit.training.tracking import check_trackers
 from bertkit.training.vocabulary import UsedVocabulary
 
 if TYPE_CHECKING:
@@ -165,30 +166,19 @@ def finetune(
             architecture=architecture,
         )
 
-    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
-        state = train(
-            module,
-            batches,
-            config,
-            accelerator,
-            total_steps=steps,
-            run_dir=output_dir,
-            save_model=save,
-            evaluate=evaluate,
-            eval_every=config.eval_steps or sampler.steps_per_epoch,
-            resume_from=run.resume_from,
-        )
-        values |= describe_end(state)
-        if accelerator.is_main_process:
-            values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()
-            (output_dir / "README.md").write_text(model_card(values, pretrained.name, architecture), encoding="utf-8")
-            write_run_file(output_dir, values)
-            if state.best_scores:
-                progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
-            if architecture == "BertModel":
-                progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
-            progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
-        accelerator.wait_for_everyone()
+    def card() -> str:
+        values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
+        return model_card(values, pretrained.name, architecture)
+
+    eval_every = config.eval_steps or sampler.steps_per_epoch
+    state = train_run(
+        run, values, module, batches, config, accelerator, save_model=save, evaluate=evaluate, eval_every=eval_every, card=card
+    )
+    if state.best_scores:
+        progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
+    if architecture == "BertModel":
+        progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
+    progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
     return values
 
 

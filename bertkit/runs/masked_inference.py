@@ -1,4 +1,4 @@
-"""Use a pre-trained model directly: fill [MASK] in lines of text, score the held-out part of a corpus."""
+"""Use a pre-trained model directly: fill [MASK] in lines of text, or score it on the held-out documents of a corpus."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.build import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.features import Features, Ragged, offsets_of
+from bertkit.features import Features, Ragged
+from bertkit.model.config import BLOCK_KEY, PRETRAINING
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, read_config, resolve
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import plain
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, read_file
-from bertkit.runs.directory import PRETRAINING, read_run_file, refuse_folder_of_runs
+from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
 from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
 from bertkit.training.batching import evaluation_batches
 
@@ -32,7 +33,7 @@ _MOST_TOKENS = 512
 
 
 def is_language_model(name: str) -> bool:
-    """Whether this is a pre-training run, or another model with a pre-training head."""
+    """Whether this is a pre-training run, or any other model with a pre-training head."""
     refuse_folder_of_runs(Path(name))
     folder = resolve(name)
     values = read_run_file(folder)
@@ -42,7 +43,7 @@ def is_language_model(name: str) -> bool:
 
 
 def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
-    """The lines of a file with the top_k most probable tokens of every [MASK]; and the mask token."""
+    """The lines of a file with the top_k most probable tokens for each [MASK]; and the mask token."""
     pretrained = open_pretrained(name)
     if pretrained.config.is_decoder:
         raise UsageError("a causal model cannot fill masks", where=name, hint="use it in bertkit finetune or bertkit eval")
@@ -52,22 +53,18 @@ def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int
     tokenizer = pretrained.tokenizer
     lines: list[str] = read_file(file, (LINES,)).columns["text"]
     encoded = tokenizer.encode(lines, max_length=config.max_length)
-    is_mask = encoded.input_ids.values == tokenizer.mask_token_id
-    counts = np.add.reduceat(is_mask, encoded.input_ids.offsets[:-1])
+    masks = [np.flatnonzero(encoded.input_ids[line] == tokenizer.mask_token_id) for line in range(len(lines))]
+    with_masks = np.flatnonzero([len(positions) for positions in masks])
     if encoded.truncated.any():
         progress.note(f"truncated {encoded.truncated.sum()} of {plural(len(lines), 'line')} to {config.max_length} tokens")
-    if not counts.any():
+    if not len(with_masks):
         what = f"no line has a {tokenizer.special_tokens['mask_token']} to fill"
         if encoded.truncated.any():
             what += f" in its first {config.max_length} tokens"
-        raise UsageError(
-            what, where=source_name(file), hint='for example: echo "The [MASK] is closed." | bertkit predict MODEL'
-        )
-    with_masks = np.flatnonzero(counts)
-    ids = encoded.input_ids.take(with_masks)
-    positions = np.flatnonzero(ids.values == tokenizer.mask_token_id)
-    rows = Ragged(positions - np.repeat(ids.offsets[:-1], counts[with_masks]), offsets_of(counts[with_masks]))
-    features = Features(ids, encoded.token_type_ids.take(with_masks), np.arange(len(with_masks)), rows=rows)
+        hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
+        raise UsageError(what, where=source_name(file), hint=hint)
+    input_ids, token_type_ids = encoded.input_ids.take(with_masks), encoded.token_type_ids.take(with_masks)
+    features = Features(input_ids, token_type_ids, with_masks, rows=Ragged.of([masks[line].tolist() for line in with_masks]))
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator.device)
     names = {number: token for token, number in tokenizer.vocab.items()}
@@ -101,14 +98,16 @@ def format_filled(row: Mapping[str, Any], mask_token: str) -> Text:
 
 
 def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> dict[str, float]:
-    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another of the same tokenizer."""
+    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another with the same tokenizer."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
     if corpus is None:
         if values is None:
             raise UsageError(f"{name} is not a bertkit run and has no corpus of its own", hint="choose one: --corpus C")
         corpus = Path(values["data"]["corpus"]["source"])
-    config = _settings((values or {}).get("training", {}), overrides)
+    block = pretrained.config.extra.get(BLOCK_KEY) or {}  # also where run.json is missing
+    asked = {"objective": block["objective"]} if block.get("objective") in OBJECTIVES else {}
+    config = _settings(asked | (values or {}).get("training", {}), overrides)
     check_max_length(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=_objective_of(pretrained, config.objective).name)
     meta = read_meta(corpus)
@@ -124,7 +123,7 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
 
 
 def refuse_task_options(overrides: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of tasks, which do not apply to a pre-trained model."""
+    """Raise UsageError for options that apply to tasks only."""
     for name in overrides:
         if name not in options_of(PretrainConfig):
             hint = "fine-tune it first, or give the task with --recipe"

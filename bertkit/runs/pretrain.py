@@ -1,4 +1,4 @@
-"""Pre-train on a corpus, from fresh weights or from a model, into a run folder."""
+"""Pre-train on a corpus into a run folder, from fresh weights or from a model."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
-from bertkit.model.config import BertConfig
+from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights, save_model, weights_hash
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
-from bertkit.runs.directory import PRETRAINING, RunFolder, describe_end, describe_run, scores_table, write_run_file
+from bertkit.runs.directory import RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import check_finite
+from bertkit.runs.training import train_run
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, micro_batches_for_rank
 from bertkit.training.loop import train
-from bertkit.training.tracking import check_trackers, tracked
+from bertkit.training.tracking import check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-HELD_OUT = 2048  # sequences of the validation split to evaluate, at most
+HELD_OUT = 2048  # most sequences of the validation split to evaluate
 EVALUATIONS = 10  # per run without eval_steps
-REHEARSED = 50  # steps timed to plan for --hours, at most
-REHEARSAL = 0.02  # share of the hours to spend on timing, at most
+REHEARSED = 50  # most steps timed to plan for --hours
+REHEARSAL = 0.02  # most of the hours to spend on timing, as a share
 
 
 def pretrain(
@@ -85,7 +86,7 @@ def pretrain(
         if config.early_stopping_patience is not None:
             what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
             raise UsageError(what, where=str(corpus), hint="build it with --validation 1%")
-        progress.note("the corpus has no held-out documents: there is no held-out loss, and the last weights are kept")
+        progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
 
     def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
         features = sampler.features_at(step)
@@ -136,37 +137,27 @@ def pretrain(
         architecture = objective.head.__name__
         save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
-    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
-        state = train(
-            module,
-            batches,
-            config,
-            accelerator,
-            total_steps=steps,
-            run_dir=output_dir,
-            save_model=save,
-            evaluate=evaluate if validation is not None else None,
-            eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
-            resume_from=run.resume_from,
-        )
-        values |= describe_end(state)
-        if accelerator.is_main_process:
-            (output_dir / "README.md").write_text(pretraining_card(values), encoding="utf-8")
-            write_run_file(output_dir, values)
-            if state.best_scores:
-                progress.table(str(output_dir), *scores_table(state))
-            progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
-        accelerator.wait_for_everyone()
+    def card() -> str:
+        return pretraining_card(values)
+
+    score = evaluate if validation is not None else None
+    eval_every = config.eval_steps or math.ceil(steps / EVALUATIONS)
+    state = train_run(
+        run, values, module, batches, config, accelerator, save_model=save, evaluate=score, eval_every=eval_every, card=card
+    )
+    if state.best_scores:
+        progress.table(str(output_dir), *scores_table(state))
+    progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
     return values
 
 
 def fresh_architecture(
     meta: dict[str, Any], config: PretrainConfig, size: str | None, sizes: dict[str, int], file: Path | None = None
 ) -> BertConfig:
-    """The architecture of fresh weights: from a config.json, or from a named size and explicit sizes, which win.
+    """The architecture of fresh weights: that of a config.json, or of a named size with explicit sizes, which win.
 
-    The vocabulary size is that of the corpus. By default heads are 64 wide and the intermediate layer is four times the
-    hidden size, as in the paper.
+    The vocabulary size is that of the corpus. By default heads are 64 wide and the intermediate layer is four times as wide as
+    the hidden size, as in the paper.
     """
     if file is not None:
         read = BertConfig.read(file / "config.json" if file.is_dir() else file)
@@ -229,11 +220,12 @@ def _build(
             progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
         reinitialize(module, model_config, config)
     freeze(module, config)
-    return module, model_config, origin
+    block = {"format": 1, "family": PRETRAINING, "objective": objective.name}
+    return module, replace(model_config, extra=model_config.extra | {BLOCK_KEY: block}), origin
 
 
 def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
-    """The first step of each phase."""
+    """The first step of each phase, from each phase's share of the steps."""
     return [round(sum(shares[:number]) * total_steps) for number in range(len(shares))]
 
 
@@ -248,20 +240,20 @@ def rehearse(
         begins.append(time.perf_counter())
         return batches(step)
 
-    steps, seconds = 5, 0.0
-    while steps > 1:
+    def seconds_per_step(steps: int) -> float:
         begins.clear()
         with TemporaryDirectory() as folder:
             train(copy.deepcopy(module), timed, config, accelerator, total_steps=steps, run_dir=Path(folder))
             accelerator.free_memory()  # it keeps a reference to every copy
-        seconds = _of_main_process(np.diff(begins).mean(), accelerator)
-        more = int(REHEARSAL * 3600 * config.hours / seconds)
-        steps = min(REHEARSED, more) if steps == 5 and more > 5 else 0
-    return seconds
+        return _of_main_process(np.diff(begins).mean(), accelerator)
+
+    seconds = seconds_per_step(5)
+    affordable = int(REHEARSAL * 3600 * config.hours / seconds)
+    return seconds_per_step(min(REHEARSED, affordable)) if affordable > 5 else seconds
 
 
 def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
-    """The main process's value: with their own clocks, processes would plan different numbers of steps."""
+    """The main process's value: by their own clocks, processes would plan different numbers of steps."""
     from accelerate.utils import broadcast
 
     measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
@@ -271,7 +263,7 @@ def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
 def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
     """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase.
 
-    Evaluating a batch is counted as a third of a step: the forward pass. Raises UsageError if no step fits.
+    Evaluating a batch, which is only its forward pass, counts as a third of a step. Raises UsageError if no step fits.
     """
     evaluation = held_out / config.batch_size * seconds_per_step[-1] / 3
     step = sum(share * each for (_, share), each in zip(config.lengths(), seconds_per_step, strict=True))
@@ -299,7 +291,7 @@ def sampler_of(
 
 
 def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
-    """At most HELD_OUT sequences of the validation split, as long as the last phase's; None if it is empty."""
+    """At most HELD_OUT sequences of the validation split, with the last phase's max_length; None if it is empty."""
     if not meta["validation"]["shards"]:
         return None
     sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ModelError
-from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, THRESHOLDS_KEY, BertConfig
+from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, PRETRAINING, THRESHOLDS_KEY, BertConfig
 
 _FAMILY_OF = {
     "BertForSequenceClassification": "text-classification",
@@ -50,7 +50,7 @@ def read_block(config: BertConfig, where: str) -> dict[str, Any] | None:
     """
     path = str(Path(where) / "config.json")
     architectures = config.extra.get("architectures")
-    block = config.extra.get(BLOCK_KEY)
+    block = _block_of(config)
     if block is not None:
         if not isinstance(block, Mapping) or block.get("format") != 1:
             what = f'"{BLOCK_KEY}" is of format {block.get("format") if isinstance(block, Mapping) else block!r}; expected 1'
@@ -91,7 +91,7 @@ def _check(values: Mapping[str, Any], path: str) -> None:
 
 def block_is_stale(config: BertConfig) -> bool:
     """Whether class or labels contradict the block, as when something else has saved the folder again."""
-    block = config.extra.get(BLOCK_KEY)
+    block = _block_of(config)
     if block is None:
         return False
     architectures = config.extra.get("architectures") or []
@@ -104,3 +104,9 @@ def block_is_stale(config: BertConfig) -> bool:
     labels = set((config.id2label or {}).values())
     named = (block[name] for name in ("numbers", "thresholds", "class_weights") if name in block)
     return any(set(names) != labels for names in named) or ("positive_label" in block and block["positive_label"] not in labels)
+
+
+def _block_of(config: BertConfig) -> Any:
+    """The block as it stands; None without one, or where it is that of a pre-trained model, which names its objective alone."""
+    block = config.extra.get(BLOCK_KEY)
+    return None if isinstance(block, Mapping) and block.get("family") == PRETRAINING else block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -38,13 +37,11 @@ def test_cased_keeps_capitals_and_accents():
 
 def test_every_word_of_the_text_is_made_of_its_pieces():
     """With all characters in the vocabulary nothing is unknown, and the pieces of a word spell it."""
-    trained = train_tokenizer(TEXT, vocab_size=200)
-    for lines in TEXT:
-        for line in lines:
-            words = trained.backend.pre_tokenizer.pre_tokenize_str(trained.backend.normalizer.normalize_str(line))
-            for word, _ in words:
-                pieces = trained.backend.encode(word, add_special_tokens=False).tokens
-                assert "".join(piece.removeprefix("##") for piece in pieces) == word
+    backend = train_tokenizer(TEXT, vocab_size=200).backend
+    for line in (line for lines in TEXT for line in lines):
+        for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(line)):
+            pieces = backend.encode(word, add_special_tokens=False).tokens
+            assert "".join(piece.removeprefix("##") for piece in pieces) == word
 
 
 def test_frequent_words_become_tokens_before_rare_ones():
@@ -90,50 +87,40 @@ def test_no_text_and_no_room():
         train_tokenizer(TEXT, vocab_size=19)
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def texts(tmp_path) -> Path:
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / "a.txt").write_text("\n\n".join("\n".join(lines) for lines in TEXT), encoding="utf-8")
-    (folder / "b.jsonl").write_text(json.dumps({"text": "Words of another file."}) + "\n", encoding="utf-8")
-    return folder
-
-
 @pytest.mark.parametrize("cased", [False, True])
-def test_the_folder_opens_in_transformers_with_equal_tokens(run_bertkit, texts, tmp_path, cased):
+def test_the_folder_opens_in_transformers_with_equal_tokens(cased, tmp_path):
     from transformers import AutoTokenizer
 
-    options = ["--cased"] if cased else []
-    ran = run_bertkit("tokenizer", "train", texts, "--vocab-size", 75, "--output-dir", "trained", *options)
-    assert ran.code == 0
-    folder = tmp_path / "trained"
-    lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    assert lines[:5] == FIRST
-    assert (lines.pop(), len(lines)) == ("", 75)
-    theirs, ours = AutoTokenizer.from_pretrained(folder), Tokenizer.load(folder)
+    train_tokenizer(TEXT, vocab_size=75, cased=cased).save(tmp_path)
+    lines = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert (lines[:5], lines.pop(), len(lines)) == (FIRST, "", 75)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert theirs.mask_token == SPECIAL_TOKENS["mask_token"]
-    for line in ["The LOWEST höher 中文 of another!", "nothing-known ☃"]:
-        assert theirs(line)["input_ids"] == [*ours.encode([line], max_length=64).input_ids[0]]
-    (folder / "tokenizer.json").unlink()  # vocab.txt and the settings alone say the same
-    line = "The LOWEST höher 中文 of another!"
-    assert [*Tokenizer.load(folder).encode([line], max_length=64).input_ids[0]] == theirs(line)["input_ids"]
+    for file in (None, "tokenizer.json"):  # without which vocab.txt and the settings say the same
+        if file is not None:
+            (tmp_path / file).unlink()
+        for line in ["The LOWEST höher 中文 of another!", "nothing-known ☃"]:
+            assert theirs(line)["input_ids"] == [*Tokenizer.load(tmp_path).encode([line], max_length=64).input_ids[0]]
 
 
-def test_what_the_command_refuses(run_bertkit, texts, tmp_path):
+def test_the_command(run_bertkit, tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text("\n\n".join("\n".join(lines) for lines in TEXT), encoding="utf-8")
+    (texts / "b.jsonl").write_text(json.dumps({"body": "Words of another file."}) + "\n", encoding="utf-8")
+    train = ("tokenizer", "train", "--text-column", "body")
     for code, text, *options in [
         (2, "-", "-o", "t"),
         (3, "nowhere", "-o", "t"),
         (2, texts, "-o", texts),  # not empty
         (2, texts, "-o", "t", "--vocab-size", 5),
     ]:
-        assert run_bertkit("tokenizer", "train", text, *options).code == code
+        assert run_bertkit(*train, text, *options).code == code
     assert sorted(path.name for path in texts.iterdir()) == ["a.txt", "b.jsonl"]
     assert not (tmp_path / "t").exists()
-    ran = run_bertkit("tokenizer", "train", texts, "-o", "t", "--vocab-size", 9999)
+    ran = run_bertkit(*train, texts, "-o", "t", "--vocab-size", 9999)
     assert (ran.code, "warning: " in ran.err) == (0, True), "the text gives fewer"
     for code, *overwrite in [(2,), (0, "--overwrite")]:
-        assert run_bertkit("tokenizer", "train", texts, "-o", "t", "--vocab-size", 70, *overwrite).code == code
-    assert Tokenizer.load(tmp_path / "t").vocab_size == 70
+        assert run_bertkit(*train, texts, "-o", "t", "--vocab-size", 70, "--cased", *overwrite).code == code
+    trained = Tokenizer.load(tmp_path / "t")
+    assert (trained.vocab_size, "T" in trained.vocab) == (70, True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertkit.corpus import build as module
-from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, read_meta
+from bertkit.corpus.build import CorpusConfig, build_corpus, make_part
+from bertkit.corpus.preview import draw_sequences
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.corpus.shard import Shard
-from bertkit.corpus.words import load_jieba, tokens_and_words
+from bertkit.corpus.words import tokens_and_words
+from bertkit.errors import MachineError
 from bertkit.readers.documents import Documents, find_sources
 from bertkit.text.tokenizer import Tokenizer
 
@@ -35,7 +36,6 @@ def words_of(text: str, tokenizer: Tokenizer, words: str) -> list[str]:
 
 
 def test_words_by_hand(chinese: Tokenizer) -> None:
-    load_jieba()
     text = "我在银行工作。unbelievable!"
     assert words_of(text, chinese, "basic") == ["我", "在", "银", "行", "工", "作", "。", "unbelievable", "!"]
     assert words_of(text, chinese, "jieba") == ["我", "在", "银行", "工作", "。", "unbelievable", "!"]
@@ -44,68 +44,47 @@ def test_words_by_hand(chinese: Tokenizer) -> None:
     assert (len(pieces.values), len(begins)) == (0, 0)
 
 
-def test_jieba_is_an_extra_and_said_to_be(chinese: Tokenizer, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+def test_jieba_is_an_extra(tiny_chinese_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
     (tmp_path / "a.txt").write_text("我在银行工作。\n", encoding="utf-8")
-    chinese.save(tmp_path / "vocabulary")
-    assert run_bertkit("corpus", "build", "a.txt", "-t", "vocabulary", "-o", "corpus", "--words", "jieba").code == 5
+    with pytest.raises(MachineError):
+        build_corpus([str(tmp_path / "a.txt")], tiny_chinese_dir, tmp_path / "corpus", CorpusConfig(words="jieba"))
     assert not (tmp_path / "corpus").exists()
 
 
-def test_in_real_text_jiebas_words_are_masked_whole(
-    data_dir: Path, chinese: Tokenizer, tiny_chinese_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bertkit
-) -> None:
+def test_in_real_text_jiebas_words_are_masked_whole(data_dir: Path, chinese: Tokenizer, tiny_chinese_dir: Path) -> None:
     import jieba
     from transformers import BertTokenizerFast
 
-    monkeypatch.setattr(module, "PART", 10**4)
     (source,) = find_sources([str(data_dir / "text-zh" / "zh-docs.txt.xz")])
-    documents = [document.lines for _, document in zip(range(80), Documents(source))]
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
-    config = CorpusConfig(sentences="lines", words="jieba", min_tokens=1)
-    meta = build_corpus([str(tmp_path / "text.txt")], tiny_chinese_dir, tmp_path / "corpus", config)
-    assert read_meta(tmp_path / "corpus")["words"] == "jieba"
-
+    documents = [document.lines for _, document in zip(range(60), Documents(source))]
+    whole = make_part(documents, chinese, CorpusConfig(sentences="lines", words="jieba", min_tokens=1))
     theirs = BertTokenizerFast.from_pretrained(tiny_chinese_dir)
-    whole = make_part(documents, chinese, config)
     at = 0
     for line in (line for lines in documents for line in lines):
         places = {start: number for number, (_, start, end) in enumerate(jieba.tokenize(line)) for start in range(start, end)}
         encoded = theirs(line, add_special_tokens=False, return_offsets_mapping=True)
         owners = [places[start] for start, _ in encoded.offset_mapping]
         tokens = theirs.convert_ids_to_tokens(encoded.input_ids)
-        # A token goes on with a word if it is a ##piece, or a Chinese character within a word of jieba's.
-        basic = [not token.startswith("##") for token in tokens]
-        inside = [
-            number > 0 and owner == owners[number - 1] and ("\u3400" <= line[start] <= "\u9fff" or token == "[UNK]")
-            for number, (owner, token, (start, _)) in enumerate(zip(owners, tokens, encoded.offset_mapping, strict=True))
-        ]
-        expected = [begins and not within for begins, within in zip(basic, inside, strict=True)]
-        assert whole.starts_of_words()[at : at + len(tokens)].tolist() == expected, line
+        # A token continues a word if it is a ##piece, or a Chinese character within a word of jieba's.
+        chinese_here = ["\u3400" <= line[start] <= "\u9fff" for start, _ in encoded.offset_mapping]
+        same_word = [False, *(one == other for one, other in pairwise(owners))]
+        for found, token, is_chinese, same in zip(whole.starts_of_words()[at:], tokens, chinese_here, same_word, strict=False):
+            assert found == (not token.startswith("##") and not (same and (is_chinese or token == "[UNK]"))), line
         at += len(tokens)
     assert at == len(whole.input_ids)
 
-    shards = [Shard.load(tmp_path / "corpus" / shard["name"]) for shard in meta["train"]["shards"]]
-    sampler = CorpusSampler(shards, chinese, 64, 64, 1, masking="whole-word")
+    sampler = CorpusSampler([whole], chinese, 64, 64, 1, masking="whole-word")
     features, words = sampler.sequences(0, 64), sampler.words(0, 64)
-    together = 0
-    for number in range(64):
-        targets = np.isin(np.arange(len(words[number])), features.rows[number][1:])
-        for part in np.split(targets, np.flatnonzero(words[number]))[1:]:
-            assert part.all() or not part.any(), "whole words stay whole"
-            together += len(part) > 1 and bool(part.all())
-    assert together > 50
-
-    options = ("--masking", "whole-word", "--max-length", 64, "--seed", 1, "--examples", 64, "--batch-size", 64)
-    ran = run_bertkit("check", tmp_path / "corpus", *options)
-    assert ran.code == 0
+    targets = np.concatenate([np.isin(np.arange(len(words[at])), features.rows[at][1:]) for at in range(64)])
+    continues = words.values == 0
+    assert np.array_equal(targets[continues], np.roll(targets, 1)[continues]), "whole words stay whole"
+    assert np.count_nonzero(targets & continues) > 50
     names = {number: token for token, number in chinese.vocab.items()}
-    shown = ran.out.splitlines()[1:]
-    assert len(shown) == 64
+    shown = [line.plain for line in draw_sequences(sampler, 64)]
     for number, line in enumerate(shown):
-        stood = features.labels["mlm"][number].tolist()
         ids = features.input_ids[number][features.rows[number][1:]].tolist()
-        for token, was in zip(ids, stood, strict=True):
+        for token, was in zip(ids, features.labels["mlm"][number].tolist(), strict=True):
             assert f"{names[token]}({'kept' if token == was else names[was]})" in line
     assert "[MASK](" in shown[0]
     assert any(")[MASK](" in line for line in shown), "of a word of two characters nothing parts the masks"

@@ -90,15 +90,13 @@ def test_whole_words_reach_the_share_that_is_asked_for() -> None:
 
 def test_what_stands_in_the_place_of_targets() -> None:
     rng = np.random.default_rng(5)
-    ids = Ragged(rng.integers(10, 1000, 800_000).astype(np.int32), np.array([0, 800_000]))
-    targets = np.sort(rng.permutation(800_000)[:120_000])
+    ids = Ragged(rng.integers(10, 1000, 200_000).astype(np.int32), np.array([0, 200_000]))
+    targets = np.sort(rng.permutation(200_000)[:120_000])
     candidates = np.arange(5, 2000)
     masked, labels = mask(ids, targets, mask_token_id=4, candidates=candidates, rng=np.random.default_rng(6))
     assert np.array_equal(labels, ids.values[targets])
     assert labels.dtype == np.int64
-    others = np.ones(800_000, dtype=bool)
-    others[targets] = False
-    assert np.array_equal(masked.values[others], ids.values[others])
+    assert np.array_equal(np.delete(masked.values, targets), np.delete(ids.values, targets))
     found = masked.values[targets]
     is_mask, kept = found == 4, found == labels
     assert abs(is_mask.mean() - 0.8) < 0.01

@@ -9,8 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,22 @@ import pytest
 import torch
 import transformers
 
-from bertkit.cli import main
 from bertkit.config import PretrainConfig, filled
 from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
+from bertkit.features import Features
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs import pretrain as pretraining
+from bertkit.runs.masked_inference import evaluate_corpus, fill_masks
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
+from bertkit.training.batching import micro_batches_for_rank
 from bertkit.training.learning_rate import learning_rate_at
 
 SUBJECTS, VERBS, OBJECTS = (
@@ -40,8 +43,9 @@ SUBJECTS, VERBS, OBJECTS = (
     "play see love read".split(),
     "a movie|the book|a story".split("|"),
 )
-SETTINGS = ("--batch-size", 16, "--max-length", 32, "--learning-rate", 3e-3, "--precision", "fp32", "--device", "cpu")
-SIZE = ("--num-hidden-layers", 2, "--hidden-size", 32, "--num-attention-heads", 2)
+SETTINGS = {"batch_size": 16, "max_length": 32, "learning_rate": 3e-3, "precision": "fp32", "device": "cpu"}
+SIZE = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+CPU = {"precision": "fp32", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -58,134 +62,151 @@ def corpus(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder / "corpus"
 
 
-@pytest.fixture
-def pretrain(run_bertkit, corpus: Path, tmp_path: Path) -> Callable[..., tuple[dict[str, Any], str]]:
-    def pretrain(
-        name: str, *options: object, size: tuple[object, ...] = SIZE, source: Path | str = corpus
-    ) -> tuple[dict[str, Any], str]:
-        ran = run_bertkit("pretrain", source, "-o", name, *SETTINGS, *size, *options)
-        assert ran.code == 0, ran.err
-        return json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")), ran.err
+def train(corpus: Path, folder: Path, *, model: Path | None = None, overwrite: bool = False, **options: Any) -> dict[str, Any]:
+    config = PretrainConfig.of({**SETTINGS, **options})
+    architecture = None if model else pretraining.fresh_architecture(read_meta(corpus), config, None, SIZE)
+    where = {"output_dir": folder, "model": str(model) if model else None, "overwrite": overwrite}
+    return pretraining.pretrain(corpus, config, architecture=architecture, **where)
 
-    return pretrain
+
+@pytest.fixture
+def pretrain(corpus: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A function that trains into tmp_path/NAME: pretrain("run", max_steps=3) -> run.json; default: fresh weights."""
+    return lambda name, source=corpus, **how: train(source, tmp_path / name, **how)
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learnt something."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    train(corpus, folder, max_steps=150, eval_steps=50)
+    return folder
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def sampler_of(corpus: Path, split: str, objective: str) -> CorpusSampler:
+    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)[split]["shards"]]
+    return CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
+
+
+@contextmanager
+def interrupted_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process gets SIGTERM in the first forward pass of a step, which ends the block."""
+    seed_dropout = training.seed_dropout
+
+    def stopping(module: Any, seed: int, *place: int) -> None:
+        if place[:2] == (step, 0):
+            os.kill(os.getpid(), signal.SIGTERM)
+        seed_dropout(module, seed, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        with pytest.raises(training.Interrupted):
+            yield
+
+
+def padded(features: Features) -> dict[str, torch.Tensor]:
+    """Pre-training sequences as transformers takes them."""
+
+    def pad(rows: Iterable[np.ndarray], value: int = 0) -> torch.Tensor:
+        tensors = [torch.from_numpy(row.astype(np.int64)) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    lengths, (mlm, pairs) = features.input_ids.lengths, features.labels.values()
+    labels = [np.full(length, -100) for length in lengths]
+    for at, row in enumerate(labels):
+        row[features.rows[at][1:]] = mlm[at]
+    ids, segments = (pad(map(each.__getitem__, range(len(lengths)))) for each in (features.input_ids, features.token_type_ids))
+    targets = {"labels": pad(labels, -100), "next_sentence_label": torch.from_numpy(pairs.values)}
+    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": pad(map(np.ones, lengths)), **targets}
+
+
 def transformers_scores(run: Path, corpus: Path, objective: str) -> dict[str, float]:
     """The held-out scores of a run of 32 tokens, by transformers, from its folder alone."""
-    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["validation"]["shards"]]
-    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
-    features = sampler.sequences(0, sampler.sequences_per_epoch)
-    model = transformers.BertForPreTraining.from_pretrained(run).eval()
-    token_term, pair_term = features.labels
-    tokens, pairs = [], []
-    for number in range(len(features)):
-        ids, segments, rows, labels = (
-            torch.from_numpy(ragged[number].astype(np.int64))
-            for ragged in (features.input_ids, features.token_type_ids, features.rows, features.labels[token_term])
-        )
-        with torch.no_grad():
-            outputs = model(ids[None], token_type_ids=segments[None])
-        tokens.append(torch.nn.functional.cross_entropy(outputs.prediction_logits[0, rows[1:]], labels, reduction="none"))
-        pairs.append(int(outputs.seq_relationship_logits.argmax()) == features.labels[pair_term][number][0])
-    return {"mlm_loss": float(torch.cat(tokens).mean()), f"{pair_term}_accuracy": float(np.mean(pairs))}
+    sampler = sampler_of(corpus, "validation", objective)
+    batch = padded(sampler.sequences(0, sampler.sequences_per_epoch))
+    pairs = batch.pop("next_sentence_label")
+    with torch.no_grad():
+        outputs = transformers.BertForPreTraining.from_pretrained(run).eval()(**batch)
+    loss = torch.nn.functional.cross_entropy(outputs.prediction_logits.flatten(0, 1), batch["labels"].flatten())
+    right = (outputs.seq_relationship_logits.argmax(-1) == pairs).double()
+    return {"validation/mlm_loss": float(loss), f"validation/{objective[4:]}_accuracy": float(right.mean())}
 
 
 # --- what is learned -----------------------------------------------------------------------------------------------------
 
 
-def test_from_a_corpus_to_a_model_that_transformers_fills_masks_with(
-    pretrain, run_bertkit, corpus: Path, tmp_path: Path
-) -> None:
-    run, _ = pretrain("run", "--max-steps", 150, "--eval-steps", 50)
+def test_a_trained_model_has_the_scores_of_transformers_and_fills_masks(trained: Path, corpus: Path) -> None:
+    run = read(trained / "run.json")
     scores = run["best"]["scores"]
-    assert list(scores) == [
-        f"validation/{name}" for name in ("mlm_loss", "perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
-    ]
-    evaluated = [event for event in log_of(tmp_path / "run") if "validation/mlm_loss" in event]
+    assert run["data"]["corpus"]["hashes"] == read_meta(corpus)["hashes"], "of the text, which resuming compares"
+    names = ("mlm_loss", "perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+    assert list(scores) == [f"validation/{name}" for name in names]
+    evaluated = [event for event in log_of(trained) if "validation/mlm_loss" in event]
     assert [event["step"] for event in evaluated] == [50, 100, 150]
     assert scores["validation/mlm_loss"] == min(event["validation/mlm_loss"] for event in evaluated) < 2.5
     assert scores["validation/perplexity"] == pytest.approx(np.exp(scores["validation/mlm_loss"]))
-    for name, value in transformers_scores(tmp_path / "run", corpus, "mlm+nsp").items():
-        assert scores[f"validation/{name}"] == pytest.approx(value, rel=1e-4), name
-    features = pretraining.held_out_sequences(
-        corpus, read_meta(corpus), Tokenizer.load(corpus), filled(PretrainConfig(max_length=32))
-    )
+    theirs = transformers_scores(trained, corpus, "mlm+nsp")
+    assert {name: scores[name] for name in theirs} == pytest.approx(theirs, rel=1e-4)
+    for chosen in (None, corpus):
+        assert evaluate_corpus(str(trained), chosen, CPU) == pytest.approx(scores, rel=1e-5)
+    config = filled(PretrainConfig(max_length=32))
+    features = pretraining.held_out_sequences(corpus, read_meta(corpus), Tokenizer.load(corpus), config)
     counts = np.bincount(features.labels["mlm"].values)
     shares = counts[counts > 0] / counts.sum()
     assert scores["validation/mlm_loss"] < -(shares * np.log(shares)).sum() - 0.2, "below the entropy of single tokens"
     assert scores["validation/mlm_accuracy"] > 1.3 * shares.max()
-    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    card = (trained / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     assert f"| validation/mlm_loss | {scores['validation/mlm_loss']:.4f} |" in card
-    fill = transformers.pipeline("fill-mask", model=str(tmp_path / "run"))
+    fill = transformers.pipeline("fill-mask", model=str(trained))
     assert fill("the man [MASK] a movie .")[0]["token_str"] in VERBS
-    assert not transformers.BertForMaskedLM.from_pretrained(tmp_path / "run", output_loading_info=True)[1]["missing_keys"]
-
-    (tmp_path / "rows.csv").write_text("text,label\n" + "the man love a movie,yes\nthe book,no\n" * 8, encoding="utf-8")
-    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--max-steps", 2)
-    ran = run_bertkit("finetune", "text-classification", *data, "-m", "run", "-o", "fine")
-    assert ran.code == 0, ran.err
-    ran = run_bertkit("eval", "run", "--json", "--precision", "fp32", "--device", "cpu")
-    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
-    ran = run_bertkit("eval", "run", "--json", "--corpus", corpus, "--precision", "fp32", "--device", "cpu")
-    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
+    assert not transformers.BertForMaskedLM.from_pretrained(trained, output_loading_info=True)[1]["missing_keys"]
 
 
-def test_sentence_order_is_an_objective_whose_model_opens_in_transformers(
-    pretrain, run_bertkit, corpus: Path, tmp_path: Path
-) -> None:
-    run, _ = pretrain("run", "--max-steps", 4, "--objective", "mlm+sop")
-    scores = run["best"]["scores"]
+def test_sentence_order_is_scored_as_such_also_without_run_json(pretrain, corpus: Path, tmp_path: Path) -> None:
+    scores = pretrain("run", max_steps=4, objective="mlm+sop")["best"]["scores"]
     assert [*scores][-2:] == ["validation/sop_loss", "validation/sop_accuracy"]
-    for name, value in transformers_scores(tmp_path / "run", corpus, "mlm+sop").items():
-        assert scores[f"validation/{name}"] == pytest.approx(value, rel=1e-4), name
-    ran = run_bertkit("eval", "run", "--json", "--precision", "fp32", "--device", "cpu")
-    assert json.loads(ran.out) == pytest.approx(scores, rel=1e-5)
-    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
-    assert config["architectures"] == ["BertForPreTraining"]
-    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert "`BertForPreTraining`" in card
-    assert "segment B is next or previous" in card
+    theirs = transformers_scores(tmp_path / "run", corpus, "mlm+sop")
+    assert {name: scores[name] for name in theirs} == pytest.approx(theirs, rel=1e-4)
+    assert "segment B is next or previous" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert evaluate_corpus(str(tmp_path / "run"), None, {}) == pytest.approx(scores, rel=1e-5)
+    (tmp_path / "run" / "run.json").unlink()
+    found = evaluate_corpus(str(tmp_path / "run"), corpus, {"max_length": 32, "batch_size": 16, **CPU})
+    assert found == pytest.approx(scores, rel=1e-5)
+    with pytest.raises(UsageError):
+        evaluate_corpus(str(tmp_path / "run"), None, {})  # nothing names its corpus
+    pretrain("again", max_steps=1, model=tmp_path / "run")
+    assert read(tmp_path / "again" / "config.json")["bertkit"]["objective"] == "mlm+nsp"
 
 
 @pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop"])
 def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus: Path, tmp_path: Path, objective: str) -> None:
     """The same sequences, masks and first weights, float32, no dropout: 20 steps within 1e-4."""
-    more = ("--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 200, "--warmup-ratio", 0.2)
-    pretrain("run", "--objective", objective, "--max-steps", 20, *more)
+    more = {"dropout": 0, "logging_steps": 1, "micro_batch_tokens": 200, "warmup_ratio": 0.2}
+    values = pretrain("run", objective=objective, max_steps=20, **more)["model"]["config"]
     ours = [event["loss"] for event in log_of(tmp_path / "run") if "loss" in event]
     assert len(ours) == 20
-    values = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["model"]["config"]
     config = BertConfig.from_dict(values)
     first = BertForPreTraining(config)
     initialize(first, config, seed=42)
-    theirs = transformers.BertForPreTraining(
-        transformers.BertConfig(**values | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
-    )
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    theirs = transformers.BertForPreTraining(transformers.BertConfig(**values | no_dropout))
     theirs.load_state_dict(first.state_dict())
     theirs.tie_weights()
-    decayed = [p for name, p in theirs.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
-    others = [p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    named = theirs.named_parameters()
+    groups = [{"params": [p], "weight_decay": 0 if name.endswith("bias") or "LayerNorm" in name else 0.01} for name, p in named]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-6)
-    shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)["train"]["shards"]]
-    sampler = CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
+    sampler = sampler_of(corpus, "train", objective)
     for step in range(20):
-        features = sampler.features_at(step)
-        longest = int(features.input_ids.lengths.max())
-        ids, mask, segments, labels = (torch.full((16, longest), value) for value in (0, 0, 0, -100))
-        for at in range(16):
-            count = int(features.input_ids.lengths[at])
-            ids[at, :count] = torch.from_numpy(features.input_ids[at].astype(np.int64))
-            segments[at, :count] = torch.from_numpy(features.token_type_ids[at].astype(np.int64))
-            mask[at, :count] = 1
-            labels[at, torch.from_numpy(features.rows[at][1:])] = torch.from_numpy(features.labels["mlm"][at])
-        pairs = torch.from_numpy(features.labels[sampler.objective.pair_term].values)
-        loss = theirs(ids, mask, segments, labels=labels, next_sentence_label=pairs).loss
+        loss = theirs(**padded(sampler.features_at(step))).loss
         assert ours[step] == pytest.approx(loss.item(), abs=1e-4), step
         loss.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -196,47 +217,34 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
     assert ours[-1] < ours[0] - 0.5
 
 
-def test_masks_are_filled_as_transformers_fills_them(run_bertkit, make_model_dir, tmp_path: Path) -> None:
-    for architecture in ("BertForPreTraining", "BertForMaskedLM"):
-        model = make_model_dir(architecture, seed=4, initializer_range=0.3)
-        lines = ["the man [MASK] a movie", "no mask here", "", "[MASK] [MASK] book", "the [MASK]"]
-        (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        options = ("--precision", "fp32", "--device", "cpu", "--top-k", 3)
-        ran = run_bertkit("predict", model, "lines.txt", *options)
-        assert ran.code == 0, ran.err
-        rows = [json.loads(line) for line in ran.out.splitlines()]
-        assert [row["text"] for row in rows] == lines
-        assert [len(row["fills"]) for row in rows] == [1, 0, 0, 2, 1]
-        fill = transformers.pipeline("fill-mask", model=str(model), top_k=3)
-        for row in rows:
-            if row["fills"]:
-                expected = fill(row["text"])
-                expected = [expected] if isinstance(expected[0], dict) else expected
-                for found, wanted in zip(row["fills"], expected, strict=True):
-                    assert [f["probability"] for f in found] == pytest.approx([w["score"] for w in wanted], rel=1e-3)
-                    assert [f["token"].removeprefix("##") for f in found] == [w["token_str"].removeprefix("##") for w in wanted]
-        shown = run_bertkit("predict", model, "-", "--format", "text", *options, stdin=b"the man [MASK] a movie\n").out
-        best = rows[0]["fills"][0][0]
-        assert shown.startswith(f"the man {best['token']} a movie\n  {best['token']} {best['probability']:.2f}  ")
-        ran = run_bertkit("predict", model, "lines.txt", "--output", "out.csv", *options)
-        assert (ran.code, (tmp_path / "out.csv").read_text(encoding="utf-8").count("\n")) == (0, 6)
-    for command in (("predict", model, "-"), ("predict", model, "lines.txt", "--format", "conll"), ("eval", model)):
-        assert run_bertkit(*command, stdin=b"no mask\n").code == 2, command
+@pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForMaskedLM"])
+def test_masks_are_filled_as_transformers_fills_them(architecture: str, make_model_dir, tmp_path: Path) -> None:
+    model = make_model_dir(architecture, seed=4, initializer_range=0.3)
+    lines = ["the man [MASK] a movie", "no mask here", "", "[MASK] [MASK] book", "the [MASK]"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows, mask_token = fill_masks(str(model), str(tmp_path / "lines.txt"), CPU, top_k=3)
+    assert ([row["text"] for row in rows], mask_token) == (lines, "[MASK]")
+    assert [len(row["fills"]) for row in rows] == [1, 0, 0, 2, 1]
+    fill = transformers.pipeline("fill-mask", model=str(model), top_k=3)
+    for row in rows:
+        expected = fill(row["text"]) if row["fills"] else []
+        expected = [expected] if expected and isinstance(expected[0], dict) else expected
+        for found, wanted in zip(row["fills"], expected, strict=True):
+            assert [f["probability"] for f in found] == pytest.approx([w["score"] for w in wanted], rel=1e-3)
+            assert [f["token"].removeprefix("##") for f in found] == [w["token_str"].removeprefix("##") for w in wanted]
+    (tmp_path / "none.txt").write_text("no mask\nthe man read the book and the story [MASK]\n", encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        fill_masks(str(model), str(tmp_path / "none.txt"), {"max_length": 8, **CPU}, top_k=3)  # which truncates the one mask
+    assert error.value.where == str(tmp_path / "none.txt")
 
 
-def test_options_of_the_other_kind_are_refused(run_bertkit, tiny_model_dir: Path, make_model_dir, corpus: Path) -> None:
-    assert run_bertkit("predict", tiny_model_dir, "-", "--top-k", 2, stdin=b"a\n").code == 2
-    assert run_bertkit("eval", tiny_model_dir, "--corpus", corpus, "--recipe", "sst2").code == 2
-    other = make_model_dir("BertForMaskedLM", vocab_size=300)
-    assert run_bertkit("eval", other, "--corpus", corpus, "--max-length", 32).code == 0  # padded embeddings, the same tokenizer
-
-
-def test_a_causal_model(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
-    run, _ = pretrain("run", "--max-steps", 60, "--eval-steps", 30, "--objective", "clm")
-    assert list(run["best"]["scores"]) == ["validation/lm_loss", "validation/perplexity", "validation/lm_accuracy"]
+def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
+    run = pretrain("run", max_steps=20, eval_steps=10, objective="clm")
+    scores = run["best"]["scores"]
+    assert list(scores) == ["validation/lm_loss", "validation/perplexity", "validation/lm_accuracy"]
     first = next(event["validation/lm_loss"] for event in log_of(tmp_path / "run") if "validation/lm_loss" in event)
-    assert run["best"]["scores"]["validation/lm_loss"] < first
-    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert scores["validation/lm_loss"] < first
+    config = read(tmp_path / "run" / "config.json")
     assert (config["architectures"], config["is_decoder"]) == (["BertLMHeadModel"], True)
     assert "pipeline_tag: text-generation\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     theirs = transformers.BertLMHeadModel.from_pretrained(tmp_path / "run").eval()
@@ -245,124 +253,73 @@ def test_a_causal_model(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> 
     changed = torch.cat([ids[:, :-3], ids.flip(1)[:, -3:]], dim=1)
     with torch.no_grad():
         assert torch.allclose(theirs(ids).logits[:, :-3], theirs(changed).logits[:, :-3], atol=1e-6), "what follows is not read"
-    said = run_bertkit("eval", "run", "--json")
-    assert json.loads(said.out)["validation/lm_loss"] == pytest.approx(run["best"]["scores"]["validation/lm_loss"], rel=1e-5)
-    (tmp_path / "lines.txt").write_text("the [MASK] .\n", encoding="utf-8")
-    assert run_bertkit("predict", "run", "lines.txt").code == 2
-    ran = run_bertkit("pretrain", corpus, "-o", "more", "--model", "run", "--max-steps", 1)
-    assert (ran.code, "--objective" in ran.err) == (2, True)
-    run, _ = pretrain("more", "--max-steps", 1, "--model", "run", "--objective", "clm", size=())
-    assert run["model"]["name"] == "run"
-
-    rows = "".join(f"{'a b'.split()[number % 2]}\t{'good bad'.split()[number % 2]} the movie\n" for number in range(40))
-    (tmp_path / "rows.tsv").write_text(f"label\ttext\n{rows}", encoding="utf-8")
-    data = ("--train", "rows.tsv", "--validation", "rows.tsv", "--max-length", 16, "--batch-size", 8)
-    more = ("--learning-rate", 3e-3, "--num-epochs", 15, "--device", "cpu")
-    tuned = run_bertkit("finetune", "text-classification", "--model", "run", "-o", "tuned", *data, *more)
-    assert tuned.code == 0, tuned.err
-    # [CLS] reads nothing but itself: only the last token's state can tell the two apart.
-    scores = json.loads(run_bertkit("eval", "tuned", "--json").out)
-    assert scores["validation/accuracy"] == 1.0
-    config = json.loads((tmp_path / "tuned" / "config.json").read_text(encoding="utf-8"))
+    assert evaluate_corpus(str(tmp_path / "run"), None, {}) == pytest.approx(scores, rel=1e-5)
+    with pytest.raises(UsageError):
+        fill_masks(str(tmp_path / "run"), "-", {}, top_k=1)
+    with pytest.raises(UsageError):
+        pretrain("more", max_steps=1, model=tmp_path / "run")
+    assert pretrain("more", max_steps=1, model=tmp_path / "run", objective="clm")["model"]["name"] == str(tmp_path / "run")
+    (tmp_path / "rows.csv").write_text("text,label\nthe book,a\nthe movie,b\n" * 4, encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--max-steps", 1)
+    assert run_bertkit("finetune", "text-classification", "--model", "run", "-o", "tuned", *data).code == 0
+    config = read(tmp_path / "tuned" / "config.json")
     assert (config["architectures"], config["is_decoder"]) == (["BertModel"], True)
-    assert json.loads(run_bertkit("predict", "tuned", "lines.txt").out)["label"] in ("a", "b")
+    assert run_bertkit("predict", "tuned", "-", stdin=b"the movie\n").code == 0
 
 
 # --- resumed ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "mlm+sop", "ltr"])
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop", "ltr"])
 def test_stopped_and_resumed_it_is_the_same_run(
-    pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kind = ("--phases", "16:55%,40:45%") if objective in ("mlm+sop", "ltr") else ("--masking", "whole-word")
-    more = ("--objective", objective, *kind, "--max-steps", 9, "--eval-steps", 3, "--micro-batch-tokens", 200)
-    pretrain("whole", *more)
-    seed_dropout = training.seed_dropout
-
-    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if (step, place[0]) == (4, 0):
-            os.kill(os.getpid(), signal.SIGTERM)
-        seed_dropout(module, seed, step, *place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
-        assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, *more).code == 130
-    progress = tmp_path / "again" / "checkpoint-5" / "training" / "progress.json"
-    before = json.loads(progress.read_text(encoding="utf-8"))["seconds"]
+    kind = {"masking": "whole-word"} if objective == "mlm+nsp" else {"phases": "16:55%,40:45%"}
+    more = {"objective": objective, **kind, "max_steps": 9, "eval_steps": 3, "micro_batch_tokens": 200}
+    pretrain("whole", **more)
+    with interrupted_at(4, monkeypatch):
+        pretrain("again", **more)
+    before = read(tmp_path / "again" / "checkpoint-5" / "training" / "progress.json")["seconds"]
     if objective == "ltr":  # as an older run has it
         file = tmp_path / "again" / "run.json"
         file.write_text(file.read_text(encoding="utf-8").replace('"clm"', '"ltr"'), encoding="utf-8")
-    run, shown = pretrain("again", *more)
-    assert "again/checkpoint-5" in shown
+    run = pretrain("again", **more)
+    assert "again/checkpoint-5" in capsys.readouterr().err
     assert run["seconds"] > before > 0, "the time before the stop counts"
     for file in ("model.safetensors", "config.json", "checkpoint-9/model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
 
 
-def test_phases_have_the_lengths_and_shares_that_are_asked_for(
-    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_phases_have_their_lengths_and_shares(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     longest: list[int] = []
-    micro_batches_for_rank = pretraining.micro_batches_for_rank
 
-    def seen(features: Any, *arguments: Any, **named: Any) -> Any:
+    def seen(features: Features, *arguments: Any, **named: Any) -> Any:
         longest.append(int(features.input_ids.lengths.max()))
         return micro_batches_for_rank(features, *arguments, **named)
 
     monkeypatch.setattr(pretraining, "micro_batches_for_rank", seen)
-    run, _ = pretrain("run", "--max-steps", 10, "--phases", "16:70%,48:30%")
+    run = pretrain("run", max_steps=10, phases="16:70%,48:30%")
     assert max(longest[:7]) <= 16 < min(longest[7:])
     assert (len(longest), max(longest)) == (10, 48)
     assert run["training"]["phases"] == ["16:70%", "48:30%"]
     assert pretraining.phase_begins([0.9, 0.1], 1000) == [0, 900]
 
 
-def test_hours_are_rehearsed_once_and_then_are_a_number_of_steps(
-    pretrain, run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# --- hours --------------------------------------------------------------------------------------------------------------
+
+
+def test_hours_become_a_number_of_steps_once(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with interrupted_at(0, monkeypatch):
+        pretrain("stopped", hours=0.01)
+    assert not (tmp_path / "stopped").exists(), "stopped while rehearsing"
     monkeypatch.setattr(pretraining, "rehearse", lambda *_: 1.0)  # a second, of 36
-    run, _ = pretrain("hours", "--hours", 0.01)
-    steps = run["total_steps"]
-    assert 10 <= steps < 36
-    run, _ = pretrain("steps", "--max-steps", steps)
-    assert (tmp_path / "hours" / "model.safetensors").read_bytes() == (tmp_path / "steps" / "model.safetensors").read_bytes()
-
-    def stopping(*_: Any) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
-        assert run_bertkit("pretrain", corpus, "-o", "again", *SETTINGS, *SIZE, "--hours", 0.01).code == 130
-    before = json.loads((tmp_path / "again" / "run.json").read_text(encoding="utf-8"))["total_steps"]
+    with interrupted_at(0, monkeypatch):
+        pretrain("hours", hours=0.01)
     monkeypatch.setattr(pretraining, "rehearse", None)  # to rehearse again would give another number
-    run, _ = pretrain("again", "--hours", 0.01)
-    assert run["total_steps"] == before
-
-
-def test_a_stop_while_rehearsing_leaves_nothing(
-    run_bertkit, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "seed_dropout", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    assert run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--hours", 0.01).code == 130
-    assert not (tmp_path / "run").exists()
-
-
-def in_two_processes(corpus: Path, folder: Path, *options: object) -> None:
-    command = ["pretrain", str(corpus), "-o", str(folder), *map(str, (*SETTINGS, *SIZE, *options))]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bertkit"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, *launcher, *command], env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-
-
-def test_two_processes_agree_on_how_many_steps_fit_into_the_time(corpus: Path, tmp_path: Path) -> None:
-    """By clocks of their own they would make runs of different length, and one would wait for the other."""
-    in_two_processes(corpus, tmp_path / "two", "--hours", 0.002, "--micro-batch-tokens", 150)
-    run = json.loads((tmp_path / "two" / "run.json").read_text(encoding="utf-8"))
-    assert run["last"]["step"] == run["total_steps"] > 5
+    steps = pretrain("hours", hours=0.01)["total_steps"]
+    assert 10 <= steps < 36
+    pretrain("steps", max_steps=steps)
+    assert (tmp_path / "hours" / "model.safetensors").read_bytes() == (tmp_path / "steps" / "model.safetensors").read_bytes()
 
 
 def test_the_steps_that_fit_into_the_time() -> None:
@@ -371,169 +328,152 @@ def test_the_steps_that_fit_into_the_time() -> None:
     assert pretraining.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
     assert pretraining.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
     assert pretraining.steps_in(config, 360, [2.0, 6.0], 0) == 120
+    assert pretraining.steps_in(config, 3.0, [2.0, 6.0], 0) == 1
     with pytest.raises(UsageError):
         pretraining.steps_in(config, 2.9, [2.0, 6.0], 0)
 
 
 def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = Tokenizer.load(corpus)
-    module = BertForPreTraining(BertConfig.of_size("tiny", vocab_size=len(tokenizer.vocab), num_hidden_layers=1))
+    sampler = sampler_of(corpus, "train", "mlm+nsp")
+    module = BertForPreTraining(BertConfig(vocab_size=len(sampler.tokenizer.vocab), **SIZE, intermediate_size=8))
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     config = filled(PretrainConfig(hours=1, device="cpu", precision="fp32", batch_size=4, max_length=32))
-    meta = read_meta(corpus)
-    sampler = CorpusSampler([Shard.load(corpus / s["name"]) for s in meta["train"]["shards"]], tokenizer, 4, 32, 0)
     asked: list[int] = []
+    clock = types.SimpleNamespace(perf_counter=lambda: 0.5 * len(asked))  # half a second a step
+    monkeypatch.setattr(pretraining, "time", clock)
+    monkeypatch.setattr(pretraining, "REHEARSED", 12)
 
     def batches(step: int) -> Any:
         asked.append(step)
-        time.sleep(0.01)
-        features = sampler.features_at(step)
-        return pretraining.micro_batches_for_rank(features, np.arange(len(features)), 512)
+        return micro_batches_for_rank(sampler.sequences(4 * step, 4 * step + 4), np.arange(4), 512)
 
-    seconds = pretraining.rehearse(module, batches, config, start_accelerator("cpu"))
-    assert asked == [*range(5), *range(pretraining.REHEARSED)]
-    assert seconds > 0.01
+    for hours, more in ((1, 12), (1 / 18, 8), (1 / 29, 0), (1e-4, 0)):  # 2% of the time; as few as the first five need no more
+        asked.clear()
+        assert pretraining.rehearse(module, batches, dataclasses.replace(config, hours=hours), start_accelerator("cpu")) == 0.5
+        assert asked == [*range(5), *range(more)]
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
-    asked.clear()
-    pretraining.rehearse(module, batches, dataclasses.replace(config, hours=1e-4), start_accelerator("cpu"))
-    assert asked == [*range(5)]  # 2% of so little is spent already
 
 
-def test_two_processes_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
-    more = ("--max-steps", 8, "--eval-steps", 4, "--dropout", 0, "--logging-steps", 1, "--micro-batch-tokens", 150)
-    pretrain("one", *more)
-    in_two_processes(corpus, tmp_path / "two", *more)
+# Each process has a clock of its own, that of the second one twice as fast: a second, or two, passes at each look.
+TWO_CLOCKS = """
+import itertools, os, sys, types
+from bertkit.cli import main
+from bertkit.runs import pretrain
+ticks = itertools.count(0, 1 + int(os.environ["RANK"]))
+pretrain.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_two_processes_agree_on_their_steps_and_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
+    more = {"eval_steps": 4, "dropout": 0, "logging_steps": 1, "micro_batch_tokens": 150}
+    options = {**SETTINGS, **SIZE, **more, "hours": 0.005}
+    (tmp_path / "two.py").write_text(TWO_CLOCKS, encoding="utf-8")
+    launcher = f"-m torch.distributed.run --standalone --nproc-per-node 2 {tmp_path / 'two.py'}".split()
+    typed = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, *launcher, "pretrain", str(corpus), "-o", str(tmp_path / "two"), *typed]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    run = read(tmp_path / "two" / "run.json")
+    assert run["num_processes"] == 2
+    assert run["last"]["step"] == run["total_steps"] > 5
+    pretrain("one", max_steps=run["total_steps"], **more)
     logs = [log_of(tmp_path / name) for name in ("one", "two")]
-    assert len(logs[0]) == len(logs[1]) == 10
+    assert len(logs[0]) == len(logs[1]) > run["total_steps"]
     for one, two in zip(*logs, strict=True):
         for name in one.keys() - {"tokens_per_second"}:
             assert two[name] == pytest.approx(one[name], rel=2e-4, abs=2e-5), name
 
 
-def test_training_begins_from_a_model(pretrain, run_bertkit, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
-    run, shown = pretrain("more", "--max-steps", 2, "--model", make_model_dir("BertModel"), size=())
-    assert "cls.predictions.bias" in shown, "the fresh weights"
+# --- what training begins from ------------------------------------------------------------------------------------------
+
+
+def test_training_begins_from_a_model(pretrain, make_model_dir, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = pretrain("more", max_steps=2, model=make_model_dir("BertModel"))
+    assert "cls.predictions.bias" in capsys.readouterr().err, "the fresh weights"
     assert run["model"]["sha256"]
-    config = json.loads((tmp_path / "more" / "config.json").read_text(encoding="utf-8"))
+    config = read(tmp_path / "more" / "config.json")
     assert (config["architectures"], config["num_hidden_layers"]) == (["BertForPreTraining"], 2)
-    pretrain("still-more", "--max-steps", 1, "--model", "more", size=())
+    pretrain("still-more", max_steps=1, model=tmp_path / "more")
+    assert "cls.predictions.bias" not in capsys.readouterr().err
 
 
-def test_training_from_a_classifier_drops_its_head(pretrain, run_bertkit, make_model_dir, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,label\ngood movie,good\nbad movie,bad\n" * 9, encoding="utf-8")
-    quick = ("--max-length", 16, "--max-steps", 1)
-    train = ("finetune", "text-classification", "--train", "a.csv", "--validation", "a.csv", "--pooling", "mean", *quick)
-    assert run_bertkit(*train, "-m", make_model_dir("BertModel"), "-o", "classifier").code == 0
-    pretrain("more", "--max-steps", 1, "--model", "classifier", size=())
-    config = json.loads((tmp_path / "more" / "config.json").read_text(encoding="utf-8"))
+def test_training_from_a_classifier_drops_its_head(pretrain, make_model_dir, tmp_path: Path) -> None:
+    head = {"id2label": {0: "good", 1: "bad", 2: "so-so"}, "problem_type": "single_label_classification"}
+    own = {"classifier_pooling": "mean", "bertkit": {"format": 1, "family": "text-classification", "pooling": "mean"}}
+    pretrain("more", max_steps=1, model=make_model_dir("BertForSequenceClassification", **head, **own))
+    config = read(tmp_path / "more" / "config.json")
     assert config["architectures"] == ["BertForPreTraining"]
-    assert not {"id2label", "label2id", "problem_type", "classifier_pooling", "task_family"} & config.keys()
+    assert config["bertkit"] == {"format": 1, "family": "pretraining", "objective": "mlm+nsp"}
+    assert not {"id2label", "label2id", "problem_type", "classifier_pooling"} & config.keys()
 
 
-def test_overwrite_does_not_move_away_what_is_read(run_bertkit, corpus: Path, make_model_dir, tmp_path: Path) -> None:
+def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 40}
+    named = transformers.BertConfig(**sizes, hidden_act="gelu_new", layer_norm_eps=1e-6, vocab_size=99, num_labels=7)
+    named.save_pretrained(tmp_path)
+    meta, config = read_meta(corpus), PretrainConfig.of({})
+    for file in (tmp_path, tmp_path / "config.json"):
+        found = pretraining.fresh_architecture(meta, config, None, {}, file).to_dict()
+        expected = sizes | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "vocab_size": meta["tokenizer"]["vocab_size"]}
+        assert {name: found[name] for name in expected} == expected
+        assert "id2label" not in found
+    sized = pretraining.fresh_architecture(meta, config, "tiny", {"num_hidden_layers": 3})
+    assert (sized.num_hidden_layers, sized.hidden_size, sized.intermediate_size) == (3, 128, 512)
+    wide = pretraining.fresh_architecture(meta, PretrainConfig.of({"max_length": 600}), None, {"hidden_size": 192})
+    assert (wide.num_attention_heads, wide.intermediate_size, wide.max_position_embeddings) == (3, 768, 600)
+
+
+def test_overwrite_does_not_move_what_is_read(pretrain, corpus: Path, make_model_dir, tmp_path: Path) -> None:
     shutil.copytree(corpus, tmp_path / "all" / "corpus")
     shutil.copytree(make_model_dir("BertForPreTraining"), tmp_path / "all" / "model")
-    for read, more in ((tmp_path / "all" / "corpus", SIZE), (corpus, ("--model", "all/model"))):
-        ran = run_bertkit("pretrain", read, "-o", "all", *SETTINGS, *more, "--max-steps", 1, "--overwrite")
-        assert ran.code == 2, ran.err
+    for source, model in ((tmp_path / "all" / "corpus", None), (corpus, tmp_path / "all" / "model")):
+        with pytest.raises(UsageError):
+            pretrain("all", source, model=model, max_steps=1, overwrite=True)
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["corpus", "model"]
 
 
-def test_a_held_out_loss_that_is_none_is_one_line(run_bertkit, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# --- what is refused -------------------------------------------------------------------------------------------------------
+
+
+def test_a_held_out_loss_that_is_not_finite(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     scored = pretraining.score_language_model
     monkeypatch.setattr(pretraining, "score_language_model", lambda *a: scored(*a) | {"mlm_loss": float("nan")})
-    ran = run_bertkit("pretrain", corpus, "-o", "run", *SETTINGS, *SIZE, "--max-steps", 1)
-    assert (ran.code, [line.partition(":")[0] for line in ran.err.splitlines()[-2:]]) == (2, ["error", "hint"])
+    with pytest.raises(UsageError):
+        pretrain("run", max_steps=1)
 
 
-def test_the_architecture_of_a_config_file(pretrain, corpus: Path, tmp_path: Path) -> None:
-    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 40}
-    named = transformers.BertConfig(**sizes, hidden_act="gelu_new", layer_norm_eps=1e-6, vocab_size=99, num_labels=7)
-    named.save_pretrained(tmp_path / "architecture")
-    for number, name in enumerate(("architecture", "architecture/config.json")):
-        pretrain(f"run-{number}", "--max-steps", 1, size=("--config-name", tmp_path / name))
-        config = transformers.AutoConfig.from_pretrained(tmp_path / f"run-{number}")
-        expected = sizes | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "num_labels": 2}
-        assert {key: getattr(config, key) for key in expected} == expected
-        assert config.vocab_size == read_meta(corpus)["tokenizer"]["vocab_size"]
-
-
-def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
-    more = ("--max-steps", 4, "--eval-steps", 2, "--phases", "16:50%,40:50%", "--masking", "whole-word", "--seed", 7)
-    first, _ = pretrain("first", *more)
-    ran = run_bertkit("pretrain", corpus, "--config", "first/run.json", "--config-name", "first", "-o", "second")
-    assert ran.code == 0, ran.err
-    second = json.loads((tmp_path / "second" / "run.json").read_text(encoding="utf-8"))
-    assert second["training"] == first["training"]
-    assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
-    ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
-    assert (ran.code, ran.err.strip().endswith("(first/run.json)")) == (2, True)
-    (tmp_path / "own.yaml").write_text("max_steps: 1\nmaskign: token\n", encoding="utf-8")
-    ran = run_bertkit("pretrain", corpus, "--config", "own.yaml", "--model-size", "tiny", "-o", "third")
-    assert (ran.code, "maskign (own.yaml)" in ran.err) == (2, True)
-
-
-def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(
-    run_bertkit, corpus: Path, make_model_dir, tmp_path: Path
-) -> None:
-    folder = make_model_dir("BertModel")
-    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False}), encoding="utf-8")
-    ran = run_bertkit("pretrain", corpus, "-o", "run", "--model", folder, "--max-steps", 1)
-    assert (ran.code, "accents" in ran.err) == (2, True)
-
-
-def test_a_corpus_of_other_text_does_not_resume(
-    run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build(word: str) -> None:
-        text = "\n\n".join(f"the {word} movie plays .\nthe man {'two ' * (n % 9)}." for n in range(60))
-        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-        build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / "c", CorpusConfig(), overwrite=True)
-
-    def stopping(*_: Any) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    command = ("pretrain", "c", "-o", "run", *SETTINGS, *SIZE, "--max-steps", 3)
-    build("good")
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
-        assert run_bertkit(*command).code == 130
-    build("poor")  # as long, and as many documents
-    ran = run_bertkit(*command)
-    assert (ran.code, "corpus.hashes" in ran.err) == (2, True)
-    build("good")
-    assert run_bertkit(*command).code == 0
+def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(pretrain, corpus: Path, make_model_dir, tmp_path: Path) -> None:
+    model = shutil.copytree(make_model_dir("BertModel"), tmp_path / "model")
+    settings = read(model / "tokenizer_config.json")
+    (model / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False}), encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        pretrain("run", model=model, max_steps=1)
+    assert (error.value.where, "accents" in error.value.what) == (str(corpus), True)
 
 
 def test_pairs_need_two_segments_and_next_sentences_two_documents(
-    pretrain, run_bertkit, corpus: Path, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path
+    pretrain, make_model_dir, tiny_tokenizer_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran = run_bertkit("pretrain", corpus, "-o", "run", "--model", make_model_dir("BertModel", type_vocab_size=1))
-    assert (ran.code, "type_vocab_size" in ran.err) == (2, True)
+    with pytest.raises(UsageError):
+        pretrain("run", model=make_model_dir("BertModel", type_vocab_size=1))
     (tmp_path / "a.txt").write_text("\n".join(["the good movie .", "the bad movie ."] * 30), encoding="utf-8")
-    config = CorpusConfig(layout="blank-lines")
-    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / "one", config)
-    warned = {
-        objective: "warning: " in pretrain(objective, "--objective", objective, "--max-steps", 1, source="one")[1]
-        for objective in OBJECTIVES
-    }
-    assert warned == {name: name == "mlm+nsp" for name in OBJECTIVES}, "every B is next; a swapped one needs no other document"
+    options = CorpusConfig(layout="blank-lines")
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / "one", options)
+    for objective in OBJECTIVES:
+        capsys.readouterr()
+        pretrain(objective, tmp_path / "one", objective=objective, max_steps=1)
+        assert ("warning: " in capsys.readouterr().err) == (objective == "mlm+nsp")  # a swapped B needs no other document
 
 
-def test_options_of_tasks_are_refused_of_a_pre_trained_model(pretrain, run_bertkit, tmp_path: Path) -> None:
-    pretrain("run", "--phases", "16:50%,32:50%", "--max-steps", 2)
-    for options in (("--split", "train"), ("--validation", "x.csv"), ("--output", "out"), ("--intervals",), ("--errors", 3)):
-        ran = run_bertkit("eval", "run", *options)
-        assert (ran.code, options[0] in ran.err) == (2, True)
-    (tmp_path / "lines.txt").write_text("the [MASK]\n", encoding="utf-8")
-    assert run_bertkit("predict", "run", "lines.txt", "--question", "who").code == 2
-    assert run_bertkit("predict", "run", "--split", "test").code == 2
-    whole, short = (json.loads(run_bertkit("eval", "run", "--json", *more).out) for more in ((), ("--max-length", 12)))
-    assert whole != short, "the command line wins over the phases of the run"
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------------
+def test_held_out_documents_without_pairs_are_named(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"the {word} movie ." for word in VERBS * 30), encoding="utf-8")
+    build_corpus([str(tmp_path / "a.txt")], corpus, tmp_path / "c", CorpusConfig(held_out=0.5, min_tokens=1))
+    config = filled(PretrainConfig(max_length=32))
+    with pytest.raises(DataError) as error:
+        pretraining.held_out_sequences(tmp_path / "c", read_meta(tmp_path / "c"), Tokenizer.load(corpus), config)
+    assert str(tmp_path / "c") in str(error.value.where)
 
 
 TINY = ("--model-size", "tiny")
@@ -561,6 +501,7 @@ TINY = ("--model-size", "tiny")
         ("--reinit-layers", (*TINY, "--reinit-layers", 1)),
         ("nothing-held-out", (*TINY, "--early-stopping-patience", 2)),
         ("tokenizer", ("--model", "MINILM")),
+        ("maskign", (*TINY, "--config", "own.yaml")),
     ],
 )
 def test_what_is_refused(
@@ -570,13 +511,51 @@ def test_what_is_refused(
     if named == "nothing-held-out" and not (target := corpus.parent / named).exists():
         build_corpus([str(corpus.parent / "a.txt")], corpus, target, CorpusConfig())
     (tmp_path / "short.json").write_text('{"hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64}')
+    (tmp_path / "own.yaml").write_text("max_steps: 1\nmaskign: token\n", encoding="utf-8")
     ran = run_bertkit("pretrain", target, "-o", "run", *(minilm if option == "MINILM" else option for option in options))
     error = next(line for line in ran.err.splitlines() if line.startswith("error: "))
     assert (ran.code, named in error) == (2, True), ran.err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_no_corpus_and_a_config_that_is_not_there(run_bertkit, corpus: Path, tmp_path: Path) -> None:
-    assert run_bertkit("pretrain", tmp_path, "-o", "run", *TINY).code == 2
+def test_no_config_file(run_bertkit, corpus: Path) -> None:
     assert run_bertkit("pretrain", corpus, "-o", "run", "--config-name", "no.json").code == 4
-    assert main(["pretrain", "--help"]) == 0
+
+
+# --- commands --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path, tmp_path: Path) -> None:
+    more = {"max_steps": 4, "eval_steps": 2, "phases": "16:50%,40:50%", "masking": "whole-word", "seed": 7}
+    first = pretrain("first", **more)
+    ran = run_bertkit("pretrain", corpus, "--config", "first/run.json", "--config-name", "first", "-o", "second")
+    assert ran.code == 0, ran.err
+    assert read(tmp_path / "second" / "run.json")["training"] == first["training"]
+    assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
+    ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
+    assert (ran.code, ran.err.strip().endswith("(first/run.json)")) == (2, True)
+    whole, short = (evaluate_corpus("first", None, overrides) for overrides in ({}, {"max_length": 12}))
+    assert whole != short, "the command line wins over the phases of the run"
+
+
+def test_options_of_the_other_kind_of_model_are_refused(
+    run_bertkit, trained: Path, tiny_model_dir: Path, make_model_dir, corpus: Path
+) -> None:
+    for options in (("--split", "train"), ("--validation", "x.csv"), ("--output", "out"), ("--intervals",), ("--errors", 3)):
+        ran = run_bertkit("eval", trained, *options)
+        assert (ran.code, options[0] in ran.err) == (2, True)
+    for command in (
+        ("predict", trained, "-", "--question", "who"),
+        ("predict", trained, "--split", "test"),
+        ("predict", trained, "-", "--format", "conll"),
+        ("predict", tiny_model_dir, "-", "--top-k", 2),
+        ("eval", tiny_model_dir, "--corpus", corpus, "--recipe", "sst2"),
+        ("eval", make_model_dir("BertForMaskedLM")),  # whose corpus nobody knows
+    ):
+        assert run_bertkit(*command, stdin=b"the [MASK]\n").code == 2, command
+    other = make_model_dir("BertForMaskedLM", vocab_size=300)
+    assert run_bertkit("eval", other, "--corpus", corpus, "--max-length", 32).code == 0  # padded embeddings, the same tokenizer
+    ran = run_bertkit("predict", trained, "-", "--format", "text", stdin=b"the man [MASK] a movie\n")
+    assert ran.out.partition("a movie\n  ")[0].split()[2] in VERBS
+    assert run_bertkit("predict", trained, "-", "--output", "out.csv", stdin=b"[MASK]\nno\n").code == 0
+    assert len(Path("out.csv").read_text(encoding="utf-8").splitlines()) == 3

@@ -5,26 +5,24 @@ The processes are real ones, with gloo, started by torchrun and by accelerate la
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from shapes import CONFIG, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
+from shapes import RUNS, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
 
-from bertkit.cli import main
 from bertkit.training.batching import Sampler, training_batches
 
 TESTS = Path(__file__).parents[1]
-STEPS = 50
+STEPS = 24
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
 
@@ -53,9 +51,9 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", RUNS)
 def test_two_processes_have_the_losses_and_parameters_of_one(name: str, two_processes: Path, tmp_path: Path) -> None:
-    one = training_run(SHAPES[name], TRAINING, STEPS, tmp_path)
+    one = training_run(*RUNS[name], STEPS, tmp_path)
     losses = logged_losses(two_processes / name)
     assert len(losses) == STEPS
     np.testing.assert_allclose(losses, one.losses, rtol=0, atol=1e-5)
@@ -73,7 +71,7 @@ def test_these_steps_have_an_empty_micro_batch_on_a_rank_and_uneven_targets() ->
         ranks = [training_batches(features, sampler, TRAINING.micro_batch_tokens, rank=rank, world_size=2) for rank in range(2)]
         weights = [[[sum(batch.weights.values()) for batch in batches(step)] for batches in ranks] for step in range(STEPS)]
         idle = [step for step, of_ranks in enumerate(weights) if any(sum(of_rank) == 0 for of_rank in of_ranks)]
-        assert len(idle) >= 10, "a process has nothing at all in the last step of an epoch"
+        assert len(idle) >= 5, "a process has nothing at all in the last step of an epoch"
         assert any(len(of_rank) > 1 for of_ranks in weights for of_rank in of_ranks), "some steps have several micro-batches"
         assert any(sum(first) != sum(second) for first, second in weights)
 
@@ -86,8 +84,7 @@ def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_proces
     assert [report["processes"] for report in reports] == [2, 2]
     first, second = (report["seen"] for report in reports)
     assert sorted(first + second) == list(range(7))
-    assert first
-    assert second
+    assert min(len(first), len(second)) > 0
     for report in reports:  # every process knows all
         assert report["outputs"].keys() == expected.outputs.keys()
         for key, rows in report["outputs"].items():
@@ -99,67 +96,34 @@ def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_proces
 
 def test_a_signal_to_one_process_stops_both_after_the_same_step(two_processes: Path) -> None:
     reports = [json.loads((two_processes / f"stopped-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    assert reports == ["stopped after step 3; the same command (without --overwrite) resumes from there"] * 2
+    assert ["step 3;" in report for report in reports] == [True, True]
     assert [path.name for path in (two_processes / "stopped").glob("*checkpoint-*")] == ["checkpoint-3"]
 
 
 # --- the command -------------------------------------------------------------------------------------------------------
 
 
-def write_rows(path: Path, count: int) -> Path:
-    """Texts of quite different lengths, two classes."""
+def test_finetune_by_two_processes_is_finetune_by_one(make_model_dir, run_bertkit, tmp_path: Path) -> None:
+    """Early stopping, frozen and fresh layers among it; texts of quite different lengths."""
     rng = np.random.default_rng(0)
     words = "good bad movie book story plot actor team ticket page order phone".split()
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        for row in range(count):
-            writer.writerow([" ".join(rng.choice(words, rng.integers(1, 20))), ("no", "yes")[row % 2]])
-    return path
-
-
-@pytest.mark.parametrize(
-    ("more", "ends_early"),
-    [
-        (("--eval-steps", "25"), False),
-        (("--eval-steps", "5", "--early-stopping-patience", "1", "--freeze", "embeddings", "--reinit-layers", "1"), True),
-    ],
-)
-def test_finetune_by_two_processes_is_finetune_by_one(
-    make_model_dir: Callable[..., Path],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    more: tuple[str, ...],
-    ends_early: bool,
-) -> None:
-    train, dev = write_rows(tmp_path / "train.csv", 33), write_rows(tmp_path / "dev.csv", 7)
+    for name, count in (("train", 33), ("dev", 7)):
+        rows = [f"{' '.join(rng.choice(words, rng.integers(1, 20)))},{'no yes'.split()[row % 2]}\n" for row in range(count)]
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
     model = make_model_dir("BertModel", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    arguments = ["finetune", "text-classification", "--train", str(train), "--validation", str(dev), "--model", str(model)]
-    arguments += [
-        "--max-steps",
-        str(STEPS),
-        "--batch-size",
-        "8",
-        "--learning-rate",
-        "1e-3",
-        "--max-length",
-        "32",
-        "--device",
-        "cpu",
-    ]
-    arguments += ["--logging-steps", "1", "--precision", "fp32", "--micro-batch-tokens", "64", *more]
-    assert main([*arguments, "--output-dir", str(tmp_path / "one")]) == 0
-    capfd.readouterr()
-    done = launch(ACCELERATE, "-m", "bertkit", *arguments, "--output-dir", str(tmp_path / "two"))
+    options = (
+        f"finetune text-classification --train train.csv --validation dev.csv --model {model} --max-steps 50 --batch-size 8 "
+        "--learning-rate 1e-3 --max-length 32 --device cpu --logging-steps 1 --precision fp32 --micro-batch-tokens 64 "
+        "--eval-steps 5 --early-stopping-patience 1 --freeze embeddings --reinit-layers 1 --output-dir"
+    )
+    assert run_bertkit(*options.split(), "one").code == 0
+    done = launch(ACCELERATE, "-m", "bertkit", *options.split(), "two")  # in tmp_path, where run_bertkit is
 
     runs = {name: json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("one", "two")}
-    assert {name: run["num_processes"] for name, run in runs.items()} == {"one": 1, "two": 2}, (
-        "a launcher may start one without a word"
-    )
+    assert {name: run["num_processes"] for name, run in runs.items()} == {"one": 1, "two": 2}  # a launcher may start only one
     assert [run["status"] for run in runs.values()] == ["finished", "finished"]
     one, two = logged_losses(tmp_path / "one"), logged_losses(tmp_path / "two")
-    assert len(one) == len(two) == runs["one"]["last"]["step"]
-    assert (len(one) < STEPS) == ends_early
+    assert len(one) == len(two) == runs["one"]["last"]["step"] < 50
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-5)
     assert np.ptp(one) > 0.02
     for part in ("best", "last"):
@@ -170,4 +134,3 @@ def test_finetune_by_two_processes_is_finetune_by_one(
     for key, value in weights[0].items():
         torch.testing.assert_close(weights[1][key], value, rtol=0, atol=2e-3 if key.endswith("key.bias") else 2e-4, msg=key)
     assert done.stderr.count("steps per epoch") == 1, "the other process is silent"
-    assert CONFIG.hidden_dropout_prob == 0

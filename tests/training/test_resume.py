@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,39 +22,69 @@ from bertkit.training import loop as training
 
 STEPS_PER_EPOCH, EPOCHS = 5, 3  # 38 rows by 8; the last step of an epoch has 6
 STEP, MICRO_STEP = 7, 1  # where a run is stopped: in the second epoch, with the gradients of one micro-batch in hand
+CHECKPOINT = f"checkpoint-{STEP + 1}"  # what a signal there leaves
+OPTIONS = (
+    "--batch-size 8 --max-length 24 --micro-batch-tokens 32 --num-epochs 3 --learning-rate 3e-3 --logging-steps 2 "
+    "--device cpu --precision fp32"
+).split()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("data"), random.Random(3)
+    words = "good bad movie book story plot actor team ticket page order phone".split()
+    for name, count in (("train", 38), ("dev", 9)):
+        rows = [f"{' '.join(rng.choices(words, k=rng.randint(3, 15)))},{'no yes'.split()[row % 2]}\n" for row in range(count)]
+        (folder / f"{name}.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def command(make_model_dir: Callable[..., Path], data: Path) -> Callable[..., list[str]]:
+    """A function that gives `finetune` with dropout and several micro-batches a step, into a folder."""
+    model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    rows = ["--train", str(data / "train.csv"), "--validation", str(data / "dev.csv"), "--model", str(model)]
+    return lambda run, *more: ["finetune", "text-classification", *rows, *OPTIONS, "--output-dir", str(run), *more]
+
+
+@pytest.fixture(scope="module")
+def whole(command, data: Path) -> Path:
+    """A run that nothing stopped."""
+    assert main(command(data / "whole")) == 0
+    return data / "whole"
+
+
+@pytest.fixture(scope="module")
+def stopped(command, data: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+        assert main(command(data / "stopped")) == 130
+    return data / "stopped"
 
 
 @pytest.fixture
-def command(make_model_dir: Callable[..., Path], tmp_path: Path) -> Callable[..., list[str]]:
-    """`finetune` with dropout and several micro-batches a step, into a folder of tmp_path."""
-    rng = random.Random(3)
-    words = "good bad movie book story plot actor team ticket page order phone".split()
-    for name, count in (("train", 38), ("dev", 9)):
-        with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["text", "label"])
-            for row in range(count):
-                writer.writerow([" ".join(rng.choices(words, k=rng.randint(3, 15))), ("no", "yes")[row % 2]])
-    model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+def unfinished(stopped: Path, tmp_path: Path) -> Path:
+    """A run that was stopped in its second epoch."""
+    return shutil.copytree(stopped, tmp_path / "run")
 
-    def arguments(name: str, *more: str) -> list[str]:
-        data = ["--train", str(tmp_path / "train.csv"), "--validation", str(tmp_path / "dev.csv"), "--model", str(model)]
-        sizes = ["--batch-size", "8", "--max-length", "24", "--micro-batch-tokens", "32", "--num-epochs", str(EPOCHS)]
-        rest = [
-            "--learning-rate",
-            "3e-3",
-            "--logging-steps",
-            "2",
-            "--device",
-            "cpu",
-            "--precision",
-            "fp32",
-            "--output-dir",
-            str(tmp_path / name),
-        ]
-        return ["finetune", "text-classification", *data, *sizes, *rest, *more]
 
-    return arguments
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """Checks that a command ends with this exit code and one line of error that has these values."""
+
+    def refused(arguments: list[str], *values: object, code: int = 2) -> None:
+        capsys.readouterr()
+        assert main(arguments) == code
+        shown = capsys.readouterr().err
+        assert "Traceback" not in shown
+        (error,) = [line for line in shown.splitlines() if line.startswith("error: ")]
+        assert [value for value in map(str, values) if value not in error] == []
+
+    return refused
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def hash_of(run: Path) -> str:
@@ -67,30 +97,30 @@ def log_of(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in event.items() if name != "tokens_per_second"} for event in events]
 
 
-def last_hash(run: Path) -> str:
-    """Of the last model, which its checkpoint holds; the root has the best one."""
-    return hash_of(run / f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}")
-
-
 def assert_same_run(found: Path, expected: Path) -> None:
-    assert last_hash(found) == last_hash(expected)
-    assert hash_of(found) == hash_of(expected)
-    runs = [json.loads((run / "run.json").read_text(encoding="utf-8")) for run in (found, expected)]
+    """The best model, which is at the root, and the last one, which its checkpoint holds."""
+    last = f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}"
+    assert (hash_of(found), hash_of(found / last)) == (hash_of(expected), hash_of(expected / last))
+    runs = [read(run / "run.json") for run in (found, expected)]
     assert runs[0]["status"] == "finished"
-    assert runs[0]["best"] == runs[1]["best"]
-    assert runs[0]["last"] == runs[1]["last"]
+    assert [runs[0][part] for part in ("best", "last")] == [runs[1][part] for part in ("best", "last")]
+    assert [event["step"] for event in log_of(found)] == [event["step"] for event in log_of(expected)]
 
 
-def stop_with(number: int, monkeypatch: pytest.MonkeyPatch, *, step: int = STEP, micro_step: int = MICRO_STEP) -> None:
-    """Have this process get a signal before the forward pass of a micro-batch."""
+def content_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
+
+
+def stop_with(stop: Callable[[], None], patch: pytest.MonkeyPatch, *where: int) -> None:
+    """Call `stop` before the forward pass of a micro-batch; where: step and micro-step."""
     seed_dropout = training.seed_dropout
 
     def stopping(model: Any, seed: int, *place: int) -> None:
-        if place[:2] == (step, micro_step):
-            os.kill(os.getpid(), number)
+        if place[:2] == (where or (STEP, MICRO_STEP)):
+            stop()
         seed_dropout(model, seed, *place)
 
-    monkeypatch.setattr(training, "seed_dropout", stopping)
+    patch.setattr(training, "seed_dropout", stopping)
 
 
 # Counts what the loop does and kills its own process, SIGKILL and all: no `finally`, no flushing, no handler.
@@ -103,8 +133,7 @@ def killing(model, seed, step, micro_step, rank):
     seen.append((step, micro_step))
     if (step, micro_step) == (int(sys.argv[1]), int(sys.argv[2])):
         assert (step, micro_step - 1) in seen
-        collected = "bf16" in sys.argv  # to the masters; in float32 the module holds them
-        assert any(p.grad is not None for p in model.parameters()) != collected
+        assert not any(p.grad is not None for p in model.parameters())  # collected to the masters
         print("in mid-accumulation", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     seed_dropout(model, seed, step, micro_step, rank)
@@ -113,257 +142,128 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(
-    precision: str, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command("whole", "--precision", precision)) == 0
-    arguments = command("killed", "--precision", precision)
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(STEP), str(MICRO_STEP), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(command, tmp_path: Path, capsys) -> None:
+    assert main(command(tmp_path / "whole", "--precision", "bf16")) == 0
     run = tmp_path / "killed"
+    arguments = command(run, "--precision", "bf16")
+    program = [sys.executable, "-c", KILLED, str(STEP), str(MICRO_STEP), *arguments]
+    killed = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "in mid-accumulation\n"), killed.stderr
     assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{STEPS_PER_EPOCH}"]
     assert log_of(run)[-1]["step"] > STEPS_PER_EPOCH, "it had logged a step that the checkpoint does not hold"
-    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
-
-    if precision == "fp32":  # a process of its own; a second one would only take time
-        done = subprocess.run(
-            [sys.executable, "-m", "bertkit", *arguments], capture_output=True, text=True, timeout=120, check=False
-        )
-        code, shown = done.returncode, done.stderr
-    else:
-        capsys.readouterr()
-        code, shown = main(arguments), capsys.readouterr().err
-    assert code == 0, shown
-    assert str(run / f"checkpoint-{STEPS_PER_EPOCH}") in shown
+    assert read(run / "run.json")["status"] == "running"
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert str(run / f"checkpoint-{STEPS_PER_EPOCH}") in capsys.readouterr().err
     assert_same_run(run, tmp_path / "whole")
     assert log_of(run) == log_of(tmp_path / "whole")
 
 
-def test_dropout_and_precision_decide_the_bytes(command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_a_crash_before_the_first_checkpoint_starts_over(command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    def crash() -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch:
+        stop_with(crash, patch, 3, 1)
+        assert main(command(tmp_path / "run")) == 1
+    assert log_of(tmp_path / "run"), "it had logged something"
+    assert main(command(tmp_path / "run")) == 0
+    assert_same_run(tmp_path / "run", whole)
+    assert log_of(tmp_path / "run") == log_of(whole)
+
+
+def test_dropout_and_precision_decide_the_bytes(command, tmp_path: Path) -> None:
     """The hashes above could differ: another seed, no dropout and another precision each give another model."""
-    variants = {"a": (), "b": ("--seed", "7"), "c": ("--dropout", "0"), "d": ("--precision", "bf16")}
+    variants = {"a": (), "b": ("--seed", "7"), "c": ("--dropout", "0"), "d": ("--precision", "bf16"), "same": ()}
     for name, more in variants.items():
-        assert main(command(name, "--precision", "fp32", "--num-epochs", "1", *more)) == 0
+        assert main(command(tmp_path / name, "--max-steps", "2", *more)) == 0
+        torch.rand(3)
     assert len({hash_of(tmp_path / name) for name in variants}) == 4
-    assert main(command("e", "--precision", "fp32", "--num-epochs", "1")) == 0
-    torch.rand(3)
-    assert hash_of(tmp_path / "e") == hash_of(tmp_path / "a")
+    assert hash_of(tmp_path / "same") == hash_of(tmp_path / "a")
 
 
 @pytest.mark.parametrize(("number", "optimizer"), [(signal.SIGINT, "adamw"), (signal.SIGTERM, "lamb")])
 def test_a_signal_saves_and_the_same_command_resumes(
-    number: int,
-    optimizer: str,
-    command: Callable[..., list[str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    number: int, optimizer: str, command, whole: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     options = ("--optimizer", optimizer)
-    assert main(command("whole", *options)) == 0
+    if optimizer != "adamw":
+        whole = tmp_path / "whole"
+        assert main(command(whole, *options)) == 0
     run = tmp_path / "stopped"
     with monkeypatch.context() as patch:
-        stop_with(number, patch)
+        stop_with(lambda: os.kill(os.getpid(), number), patch)
         capsys.readouterr()
-        assert main(command("stopped", *options)) == 130
+        assert main(command(run, *options)) == 130
     shown = capsys.readouterr().err
     assert f"step {STEP + 1};" in shown.splitlines()[-1]
     assert "Traceback" not in shown
-    assert [path.name for path in run.glob("*checkpoint-*")] == [f"checkpoint-{STEP + 1}"]
+    assert [path.name for path in run.glob("*checkpoint-*")] == [CHECKPOINT]
     if optimizer == "lamb":
-        assert main(command("stopped")) == 2, "AdamW, the default, is another setting"
-    assert main(command("stopped", *options)) == 0
-    assert_same_run(run, tmp_path / "whole")
-    assert [event["step"] for event in log_of(run)] == [event["step"] for event in log_of(tmp_path / "whole")]
+        assert main(command(run)) == 2, "AdamW, the default, is another setting"
+    (run / ".unfinished-checkpoint-12").mkdir()  # which a kill left half written
+    (run / ".unfinished-checkpoint-12" / "model.safetensors").write_bytes(b"half")
+    assert main(command(run, *options)) == 0
+    assert_same_run(run, whole)
+    assert not list(run.glob(".unfinished-*"))
 
 
-def test_a_kill_before_the_first_checkpoint_starts_over(command: Callable[..., list[str]], tmp_path: Path) -> None:
-    assert main(command("whole")) == 0
-    arguments = command("killed")
-    killed = subprocess.run([sys.executable, "-c", KILLED, "3", "1", *arguments], capture_output=True, timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert log_of(tmp_path / "killed"), "it had logged something"
-    assert main(arguments) == 0
-    assert_same_run(tmp_path / "killed", tmp_path / "whole")
-    assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
+def test_what_is_refused_changes_nothing(unfinished: Path, data: Path, command, refused, tmp_path: Path) -> None:
+    """Settings and data that differ are named, with both values."""
+    before = content_of(tmp_path)
+    checkpoint = str(unfinished / CHECKPOINT)
+    refused(command(unfinished, "--resume", "never"), unfinished)
+    refused(command(unfinished, "--resume", "yes"), "'yes'")
+    refused(command(unfinished, "--learning-rate", "1e-3"), unfinished, "learning_rate", 0.003, 0.001)
+    refused(command(unfinished, "--seed", "1"), unfinished, "seed", 42, 1)
+    refused(command(unfinished, "--text", "label", "--label", "text"), code=3)
+    refused(command(unfinished, "--resume", checkpoint, "--overwrite"), unfinished)
+    refused(command(tmp_path / "other", "--resume", checkpoint, "--learning-rate", "1e-3"), "learning_rate", 0.003, 0.001)
+    rows = (data / "train.csv").read_text(encoding="utf-8")
+    (data / "train.csv").write_text(rows.replace("\n", "\ngood ", 1), encoding="utf-8")
+    refused(command(unfinished), unfinished, "train.sha256")
+    (data / "train.csv").write_text(rows, encoding="utf-8")
+    assert content_of(tmp_path) == before
+    weights = bytearray((unfinished / CHECKPOINT / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (unfinished / CHECKPOINT / "model.safetensors").write_bytes(weights)
+    refused(command(unfinished), "model.safetensors", unfinished / CHECKPOINT, code=4)
+    (unfinished / "run.json").unlink()
+    refused(command(tmp_path / "other", "--resume", checkpoint), checkpoint, "run.json")
+    assert not (tmp_path / "other").exists()
 
 
-@pytest.fixture
-def unfinished(command: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that was stopped in its second epoch."""
-    with monkeypatch.context() as patch:
-        stop_with(signal.SIGINT, patch)
-        assert main(command("run")) == 130
-    return tmp_path / "run"
-
-
-def content_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
-
-
-@pytest.fixture
-def refused(command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """Checks that a command ends with this exit code and one line of error that has these words."""
-
-    def refused(arguments: list[str], *words: object, code: int = 2) -> None:
-        capsys.readouterr()
-        assert main(arguments) == code
-        shown = capsys.readouterr().err
-        assert "Traceback" not in shown
-        (error,) = [line for line in shown.splitlines() if line.startswith("error: ")]
-        assert [word for word in map(str, words) if word not in error] == []
-
-    return refused
-
-
-def test_what_is_refused_changes_nothing(
-    unfinished: Path, command: Callable[..., list[str]], refused: Callable[..., None], tmp_path: Path
-) -> None:
-    """Of an unfinished run: settings and data that differ are named, with both values."""
-    before = content_of(unfinished)
-    refused(command("run", "--resume", "never"), unfinished)
-    refused(command("run", "--resume", "yes"), "'yes'")
-    refused(command("run", "--learning-rate", "1e-3"), unfinished, "learning_rate", 0.003, 0.001)
-    refused(command("run", "--seed", "1"), unfinished, "seed was 42", 1)
-    refused(command("run", "--text", "label", "--label", "text"), code=3)
-    lines = (tmp_path / "train.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-    lines[1] = "good " + lines[1]
-    (tmp_path / "train.csv").write_text("".join(lines), encoding="utf-8")
-    refused(command("run"), unfinished, "train.sha256")
-    assert content_of(unfinished) == before
-
-
-def test_resume_takes_a_checkpoint_by_its_path(
-    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command("whole")) == 0
-    checkpoint = unfinished / f"checkpoint-{STEP + 1}"
-    capsys.readouterr()
-    assert main(command("run", "--resume", str(checkpoint))) == 0
-    assert str(checkpoint) in capsys.readouterr().err
-    assert_same_run(unfinished, tmp_path / "whole")
-
-
-def test_a_checkpoint_opens_on_the_first_cpu_as_torchrun_calls_it(unfinished: Path) -> None:
+def test_a_checkpoint_opens_on_the_first_cpu_as_torchrun_calls_it(stopped: Path) -> None:
     class Optimizer:
         def restore(self, state: dict[str, torch.Tensor]) -> None:
             self.state = state
 
     optimizer: Any = Optimizer()
-    state = training._restore(unfinished / f"checkpoint-{STEP + 1}", optimizer, torch.device("cpu:0"))
-    assert state.step == STEP + 1
+    assert training._restore(stopped / CHECKPOINT, optimizer, torch.device("cpu:0")).step == STEP + 1
     assert optimizer.state
 
 
-def test_resume_from_another_folder_leaves_that_as_it_was_and_has_the_best_model(
-    unfinished: Path, command: Callable[..., list[str]], refused: Callable[..., None], tmp_path: Path
-) -> None:
-    assert main(command("whole")) == 0
-    best = json.loads((tmp_path / "whole" / "run.json").read_text(encoding="utf-8"))["best"]["step"]
-    assert best <= STEP, "the best step is one that the new folder never makes"
-    before = content_of(unfinished)
-    checkpoint = str(unfinished / f"checkpoint-{STEP + 1}")
-    assert main(command("other", "--resume", checkpoint)) == 0
-    assert content_of(unfinished) == before
-    assert_same_run(tmp_path / "other", tmp_path / "whole")
-    steps = [[event["step"] for event in log_of(tmp_path / name)] for name in ("other", "whole")]
-    assert steps[0] == steps[1]
-
-    refused(command("third", "--resume", checkpoint, "--learning-rate", "1e-3"), "learning_rate", 0.003, 0.001)
-    refused(command("run", "--resume", checkpoint, "--overwrite"), unfinished)
-    (unfinished / "run.json").unlink()
-    refused(command("third", "--resume", checkpoint), checkpoint, "run.json")
-    assert not (tmp_path / "third").exists()
-
-
-def test_a_finished_run_and_a_folder_of_something_else_are_refused(
-    command: Callable[..., list[str]], refused: Callable[..., None], tmp_path: Path
-) -> None:
-    arguments = command("run", "--max-steps", "2")
-    assert main(arguments) == 0
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter-1.tex").write_text("years of work", encoding="utf-8")
-    before = content_of(tmp_path)
-    refused(arguments, tmp_path / "run")
-    refused(command("thesis"), tmp_path / "thesis")
-    refused(command("thesis", "--overwrite"), tmp_path / "thesis")
-    assert content_of(tmp_path) == before
-
-
-def test_overwrite_moves_aside_and_starts_over(
-    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = content_of(unfinished)
-    capsys.readouterr()
-    assert main(command("run", "--overwrite", "--seed", "5", "--max-steps", "2")) == 0
-    assert str(tmp_path / "run.old-1") in capsys.readouterr().err
-    assert content_of(tmp_path / "run.old-1") == before
-    assert json.loads((unfinished / "run.json").read_text(encoding="utf-8"))["training"]["seed"] == 5
-    assert [event["step"] for event in log_of(unfinished)] == [2, 2]
-    assert main(command("run", "--overwrite", "--max-steps", "1")) == 0
-    assert (tmp_path / "run.old-2" / "run.json").is_file()
-
-
-def test_a_damaged_checkpoint_is_refused(
-    unfinished: Path, command: Callable[..., list[str]], refused: Callable[..., None]
-) -> None:
-    path = unfinished / f"checkpoint-{STEP + 1}" / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    refused(command("run"), path.name, path.parent, code=4)
-
-
-def test_what_a_kill_left_half_written_is_passed_over(
-    unfinished: Path, command: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    assert main(command("whole")) == 0
-    half = unfinished / ".unfinished-checkpoint-12"
-    half.mkdir()
-    (half / "model.safetensors").write_bytes(b"half")
-    assert main(command("run")) == 0
-    assert_same_run(unfinished, tmp_path / "whole")
-    assert not list(unfinished.glob(".unfinished-*"))
-
-
-def test_a_loss_that_is_not_finite_ends_the_command_with_one_line(
-    command: Callable[..., list[str]], refused: Callable[..., None], tmp_path: Path
-) -> None:
-    refused(command("run", "--learning-rate", "1e30", "--warmup-ratio", "0"), "loss", "step 2")
-    run = tmp_path / "run"
-    assert not list(run.glob("*checkpoint*"))
-    assert not (run / "model.safetensors").exists()
-    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
-
-
-# --- the other families ----------------------------------------------------------------------------------------------------
+def test_resume_from_another_folder_leaves_it_alone_and_has_the_best_model(stopped, command, whole, tmp_path: Path) -> None:
+    assert read(whole / "run.json")["best"]["step"] <= STEP, "the best step is one that the new folder never makes"
+    before = content_of(stopped)
+    assert main(command(tmp_path / "other", "--resume", str(stopped / CHECKPOINT))) == 0
+    assert content_of(stopped) == before
+    assert_same_run(tmp_path / "other", whole)
 
 
 @pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])
-def test_every_family_resumes_where_it_was(
-    recipe: str, make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path: Path, monkeypatch) -> None:
     model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, seed=5)
-    settings = ["--batch-size", "8", "--max-length", "64", "--max-steps", "6", "--eval-steps", "3", "--precision", "fp32"]
-
-    def arguments(name: str) -> list[str]:
-        place = ["--model", str(model), "--output-dir", str(tmp_path / name), "--device", "cpu"]
-        return ["finetune", recipe, *place, *settings]
-
-    assert main(arguments("whole")) == 0
+    options = "--batch-size 8 --max-length 64 --max-train-samples 40 --max-steps 4 --eval-steps 2 --precision fp32 --device cpu"
+    arguments = ["finetune", recipe, "--model", str(model), *options.split(), "--output-dir"]
+    runs = whole, again = tmp_path / "whole", tmp_path / "again"
+    assert main([*arguments, str(whole)]) == 0
     with monkeypatch.context() as patch:
-        stop_with(signal.SIGTERM, patch, step=4, micro_step=0)
-        assert main(arguments("again")) == 130
-    assert (tmp_path / "again" / "checkpoint-5").is_dir()
-    assert main(arguments("again")) == 0
-    for file in ("model.safetensors", "config.json", "checkpoint-6/model.safetensors", "checkpoint-6/config.json"):
-        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
-    runs = [json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("again", "whole")]
-    assert [runs[0][key] for key in ("best", "last", "recipe")] == [runs[1][key] for key in ("best", "last", "recipe")]
+        stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, 2, 0)
+        assert main([*arguments, str(again)]) == 130
+    assert (again / "checkpoint-3").is_dir()
+    assert main([*arguments, str(again)]) == 0
+    for file in ("model.safetensors", "config.json", "checkpoint-4/model.safetensors", "checkpoint-4/config.json"):
+        assert (again / file).read_bytes() == (whole / file).read_bytes(), file
+    found, expected = ([read(run / "run.json")[key] for key in ("best", "last", "recipe")] for run in runs)
+    assert found == expected

@@ -1,0 +1,57 @@
+"""Training into a run folder: what fine-tuning and pre-training share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from bertkit.config import TrainConfig
+from bertkit.model.batch import Batch
+from bertkit.runs.directory import RunFolder, describe_end, write_run_file
+from bertkit.training.loop import TrainState, train
+from bertkit.training.tracking import tracked
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def train_run(
+    run: RunFolder,
+    values: dict[str, Any],
+    module: nn.Module,
+    batches: Callable[[int], list[Batch]],
+    config: TrainConfig,
+    accelerator: Accelerator,
+    *,
+    save_model: Callable[[Path, dict[str, Tensor], int], None],
+    evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None,
+    eval_every: int,
+    card: Callable[[], str],
+) -> TrainState:
+    """Train in a run folder, from its checkpoint if it resumes; then write the model card and the final run.json.
+
+    values: the content of run.json, which is completed before `card` is called. The others are as in `train`.
+    """
+    folder = run.output.path
+    with run.open(values, accelerator), tracked(accelerator, config.track, folder, values["training"]):
+        state = train(
+            module,
+            batches,
+            config,
+            accelerator,
+            total_steps=values["total_steps"],
+            run_dir=folder,
+            save_model=save_model,
+            evaluate=evaluate,
+            eval_every=eval_every,
+            resume_from=run.resume_from,
+        )
+        values |= describe_end(state)
+        if accelerator.is_main_process:
+            (folder / "README.md").write_text(card(), encoding="utf-8")
+            write_run_file(folder, values)
+        accelerator.wait_for_everyone()
+    return state
