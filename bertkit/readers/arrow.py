@@ -13,7 +13,7 @@ _PARQUET, _ARROW = b"PAR1", b"ARROW1"  # what files begin with; a stream of Arro
 
 
 def looks_like_arrow(content: Content) -> bool:
-    return content.first_block.startswith((_PARQUET, _ARROW))
+    return content.start.startswith((_PARQUET, _ARROW))
 
 
 def parse_arrow(content: Content) -> Iterator[Examples]:
@@ -23,7 +23,7 @@ def parse_arrow(content: Content) -> Iterator[Examples]:
     from datasets.table import InMemoryTable
 
     try:
-        table = _read(content.data(), parquet=content.extension == ".parquet" or content.first_block.startswith(_PARQUET))
+        table = _read(content.data(), parquet=content.extension == ".parquet" or content.start.startswith(_PARQUET))
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"the file cannot be read: {' '.join(str(error).split())}", where=content.source) from None
     return dataset_blocks(Dataset(InMemoryTable(table)), content.source)

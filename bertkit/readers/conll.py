@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples, batched
@@ -50,7 +51,7 @@ def _sentences(
     tokens: list[str] = []
     tags: list[str] = []
     begin = width = tag_column = first = 0  # first: the line that set the width
-    for number, fields in _rows(content.lines(), between, conllu):
+    for number, fields in _rows(chain.from_iterable(lines for _, lines in content.lines()), between, conllu):
         if not fields:
             if tokens:
                 yield begin, tokens, tags if width > 1 else None

@@ -16,13 +16,13 @@ from typing import Any
 from bertkit.errors import DataError, MachineError
 from bertkit.readers import Examples, Remarks, batched
 from bertkit.readers.content import Content
-from bertkit.readers.delimited import Row, parse_table, without_empty_rows
+from bertkit.readers.delimited import Rows, parse_table, without_empty_rows
 
 _ZIP = b"PK\x03\x04"
 
 
 def looks_like_xlsx(content: Content) -> bool:
-    return content.first_block.startswith(_ZIP) and b"xl/" in content.first_block
+    return content.start.startswith(_ZIP) and b"xl/" in content.start
 
 
 def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
@@ -48,7 +48,7 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
         yield replace(block, remarks=Remarks((remark,) if others else ()))
 
 
-def _rows(sheet: Any, source: str) -> Iterator[Row]:
+def _rows(sheet: Any, source: str) -> Iterator[Rows]:
     """Every row up to its last cell with text."""
     blocks = batched(enumerate(sheet.iter_rows(values_only=True), start=1))
     while True:
@@ -56,19 +56,19 @@ def _rows(sheet: Any, source: str) -> Iterator[Row]:
             block = next(blocks, None)
         if block is None:
             return
-        for number, values in block:
-            fields = [*map(_text, values)]
+        rows = [[*map(_text, values)] for _, values in block]
+        for fields in rows:
             while fields and not fields[-1]:
                 fields.pop()
-            yield number, fields
+        yield [number for number, _ in block], rows
 
 
-def _padded(rows: Iterator[Row], columns: tuple[str, ...] | None) -> Iterator[Row]:
+def _padded(blocks: Iterator[Rows], columns: tuple[str, ...] | None) -> Iterator[Rows]:
     """Rows as wide as the header, unless they are wider."""
     width = len(columns or ())
-    for number, fields in rows:
-        width = width or len(fields)
-        yield number, fields + [""] * (width - len(fields))
+    for numbers, rows in blocks:
+        width = width or next(map(len, rows), 0)
+        yield numbers, [fields + [""] * (width - len(fields)) for fields in rows]
 
 
 def _text(value: Any) -> str:
