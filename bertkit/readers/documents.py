@@ -1,6 +1,6 @@
 """Running text as documents, streamed: plain text, JSONL and Parquet; files, folders, globs, standard input and the hub.
 
-Memory is bounded by a block of a file and one document, whatever the input's size.
+Memory holds the first megabyte of a file at most, a block and one document, whatever the input's size.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """One file, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration")."""
+    """A file, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration")."""
 
     name: str
-    size: int = 0  # bytes on disk; 0 where nobody knows
+    size: int = 0  # bytes on disk; 0 if unknown
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
-    """The sources that arguments of a command name: files, all files of text in folders, globs, "-", and data sets of the hub.
+    """The sources that a command's arguments name: files, folders of text files, globs, "-" and data sets of the hub.
 
     A folder's files are those that end in .txt, .jsonl, .parquet and the like, packed or not, in the order of their paths.
-    A source named twice is read once. Raises DataError for a name that leads to nothing.
+    A source named twice is read once. Raises DataError for a name without files.
     """
     sources: dict[str, Source] = {}
     for name in names:
@@ -88,7 +88,6 @@ class Documents:
     """
 
     def __init__(self, source: Source, *, text_column: str = "text", layout: str = "auto") -> None:
-        assert layout in LAYOUTS
         self.source, self.text_column, self.layout = source, text_column, layout
         self.position = 0
         self.found_layout: str | None = None

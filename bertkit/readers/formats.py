@@ -26,11 +26,11 @@ from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
-# What an option of the command line is for, and what to do where a file's format does not take it.
+# What an option of the command line is for, and what to do if a file's format does not take it.
 _USES = {
-    "separator": ("tables of text and CoNLL columns", "leave it out"),
-    "columns": ("tables without a header", "leave it out: the file names its own columns"),
-    "column": ("CoNLL columns", "of JSON and tables --tags names the column"),
+    "separator": ("tables of text and CoNLL columns", "omit it"),
+    "columns": ("tables without a header", "omit it: the file names its own columns"),
+    "column": ("CoNLL columns", "for JSON and tables, --tags names the column"),
 }
 
 

@@ -40,8 +40,8 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
         workbook = load_workbook(data, read_only=True, data_only=True, keep_links=False)
     sheet, *others = workbook.worksheets or [None]
     if sheet is None:
-        raise DataError("the workbook has no sheet of cells", where=content.source)
-    remark = f"{content.source}: sheet {sheet.title!r} is read, and not {', '.join(repr(other.title) for other in others)}"
+        raise DataError("the workbook has no worksheet", where=content.source)
+    remark = f"{content.source}: reads the sheet {sheet.title!r} only, not {', '.join(repr(other.title) for other in others)}"
     sheet.reset_dimensions()  # what some programs write there is wrong
     rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
     for block in parse_table(rows, content.source, columns=columns, hint=_hint):
@@ -96,6 +96,6 @@ def _quiet(source: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # of zipfile, XML and openpyxl, which document none
-            hint = "is it damaged, protected by a password, or of an older Excel? save it as .xlsx again"
-            what = f"the workbook cannot be read: {' '.join(str(error).split())}"
+            hint = "is it damaged, locked by a password, or of an older Excel? save it as .xlsx again"
+            what = f"cannot read the workbook: {' '.join(str(error).split())}"
             raise DataError(what, where=source, hint=hint) from None

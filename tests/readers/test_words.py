@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from file_contents import read_conll
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertkit.readers.formats import TAGGED, read_file
@@ -47,8 +47,9 @@ texts = st.text(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(texts, st.sets(st.integers(0, 45), max_size=5))
-@example("a" * 5000 + "\U0001f600." * 5000, {7, 8})
+@example("a" * 500 + "\U0001f600." * 1500, {7, 8})
 def test_words_hold_everything_but_white_space_once(text: str, boundaries: set[int]) -> None:
     places = split_words(text, boundaries)
     assert all(0 <= start < end <= len(text) for start, end in places)
