@@ -15,7 +15,6 @@ import pytest
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 FROM_ONE = "text,label\ngood movie,1\nbad movie,2\n"
-UTF16 = b"\xff\xfe" + GOOD.encode("utf-16-le")
 BARE = "good movie,pos\nbad movie,neg\n"
 
 
@@ -85,14 +84,8 @@ def trained(ran, tmp_path: Path) -> dict[str, Any]:
         ("no-header.csv", BARE, ("--validation", "10%"), "", ["--columns label,text"]),
         ("no-header.csv", "Where is it?,pos\nbad,neg\n", ("--text", "text"), "", ["'text'", "--columns label,text"]),
         ("semicolon.csv", "text;label\ngood movie;pos\nbad movie;neg\n", (), ":1", ["--separator ';'"]),
-        ("latin.csv", "text,label\ncafé noir,pos\nbad,neg\n".encode("latin-1"), (), ":2", ["iconv -f ISO-8859-1 -t UTF-8"]),
-        ("utf16.csv", UTF16, (), ":1", ["iconv -f UTF-16 -t UTF-8"]),
         ("nul.csv", "text,label\ngood\0 movie,pos\nbad movie,neg\n", (), ":2", ["byte 5"]),
         ("wide.csv", "text,label\ngood movie,pos\nbad,movie,neg\n", (), ":3", ()),
-        ("narrow.tsv", "text\tlabel\ngood movie\tpos\nbad\n", (), ":3", ()),
-        ("cut-off.jsonl", '{"text": "good", "label": "a"}\n\n{"text": "bad", "la', (), ":3", ()),
-        ("empty.csv", "", (), "", ()),
-        ("header.csv", "text,label\n", (), "", ["--columns"]),
         ("no-value.csv", "text,label\ngood,pos\nbad,neg\nfilm,\nplot,\n", (), ":4", ["'label'"]),
         ("null.jsonl", "".join(f'{{"text": "a", "label": {label}}}\n' for label in (1, 0, "null")), (), ":3", ["'label'"]),
         ("no-text.csv", "text,label\ngood,pos\n,neg\n", (), ":3", ["'text'"]),

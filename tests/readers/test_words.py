@@ -11,7 +11,6 @@ from file_contents import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bertkit.readers.formats import TAGGED, read_file
 from bertkit.readers.words import split_words
 
 
@@ -73,11 +72,6 @@ def test_words_do_not_depend_on_what_stands_beside_white_space() -> None:
 def test_boundaries_cut_words_alone() -> None:
     assert words("Berlin-based Siemens", (6,)) == ["Berlin", "-based", "Siemens"]
     assert words("Berlin-based Siemens", (0, 12, 13, 20)) == ["Berlin-based", "Siemens"]
-
-
-@pytest.mark.parametrize("name", ["CoNLL2003/valid.txt.gz", "WeiboNER/weiboNER_2nd_conll.dev", "ResumeNER/dev.char.bmes"])
-def test_real_files_are_columns(data_dir: Path, name: str) -> None:
-    assert read_file(data_dir / name, TAGGED).columns == read_conll(data_dir / name).columns
 
 
 def test_real_words_split_as_published_but_for_few(data_dir: Path) -> None:
