@@ -1,10 +1,13 @@
-"""Files as the tests read them: from a text, or in CoNLL columns whatever their name."""
+"""Files as the tests read them: from a text, or in CoNLL columns whatever their name; and how they are refused."""
 
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from bertkit.errors import DataError, UserError
 from bertkit.readers import Examples, join_blocks
 from bertkit.readers.content import Content
 from bertkit.readers.formats import CONLL, read_file
@@ -22,3 +25,16 @@ def parsed(parse: Callable[..., Iterator[Examples]], text: str | bytes, source: 
 
 def read_conll(path: Path, **options: Any) -> Examples:
     return read_file(path, (CONLL,), **options)
+
+
+def refused(read: Callable[..., Any], *args: Any, kind: type[UserError] = DataError, **kwargs: Any) -> UserError:
+    """The error of a call, which must be one line."""
+    with pytest.raises(kind) as caught:
+        read(*args, **kwargs)
+    assert "\n" not in f"{caught.value} {caught.value.hint}"
+    return caught.value
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path

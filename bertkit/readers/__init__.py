@@ -1,4 +1,4 @@
-"""Readers: one file a format, listed in formats.py; each row is known by its file and line."""
+"""Readers: one file a format, listed in formats.py; each row knows its file and line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Remarks(NamedTuple):
-    """What somebody should know of rows, or of what was made of them: a line each."""
+    """What to tell the user about rows, or about what was made of them: a line each."""
 
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Examples:
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
     `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
-    own_names: the source's name of a column that is renamed here. remarks: what to tell the user about how the rows were read.
+    own_names: the source's name of a column that is renamed here. remarks: about how the rows were read.
     """
 
     columns: dict[str, list[Any]]
@@ -68,13 +68,13 @@ def join_blocks(blocks: Sequence[Examples]) -> Examples:
     first, *others = blocks
     if not others:
         return first
-    names = dict.fromkeys(name for block in blocks for name in block.columns)
-    columns = {
-        name: [*chain.from_iterable(block.columns.get(name) or [None] * len(block) for block in blocks)] for name in names
-    }
-    return replace(
-        first,
-        columns=columns,
-        lines=[*chain.from_iterable(block.lines for block in blocks)],
-        remarks=reduce(Remarks.__add__, (block.remarks for block in blocks)),
-    )
+    columns: dict[str, list[Any]] = {name: [] for block in blocks for name in block.columns}
+    for block in blocks:
+        for name, values in columns.items():
+            values += block.columns.get(name) or [None] * len(block)
+    ranges = [block.lines for block in blocks if isinstance(block.lines, range)]
+    if len(ranges) == len(blocks) and ranges[-1].stop - ranges[0].start == sum(map(len, ranges)):
+        lines: Sequence[int | str] = range(ranges[0].start, ranges[-1].stop)  # much smaller than a list
+    else:
+        lines = [*chain.from_iterable(block.lines for block in blocks)]
+    return replace(first, columns=columns, lines=lines, remarks=reduce(Remarks.__add__, (block.remarks for block in blocks)))

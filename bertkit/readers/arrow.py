@@ -13,34 +13,27 @@ _PARQUET, _ARROW = b"PAR1", b"ARROW1"  # what files begin with; a stream of Arro
 
 
 def looks_like_arrow(content: Content) -> bool:
-    return content.first_block.startswith((_PARQUET, _ARROW))
+    return content.start.startswith((_PARQUET, _ARROW))
 
 
 def parse_arrow(content: Content) -> Iterator[Examples]:
     """The rows of a file; their places are row numbers from 0. Raises DataError for one that is damaged or empty."""
     import pyarrow
+    import pyarrow.parquet
     from datasets import Dataset
     from datasets.table import InMemoryTable
 
+    buffer = pyarrow.BufferReader(content.data())
     try:
-        table = _read(content.data(), parquet=content.extension == ".parquet" or content.first_block.startswith(_PARQUET))
+        if content.extension == ".parquet" or content.start.startswith(_PARQUET):
+            table = pyarrow.parquet.read_table(buffer)
+        elif content.start.startswith(_ARROW):
+            table = pyarrow.ipc.open_file(buffer).read_all()
+        else:  # Arrow's stream, as datasets writes it
+            table = pyarrow.ipc.open_stream(buffer).read_all()
     except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"the file cannot be read: {' '.join(str(error).split())}", where=content.source) from None
+        raise DataError(f"cannot read the file: {' '.join(str(error).split())}", where=content.source) from None
     return dataset_blocks(Dataset(InMemoryTable(table)), content.source)
-
-
-def _read(data: bytes, *, parquet: bool) -> Any:
-    import pyarrow
-    import pyarrow.parquet
-
-    buffer = pyarrow.BufferReader(data)
-    if parquet:
-        return pyarrow.parquet.read_table(buffer)
-    try:
-        return pyarrow.ipc.open_file(buffer).read_all()
-    except pyarrow.ArrowInvalid:  # Arrow's stream, as datasets writes it
-        buffer.seek(0)
-        return pyarrow.ipc.open_stream(buffer).read_all()
 
 
 def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
@@ -53,7 +46,7 @@ def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
         if isinstance(feature, ClassLabel):
             label_names[column] = tuple(feature.names)
     if not len(dataset):
-        raise DataError("the split holds no rows", where=source)
+        raise DataError("there are no rows", where=source)
     plain = dataset.with_format(None)
     for lines in batched(range(len(dataset))):
         yield Examples(columns=plain[lines[0] : lines[-1] + 1], source=source, lines=lines, label_names=label_names)

@@ -24,20 +24,19 @@ def parse_c3(content: Content) -> Iterator[Examples]:
     source, text = content.source, content.text()
     documents = load_json(text, source, _HINT)
     check_characters(text, ((document, "a document", f"{source}:[{index}]") for index, document in enumerate(documents)))
-    columns: dict[str, list[Any]] = {name: [] for name in ("id", "context", "question", "choice", "answer")}
-    places = []
+    rows, places = [], []
     for index, document in enumerate(documents):
         lines, questions, name = _parts(document, f"{source}:[{index}]")
         for number, question in enumerate(questions, start=1):
             place = f"{name}#{number}"
             if not isinstance(question, dict) or not {"question", "choice"} <= question.keys():
-                raise DataError(f"a question is {_excerpt(question)}", where=f"{source}:{place}", hint=_HINT)
-            row = (name, lines, question["question"], question["choice"], question.get("answer"))
-            for column, value in zip(columns.values(), row, strict=True):
-                column.append(value)
+                raise DataError(f"this is not a question: {_excerpt(question)}", where=f"{source}:{place}", hint=_HINT)
+            rows.append((name, lines, question["question"], question["choice"], question.get("answer")))
             places.append(place)
-    if not places:
+    if not rows:
         raise DataError("the file holds no questions", where=source, hint=_HINT)
+    names = ("id", "context", "question", "choice", "answer")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     yield Examples(columns=columns, source=source, lines=places)
 
 
@@ -51,7 +50,7 @@ def _parts(document: Any, where: str) -> tuple[list[str], list[Any], str]:
     parts = document if isinstance(document, list) and len(document) == 3 else (None, None, None)
     lines, questions, name = parts
     if not isinstance(lines, list) or not isinstance(questions, list) or not isinstance(name, (str, int)):
-        raise DataError(f"a document is {_excerpt(document)}", where=where, hint=_HINT)
+        raise DataError(f"this is not a document: {_excerpt(document)}", where=where, hint=_HINT)
     return lines, questions, str(name)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.errors import DataError, UsageError, did_you_mean, plural
 from bertkit.readers import Examples, batched
 from bertkit.readers.content import Content, split_lines
 
@@ -50,7 +51,8 @@ def _sentences(
     tokens: list[str] = []
     tags: list[str] = []
     begin = width = tag_column = first = 0  # first: the line that set the width
-    for number, fields in _rows(content.lines(), between, conllu):
+    lines = chain.from_iterable(lines for _, lines in content.lines())
+    for number, fields in chain(_rows(lines, between, conllu), [(0, [])]):
         if not fields:
             if tokens:
                 yield begin, tokens, tags if width > 1 else None
@@ -67,19 +69,20 @@ def _sentences(
         if conllu and not fields[0].isdecimal():
             if re.fullmatch(r"[0-9]+[-.][0-9]+", fields[0]):
                 continue
-            raise DataError(f"the id {fields[0]!r}; expected a number, a range (1-2) or an empty node (8.1)", where=where)
+            raise DataError(f"the id is {fields[0]!r}; expected a number, a range (1-2) or an empty node (8.1)", where=where)
         token, tag = fields[_FORM if conllu else 0], fields[tag_column].strip(_BLANK)
         if not token:
-            raise DataError("the token is empty; expected it in the first column" if not conllu else "no form", where=where)
+            what = "the token has no form" if conllu else "the token is empty; expected it in the first column"
+            raise DataError(what, where=where)
         if not tag or (conllu and tag == "_" and _CONLLU[tag_column] not in _MAY_BE_EMPTY):
             name = _CONLLU[tag_column] if conllu else f"column {tag_column + 1}"
-            hint = "annotate the word, or choose another column" if conllu else "give each token a tag: O for those outside"
+            hint = (
+                "annotate the word, or choose another column" if conllu else "tag every token: O for one outside all entities"
+            )
             raise DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
         begin = begin if tokens else number
         tokens.append(token)
         tags.append(tag)
-    if tokens:
-        yield begin, tokens, tags if width > 1 else None
 
 
 def is_column_of_conll(name: str) -> bool:
@@ -90,8 +93,8 @@ def is_column_of_conll(name: str) -> bool:
 def looks_like_conll(content: Content) -> bool:
     """Whether a file is tokens and tags in columns rather than sentences or a table, by its first lines.
 
-    It is where all tokens have equally many columns, two or more, and the last column holds chunk tags, or, where blank lines
-    part enough tokens to tell, words that repeat. What is short and has no chunk tags counts as plain text.
+    All tokens must have equally many columns, two or more, and the last column chunk tags, or, where blank lines separate
+    enough tokens to tell, words that repeat. Short text without chunk tags counts as plain.
     """
     lines = _first_lines(content)
     if _looks_like_conllu(lines):
@@ -147,7 +150,7 @@ def _looks_like_conllu(lines: list[str]) -> bool:
 
 
 def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) -> int:
-    """The place of the tag's column from 0. Raises UsageError for one that is not there."""
+    """The index of the tag's column. Raises UsageError for one that is not there."""
     if column is None:
         return _UPOS if conllu else width - 1
     name = str(column).strip().lower()
@@ -161,7 +164,7 @@ def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) 
     if conllu:
         hint = did_you_mean(name, _CONLLU)
         raise UsageError(f"no column {column!r} in CoNLL-U; it has {', '.join(_CONLLU)}", where=where, hint=hint)
-    hint = "columns have names in CoNLL-U alone; elsewhere they count from 1"
+    hint = "only the columns of CoNLL-U have names; give a number, counted from 1"
     raise UsageError(f"no column {column!r}; the file has columns 1 to {width}", where=where, hint=hint)
 
 
@@ -169,17 +172,17 @@ def _check_separator(line: str, separator: str, where: str) -> None:
     """Raise DataError where the given separator does not occur in the line and another one does."""
     other = next((name for mark, name in (("\t", "tabs"), (" ", "spaces")) if mark in line.strip(_BLANK)), None)
     if other:
-        what = f"one column, {line[:40]!r}: {separator!r} does not occur there"
-        raise DataError(what, where=where, hint=f"the line holds {other}: leave --separator out")
+        what = f"there is one column, {line[:40]!r}, without {separator!r}"
+        raise DataError(what, where=where, hint=f"the line holds {other}: omit --separator")
 
 
 def _ragged(fields: list[str], width: int, separator: str, where: str, first: int | None) -> DataError:
-    found = f"{len(fields)} column{'' if len(fields) == 1 else 's'}"
     expected = f"{width} as in line {first}" if first else f"the {width} of CoNLL-U"
     if len(fields) == 1 and separator == "\t" and " " in fields[0]:
-        hint = "its columns are separated by spaces; expected tabs"
+        hint = "spaces separate its columns; expected tabs"
     elif len(fields) < width:
         hint = "does the token lack its tag, or the tag its token?"
     else:
         hint = f"does a token hold {'a space' if separator == ' ' else repr(separator)}, or is a blank line missing?"
-    return DataError(f"found {found}, expected {expected}: every token needs a tag", where=where, hint=hint)
+    what = f"found {plural(len(fields), 'column')}, expected {expected}: every token needs a tag"
+    return DataError(what, where=where, hint=hint)

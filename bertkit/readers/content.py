@@ -1,4 +1,4 @@
-"""What a data file holds: bytes, unpacked, and UTF-8 text, read in blocks of lines; faults are named by line.
+"""What a data file holds: bytes, unpacked, and UTF-8 text, read in blocks of lines; errors name the line.
 
 A line ends at LF or CR LF and nowhere else: str.splitlines also cuts at form feeds and at U+2028, which texts do hold.
 """
@@ -16,13 +16,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from bertkit.errors import DataError
 
-BLOCK = 2**20  # bytes read and decoded at once
+BLOCK = 2**16  # bytes read and decoded at once: small enough for a processor's cache
 # The bytes that a packed file begins with: its format, and what unpacks it.
 _PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {b"\x1f\x8b": ("gzip", gzip.open), b"\xfd7zXZ\x00": ("xz", lzma.open)}
 # Those of formats that are not text: what the file is, and what to do.
@@ -30,20 +29,16 @@ _BINARY = {
     b"PAR1": ("a Parquet file", "name it .parquet"),
     b"ARROW1": ("an Arrow file", "name it .arrow"),
     b"PK\x03\x04": ("a ZIP archive", "unpack it; if it is an Excel workbook, name it .xlsx"),
-    b"\xd0\xcf\x11\xe0": ("a file of an older Office", "save it as .xlsx or CSV"),
+    b"\xd0\xcf\x11\xe0": ("an old Office file", "save it as .xlsx or CSV"),
     b"%PDF": ("a PDF", "export its text"),
     b"BZh": ("a bzip2 file", "unpack it with bunzip2"),
     b"\x28\xb5\x2f\xfd": ("a zstd file", "unpack it with unzstd"),
-    b"\x89PNG": ("an image", "is it the right file?"),
-    b"\xff\xd8\xff": ("an image", "is it the right file?"),
-    b"GIF8": ("an image", "is it the right file?"),
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("an image", "is it the right file?")),
 }
 _LINE_FEED = b"\n"
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+_BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "UTF-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16"),
 }
 
 
@@ -57,9 +52,10 @@ class Content:
     def __init__(self, source: str, stored: io.BufferedReader[Any]) -> None:
         self.source = source
         self._stored = stored
-        blocks = self._read()
-        self.first_block = next(blocks, b"")
-        self._blocks = chain([self.first_block], blocks)
+        start = stored.peek(6)
+        self._packing, unpack = next((packed for magic, packed in _PACKED.items() if start.startswith(magic)), ("", None))
+        self._unpacked = unpack(stored) if unpack else stored
+        self.start = self._read(BLOCK)  # bytes by which formats are recognized
 
     @property
     def extension(self) -> str:
@@ -72,10 +68,11 @@ class Content:
 
     @cached_property
     def beginning(self) -> str:
-        """The text of the first block, without what is not UTF-8; "" where that is binary. By it formats are recognized."""
-        if b"\0" in self.first_block:
-            return ""
-        return self.first_block.removeprefix(codecs.BOM_UTF8).decode("utf-8", "ignore")
+        """The text of `start`, up to the end of a line and without what is not UTF-8; "" where it is binary."""
+        start = self.start.removeprefix(codecs.BOM_UTF8)
+        if len(self.start) >= BLOCK:
+            start = start[: start.rfind(_LINE_FEED) + 1] or start
+        return "" if b"\0" in start else start.decode("utf-8", "ignore")
 
     @property
     def first_line(self) -> str:
@@ -83,34 +80,41 @@ class Content:
         return self.beginning.lstrip("\r\n").partition("\n")[0]
 
     def data(self) -> bytes:
-        return b"".join(self._blocks)
+        return self.start + self._read()
 
     def text(self) -> str:
         return decode(self.data(), self.source)
 
-    def texts(self) -> Iterator[str]:
-        """The text of each block."""
-        line = 1
-        for block in self._blocks:
-            yield decode(block, self.source, first_line=line)
-            line += block.count(_LINE_FEED)
+    def texts(self) -> Iterator[tuple[int, str]]:
+        """For each block the number of its first line, from 1, and its text."""
+        number = 1
+        for block in self._blocks():
+            yield number, decode(block, self.source, first_line=number)
+            number += block.count(_LINE_FEED)
 
-    def lines(self) -> Iterator[str]:
-        """The lines without their ends."""
-        return chain.from_iterable(map(split_lines, self.texts()))
+    def lines(self) -> Iterator[tuple[int, list[str]]]:
+        """For each block the number of its first line, from 1, and its lines without their ends."""
+        number = 1
+        for block in self._blocks():
+            lines = split_lines(decode(block, self.source, first_line=number))
+            yield number, lines
+            number += len(lines)
 
-    def _read(self) -> Iterator[bytes]:
-        start = self._stored.peek(6)
-        kind, unpack = next((packed for magic, packed in _PACKED.items() if start.startswith(magic)), ("", None))
-        unpacked = unpack(self._stored) if unpack else self._stored
+    def _blocks(self) -> Iterator[bytes]:
+        block = self.start
+        while block:
+            yield block + self._read(line=True)
+            block = self._read(BLOCK)
+
+    def _read(self, size: int = -1, *, line: bool = False) -> bytes:
+        """The next bytes, or the rest of a line; all that are left for -1."""
         try:
-            while block := unpacked.read(BLOCK):
-                yield block + unpacked.readline()
+            return self._unpacked.readline() if line else self._unpacked.read(size)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            if not kind:
-                raise DataError(f"the file cannot be read: {error}", where=self.source) from None
+            if not self._packing:
+                raise DataError(f"cannot read the file: {error}", where=self.source) from None
             hint = "the file is cut off or damaged: copy or download it again"
-            raise DataError(f"the {kind} file cannot be unpacked: {error}", where=self.source, hint=hint) from None
+            raise DataError(f"cannot unpack the {self._packing} file: {error}", where=self.source, hint=hint) from None
 
 
 @contextmanager
@@ -135,7 +139,7 @@ def _open(path: Path) -> io.BufferedReader[Any]:
     except IsADirectoryError:
         raise DataError("this is a folder; expected a file", where=str(path), hint=nearest_files(path / path.name)) from None
     except OSError as error:
-        raise DataError(f"the file cannot be read: {error.strerror}", where=str(path)) from None
+        raise DataError(f"cannot read the file: {error.strerror}", where=str(path)) from None
 
 
 def read_text(path: str | Path) -> str:
@@ -182,7 +186,7 @@ def nearest_files(path: Path) -> str | None:
 
 
 def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
-    """UTF-8 bytes as text without a byte-order mark. first_line: their first line's number in the source. Raises DataError."""
+    """UTF-8 bytes as text without a byte-order mark. first_line: the number of their first line. Raises DataError."""
     text = data.removeprefix(codecs.BOM_UTF8) if first_line == 1 else data
     nul = data.find(b"\0")
     if nul < 0:
@@ -198,13 +202,22 @@ def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
         what = f"the file looks like {encoding} (it starts with the bytes {start}); expected UTF-8"
         raise DataError(what, where=f"{source}:{first_line}", hint=_iconv(encoding, source))
     if _is_binary(data):
-        hint = "is it the right file? Parquet, Arrow and Excel files are known by their endings"
+        hint = "is this the right file? Parquet, Arrow and Excel files are recognized by their endings"
         raise DataError("the file is binary; expected text", where=source, hint=hint)
+    offset = nul if nul >= 0 else refused.start + len(data) - len(text)
+    where = f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"
+    what = f"byte {offset - data.rfind(_LINE_FEED, 0, offset)} of the line"
     if nul >= 0:
         hint = f"is this a text file? remove such bytes with: tr -d '\\000' < {source} > clean.txt"
-        where = _line(source, data, nul, first_line)
-        raise DataError(f"a NUL byte, {_place(data, nul)}; expected text", where=where, hint=hint)
-    raise _not_utf8(data, refused.start + len(data) - len(text), refused.reason, source, first_line)
+        raise DataError(f"{what} is NUL; expected text", where=where, hint=hint)
+    what += f", 0x{data[offset]:02x}, is not UTF-8"
+    if refused.reason == "unexpected end of data":
+        raise DataError(f"{what}: the file ends inside a character", where=where, hint="is the file cut off?")
+    if not data[:offset].removeprefix(codecs.BOM_UTF8).isascii():
+        hint = f"the text before it is UTF-8, so only a part is damaged; drop it with: iconv -c -f UTF-8 -t UTF-8 {source}"
+        raise DataError(what, where=where, hint=hint)
+    encoding = _guess_encoding(data)
+    raise DataError(f"{what}; the file looks like {encoding}", where=where, hint=_iconv(encoding, source))
 
 
 def _two_byte_encoding(data: bytes) -> str | None:
@@ -218,24 +231,13 @@ def _two_byte_encoding(data: bytes) -> str | None:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Whether bytes that are not UTF-8 are no text of another encoding either: control characters are many."""
+    """Whether bytes that are not UTF-8 are not text of another encoding either: they hold many control characters."""
     start = data[:4000]
     return start.count(0) > len(start) // 5 or len(re.findall(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]", start)) > len(start) // 50
 
 
-def _not_utf8(data: bytes, offset: int, reason: str, source: str, first_line: int) -> DataError:
-    what, where = f"byte 0x{data[offset]:02x}, {_place(data, offset)}, is not UTF-8", _line(source, data, offset, first_line)
-    if reason == "unexpected end of data":
-        return DataError(f"{what}: the file ends inside a character", where=where, hint="is the file cut off?")
-    if not data[:offset].removeprefix(codecs.BOM_UTF8).isascii():
-        hint = f"text before it is UTF-8, so one line is damaged; drop such bytes with: iconv -c -f UTF-8 -t UTF-8 {source}"
-        return DataError(what, where=where, hint=hint)
-    encoding = _guess_encoding(data)
-    return DataError(f"{what}; the file looks like {encoding}", where=where, hint=_iconv(encoding, source))
-
-
 def _guess_encoding(data: bytes) -> str:
-    """What text is in that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin-1 in single ones."""
+    """The encoding of text that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin-1 in single ones."""
     runs = re.findall(rb"[\x80-\xff]+", data)
     if sum(map(len, runs)) > 1.5 * len(runs):
         with suppress(UnicodeDecodeError):  # then one of the Latin encodings
@@ -246,11 +248,3 @@ def _guess_encoding(data: bytes) -> str:
 
 def _iconv(encoding: str, source: str) -> str:
     return f"convert it: iconv -f {encoding.replace('Latin-1', 'ISO-8859-1')} -t UTF-8 {source} > utf8.txt"
-
-
-def _place(data: bytes, offset: int) -> str:
-    return f"byte {offset - data.rfind(_LINE_FEED, 0, offset)} of its line"
-
-
-def _line(source: str, data: bytes, offset: int, first_line: int) -> str:
-    return f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"

@@ -5,25 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
+from typing import Any
 
-from bertkit.errors import DataError, UsageError
-from bertkit.readers import Examples, batched
+from bertkit.errors import DataError, UsageError, plural
+from bertkit.readers import Examples
 from bertkit.readers.content import Content
 
-Row = tuple[int, list[str]]  # the line, from 1, at which it begins; its fields
+Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
 
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
 
 
 def parse_delimited(
-    content: Content,
-    *,
-    separator: str | None = None,
-    columns: tuple[str, ...] | None = None,
-    keep_broken: bool = False,
+    content: Content, *, separator: str | None = None, columns: tuple[str, ...] | None = None, keep_broken: bool = False
 ) -> Iterator[Examples]:
     """The rows of a CSV or TSV file.
 
@@ -40,125 +37,127 @@ def parse_delimited(
     quoting = is_csv or between != "\t"
     if not between or (quoting and (len(between) > 1 or between in '"\r\n')):
         raise UsageError(f"--separator is {separator!r}; expected one character", hint="for example --separator ';'")
-
-    if quoting:
-        rows = without_empty_rows(_quoted_rows(content, between, skipped))
-    else:
-        rows = _plain_rows(content, between, skipped)
-    if separator is None and columns is None:
-        rows = _with_header_checked(rows, content.source)
     return parse_table(
-        rows,
+        without_empty_rows(_quoted_rows(content, between, skipped)) if quoting else _plain_rows(content, between, skipped),
         content.source,
         columns=columns,
         keep_broken=keep_broken,
+        check_header=_check_separator if separator is None else None,
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
 
 
 def parse_table(
-    rows: Iterator[Row],
+    blocks: Iterator[Rows],
     source: str,
     *,
     hint: Callable[[list[str], int], str],
     columns: tuple[str, ...] | None = None,
     keep_broken: bool = False,
+    check_header: Callable[[list[str], str], None] | None = None,
 ) -> Iterator[Examples]:
     """Rows of fields as examples, the first row their header.
 
-    columns: the names of the columns, where there is no header. keep_broken: rows of too few or too many fields
-    are kept, with None in every column. hint: what to do about such a row, given the right
-    number of fields. Raises DataError with the row.
+    columns: the names of the columns, where there is no header. keep_broken: rows of too few or too many fields are kept,
+    with None in every column. check_header: raises DataError for a header that cannot be one, given its place. hint: what to
+    do about a broken row, given the right number of fields. Raises DataError with the row.
     """
     if columns and len(set(columns)) < len(columns):
         raise UsageError(f"--columns {','.join(columns)} names a column twice")
-    first = next(rows, None)
+    first = next((block for block in blocks if block[1]), None)
     if first is None:
         raise DataError("the file is empty", where=source)
-    names = columns or _header(first[1], f"{source}:{first[0]}")
-    if columns and tuple(first[1]) != columns:  # else a header after all, which says the same
-        rows = chain([first], rows)
-    empty = True
-    for block in batched(rows):
+    where, header = f"{source}:{first[0][0]}", first[1][0]
+    if check_header and not columns:
+        check_header(header, where)
+    names = columns or _header(header, where)
+    if not columns or tuple(header) == columns:  # a header that says the same as `columns` is no row either
+        first = first[0][1:], first[1][1:]
+    width, empty = len(names), True
+    for lines, rows in chain([first], blocks):
+        if not rows:
+            continue
         empty = False
-        yield _block(block, names, source, keep_broken, hint)
+        if set(map(len, rows)) != {width}:
+            if not keep_broken:
+                line, row = next(row for row in zip(lines, rows, strict=True) if len(row[1]) != width)
+                what = f"found {plural(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
+                raise DataError(what, where=f"{source}:{line}", hint=hint(row, width))
+            rows = [row if len(row) == width else [None] * width for row in rows]
+        values = map(list, zip(*rows, strict=True))
+        yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines)
     if empty:
-        asked = f"if the file has no header, name its columns: --columns {_ask_names(len(names))}"
-        raise DataError("the file holds a header and no rows", where=source, hint=asked)
+        raise DataError("the file has a header but no rows", where=source, hint=_columns_hint(width))
 
 
-def _block(
-    rows: list[Row], names: tuple[str, ...], source: str, keep_broken: bool, hint: Callable[[list[str], int], str]
-) -> Examples:
-    width = len(names)
-    broken = next((row for row in rows if len(row[1]) != width), None)
-    if broken is not None and not keep_broken:
-        line, fields = broken
-        what = f"found {_count(len(fields), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
-        raise DataError(what, where=f"{source}:{line}", hint=hint(fields, width))
-    values = [fields if len(fields) == width else [None] * width for _, fields in rows]
-    columns = dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
-    return Examples(columns=columns, source=source, lines=[line for line, _ in rows])
-
-
-def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Row]:
+def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
     """Rows without quoting, after a number of lines. Where rows have several fields, an empty line is none."""
     width = 0
-    empty: list[Row] = []  # before the first row that is not
-    for number, line in enumerate(islice(content.lines(), skipped, None), start=skipped + 1):
-        fields = line.split(separator)
-        if line and not width:
-            width = len(fields)
-            yield from empty if width == 1 else []
-        if line or width == 1:
-            yield number, fields
-        elif not width:
-            empty.append((number, fields))
+    for number, lines in content.lines():
+        if number == 1:
+            number, lines = 1 + skipped, lines[skipped:]
+        width = width or next((line.count(separator) + 1 for line in lines if line), 0)
+        numbers: Sequence[int] = range(number, number + len(lines))
+        if width != 1 and "" in lines:
+            numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
+            lines = [line for line in lines if line]
+        yield numbers, [line.split(separator) for line in lines]
 
 
-def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row]:
+def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
     """Rows whose fields may be quoted, after a number of lines; of an empty line without any."""
-    unread: list[str] = []  # the lines of the row that is being read
+    held: list[tuple[int, str]] = []  # the blocks of text from the one in which a row may begin
 
-    def lines() -> Iterator[str]:
-        texts = (io.StringIO(text, newline="\n") for text in content.texts())
-        for line in islice(chain.from_iterable(texts), skipped, None):
-            unread.append(line)
-            yield line
+    def opened(block: tuple[int, str]) -> io.StringIO:
+        held.append(block)
+        return io.StringIO(block[1], newline="\n")
 
-    reader = csv.reader(lines(), delimiter=separator, strict=True)
-    begin = skipped + 1
-    while True:
+    lines = islice(chain.from_iterable(map(opened, content.texts())), skipped, None)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    begin, ended = skipped + 1, False
+    while not ended:
+        numbers, rows = [], []
         limit = csv.field_size_limit(_LONGEST_FIELD)
         try:
-            fields = next(reader, None)
+            for fields in reader:
+                numbers.append(begin)
+                rows.append(fields)
+                begin = skipped + reader.line_num + 1
+                if len(held) > 1:
+                    break
+            else:
+                ended = True
         except csv.Error as error:
             if "new-line" in str(error):
                 hint = "if lines end so (old Macintosh), convert the file: tr '\\r' '\\n' < OLD > NEW"
                 what = "a carriage return inside an unquoted field"
                 raise DataError(what, where=f"{content.source}:{skipped + reader.line_num}", hint=hint) from None
-            raise _quote_error("".join(unread), separator, content.source, begin) from None
+            text = "".join(text for _, text in held).split("\n", begin - held[0][0])[-1]
+            raise _quote_error(text, separator, content.source, begin) from None
         finally:
             csv.field_size_limit(limit)
-        if fields is None:
-            return
-        yield begin, fields
-        unread.clear()
-        begin = skipped + reader.line_num + 1
+        yield numbers, rows
+        del held[:-1]
 
 
-def without_empty_rows(rows: Iterator[Row]) -> Iterator[Row]:
+def without_empty_rows(blocks: Iterator[Rows]) -> Iterator[Rows]:
     """Rows without those that have no fields; in a file of one column, these are empty texts unless they end the file."""
     width = 0
-    empty: list[Row] = []
-    for line, fields in rows:
-        if fields:
-            width = width or len(fields)
-            yield from empty
-            yield line, fields
-            empty.clear()
-        elif width == 1:
-            empty.append((line, [""]))
+    empty: list[tuple[int, list[str]]] = []  # texts since the last row with fields
+    for lines, rows in blocks:
+        if empty or not all(rows):
+            filled = []
+            for line, fields in zip(lines, rows, strict=True):
+                if fields:
+                    width = width or len(fields)
+                    filled += [*empty, (line, fields)]
+                    empty = []
+                elif width == 1:
+                    empty.append((line, [""]))
+            lines, rows = [line for line, _ in filled], [fields for _, fields in filled]
+        elif rows:
+            width = width or len(rows[0])
+        yield lines, rows
 
 
 def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError:
@@ -189,16 +188,13 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
         position = end.end()
 
 
-def _with_header_checked(rows: Iterator[Row], source: str) -> Iterator[Row]:
-    """The rows. Raises DataError where the header is one name that holds another separator."""
-    for line, fields in islice(rows, 1):
-        name = fields[0].strip()
-        other = max(_SEPARATORS, key=name.count)
-        if len(fields) == 1 and other in name:
-            what = f"one column, {_excerpt(name)}, whose name holds {other!r}"
-            raise DataError(what, where=f"{source}:{line}", hint=_separator_hint(other))
-        yield line, fields
-    yield from rows
+def _check_separator(header: list[str], where: str) -> None:
+    """Raise DataError where the header is one name that holds another separator."""
+    name = header[0].strip()
+    other = max(_SEPARATORS, key=name.count)
+    if len(header) == 1 and other in name:
+        what = f"there is one column, {_excerpt(name)}, and its name holds {other!r}"
+        raise DataError(what, where=where, hint=_separator_hint(other))
 
 
 def _header(row: list[str], where: str) -> tuple[str, ...]:
@@ -206,7 +202,7 @@ def _header(row: list[str], where: str) -> tuple[str, ...]:
     names = [name.strip() for name in row]
     if names[0] == "" and len(names) > 1 and len(names) == len(set(names)):
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
-    hint = f"if the file has no header, name its columns: --columns {_ask_names(len(names))}"
+    hint = _columns_hint(len(names))
     for i, name in enumerate(names):
         if name == "":
             raise DataError(f"column {i + 1} of the header has no name", where=where, hint=hint)
@@ -222,20 +218,16 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
         return "is a field missing, or a text broken over two lines?"
     if quoting:
         return f'put a text that holds {separator!r} in quotes: "..."'
-    return f"a text that holds {separator!r} is cut there: take the {separator!r} out of it"
+    return f"a text that holds {separator!r} is cut there: remove the {separator!r} from it"
 
 
 def _separator_hint(separator: str) -> str:
-    return f"say what separates the columns: --separator {separator!r}"
+    return f"name the separator: --separator {separator!r}"
 
 
-def _ask_names(count: int) -> str:
-    usual = {2: "label,text", 3: "text,text_pair,label"}
-    return usual.get(count, ",".join(f"name{i + 1}" for i in range(count)))
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def _columns_hint(count: int) -> str:
+    names = {2: "label,text", 3: "text,text_pair,label"}.get(count) or ",".join(f"name{i + 1}" for i in range(count))
+    return f"if the file has no header, name its columns: --columns {names}"
 
 
 def _excerpt(text: str, width: int = 40) -> str:

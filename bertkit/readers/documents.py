@@ -1,21 +1,22 @@
 """Running text as documents, streamed: plain text, JSONL and Parquet; files, folders, globs, standard input and the hub.
 
-Memory is bounded by a block of a file and one document, whatever the input's size.
+Memory holds the first megabyte of a file at most, a block and one document, whatever the input's size.
 """
 
 from __future__ import annotations
 
 import glob
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError
 from bertkit.readers.content import extension, nearest_files, open_content, source_name, split_lines
 from bertkit.readers.hub import stream_hub
+from bertkit.readers.jsonl import objects_by_line
 
 HUB = "hub:"
 LAYOUTS = ("auto", "blank-lines", "lines")
@@ -24,6 +25,7 @@ _PLAIN = (".txt", ".text", "")
 _JSONL = (".jsonl", ".json", ".jsonlines", ".ndjson")
 _PARQUET = (".parquet",)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_HEAD = 16  # blocks that tell the layout: a megabyte
 _GLOB = frozenset("*?[")
 
 
@@ -36,17 +38,17 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """One file, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration")."""
+    """A file, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration")."""
 
     name: str
-    size: int = 0  # bytes on disk; 0 where nobody knows
+    size: int = 0  # bytes on disk; 0 if unknown
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
-    """The sources that arguments of a command name: files, all files of text in folders, globs, "-", and data sets of the hub.
+    """The sources that a command's arguments name: files, folders of text files, globs, "-" and data sets of the hub.
 
     A folder's files are those that end in .txt, .jsonl, .parquet and the like, packed or not, in the order of their paths.
-    A source named twice is read once. Raises DataError for a name that leads to nothing.
+    A source named twice is read once. Raises DataError for a name without files.
     """
     sources: dict[str, Source] = {}
     for name in names:
@@ -80,13 +82,12 @@ class Documents:
 
     text_column: where JSONL, Parquet and the hub keep a document's text. layout: what separates the documents of plain text,
     "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a document);
-    "auto" takes blank lines where its first block has any. position: bytes of the source on disk that are read. found_layout:
-    which of the two the plain text has, once it is known.
+    "auto" takes blank lines where its first megabyte has any. position: bytes of the source on disk that are read.
+    found_layout: which of the two the plain text has, once it is known.
     Iterating raises DataError, with the line, for what is not UTF-8 text or not JSON or lacks the column.
     """
 
     def __init__(self, source: Source, *, text_column: str = "text", layout: str = "auto") -> None:
-        assert layout in LAYOUTS
         self.source, self.text_column, self.layout = source, text_column, layout
         self.position = 0
         self.found_layout: str | None = None
@@ -94,42 +95,41 @@ class Documents:
     def __iter__(self) -> Iterator[Document]:
         name, ending = self.source.name, extension(self.source.name)
         if name.startswith(HUB):
-            rows: Iterator[tuple[str, dict[str, Any]]] = (
-                (f"{name}:{number}", row) for number, row in enumerate(stream_hub(name.removeprefix(HUB)))
-            )
-            return self._of_rows(rows)
+            return self._of_rows(enumerate(stream_hub(name.removeprefix(HUB))))
         if ending in _PARQUET:
             return self._of_rows(self._parquet_rows())
         return self._of_rows(self._json_rows()) if ending in _JSONL else self._of_plain_text()
 
     def _of_plain_text(self) -> Iterator[Document]:
-        lines: list[str] = []
-        begun = 0
-        number = 0
+        source = source_name(self.source.name)
+        document: list[str] = []
+        begin = 0
         layout = self.layout
-        for block in self._blocks():
+        with open_content(self.source.name) as content:
+            blocks = content.lines()
+            head = [*islice(blocks, _HEAD)]
             if layout == "auto":
-                text = [bool(line.strip()) for line in block]
-                inner = text[text.index(True) : len(text) - text[::-1].index(True)] if any(text) else []
-                layout = "lines" if all(inner) else "blank-lines"
+                text = "\n".join(line.strip() for _, lines in head for line in lines).strip("\n")
+                layout = "blank-lines" if "\n\n" in text else "lines"
             self.found_layout = layout
-            for line in block:
-                number += 1
-                line = line.strip()
-                if line:
-                    begun = begun or number
-                    lines.append(line)
-                if lines and (not line or layout == "lines"):
-                    yield Document(lines, f"{source_name(self.source.name)}:{begun}")
-                    lines, begun = [], 0
-        if lines:
-            yield Document(lines, f"{source_name(self.source.name)}:{begun}")
+            for first, lines in chain(head, blocks):
+                self.position = content.position
+                for number, line in enumerate(map(str.strip, lines), start=first):
+                    if line:
+                        begin = begin if document else number
+                        document.append(line)
+                    if document and (not line or layout == "lines"):
+                        yield Document(document, f"{source}:{begin}")
+                        document = []
+        if document:
+            yield Document(document, f"{source}:{begin}")
 
-    def _of_rows(self, rows: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[Document]:
-        for where, row in rows:
+    def _of_rows(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Document]:
+        for number, row in rows:
+            where = f"{source_name(self.source.name)}:{number}"
             text = row.get(self.text_column)
             if text is None and self.text_column not in row:
-                hint = f"it has {', '.join(map(str, row))}: name the one that holds the text by --text-column"
+                hint = f"it has {', '.join(map(str, row))}; name the column of the text: --text-column NAME"
                 raise DataError(f"there is no column {self.text_column!r}", where=where, hint=hint)
             if text is not None and not isinstance(text, str):
                 raise DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where)
@@ -138,23 +138,13 @@ class Documents:
             if lines := [line for each in split_lines(text) if (line := each.strip())]:
                 yield Document(lines, where)
 
-    def _json_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        number = 0
-        for block in self._blocks():
-            for line in block:
-                number += 1
-                if not line.strip():
-                    continue
-                where = f"{source_name(self.source.name)}:{number}"
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise DataError(f"not valid JSON: {error}", where=where, hint="expected one object a line") from None
-                if not isinstance(row, dict):
-                    raise DataError(f"found {line.strip()[:40]!r}; expected one JSON object a line", where=where)
-                yield where, row
+    def _json_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        with open_content(self.source.name) as content:
+            for numbers, rows, _ in objects_by_line(content, "expected one object a line"):
+                self.position = content.position
+                yield from zip(numbers, rows, strict=True)
 
-    def _parquet_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow
         import pyarrow.parquet
 
@@ -166,15 +156,7 @@ class Documents:
                 number, rows = 0, max(1, file.metadata.num_rows)
                 for batch in file.iter_batches(batch_size=1024, columns=columns):
                     self.position = self.source.size * (number + len(batch)) // rows
-                    for row in batch.to_pylist():
-                        yield f"{name}:{number}", row
-                        number += 1
+                    yield from enumerate(batch.to_pylist(), start=number)
+                    number += len(batch)
         except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"not a readable Parquet file: {error}", where=name) from None
-
-    def _blocks(self) -> Iterator[list[str]]:
-        """The lines of a text file, about a megabyte of them at once."""
-        with open_content(self.source.name) as content:
-            for text in content.texts():
-                self.position = content.position
-                yield split_lines(text)
+            raise DataError(f"cannot read the Parquet file: {error}", where=name) from None

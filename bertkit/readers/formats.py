@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import Examples, batched, join_blocks
+from bertkit.readers import Examples, join_blocks
 from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
@@ -26,11 +26,11 @@ from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
-# What an option of the command line is for, and what to do where a file's format does not take it.
+# What an option of the command line is for, and what to do if a file's format does not take it.
 _USES = {
-    "separator": ("tables of text and CoNLL columns", "leave it out"),
-    "columns": ("tables without a header", "leave it out: the file names its own columns"),
-    "column": ("CoNLL columns", "of JSON and tables --tags names the column"),
+    "separator": ("tables of text and CoNLL columns", "omit it"),
+    "columns": ("tables without a header", "omit it: the file names its own columns"),
+    "column": ("CoNLL columns", "for JSON and tables, --tags names the column"),
 }
 
 
@@ -54,11 +54,10 @@ class Format:
 
 def parse_lines(content: Content) -> Iterator[Examples]:
     """A row a line, in the column `text`; an empty line too. Raises DataError where there is none."""
-    if not content.first_block:
+    if not content.start:
         raise DataError("the file is empty", where=content.source)
-    for block in batched(enumerate(content.lines(), start=1)):
-        lines, texts = map(list, zip(*block, strict=True))
-        yield Examples(columns={"text": texts}, source=content.source, lines=lines)
+    for number, lines in content.lines():
+        yield Examples(columns={"text": lines}, source=content.source, lines=range(number, number + len(lines)))
 
 
 def _looks_like_json(content: Content) -> bool:
@@ -150,7 +149,7 @@ def _choose(content: Content, formats: Sequence[Format], given: Set[str]) -> For
     """The format of a file. given: the options of the command line that are to count."""
     named = [form for form in formats if content.extension in form.endings]
     able = [form for form in named or formats if given <= form.options] or named or formats
-    return next((form for form in able if form.looks_like(content)), able[-1])
+    return next((form for form in able[:-1] if form.looks_like(content)), able[-1])
 
 
 def _taken(given: dict[str, Any], form: Format, source: str) -> dict[str, Any]:

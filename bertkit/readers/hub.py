@@ -17,7 +17,7 @@ from bertkit.readers.arrow import as_examples
 from bertkit.readers.content import nearest_files
 from bertkit.readers.formats import find_split_file, read_file
 
-_PATIENCE = 2.0  # seconds to wait for the hub's first answer
+_TIMEOUT = 2.0  # seconds to wait for the hub's first answer
 _LOCAL_HINT = "give a folder that holds the data set: --data DIR"
 
 
@@ -35,52 +35,40 @@ def read_hub(path: str, name: str | None = None, *, split: str, revision: str | 
     if path.startswith((".", "/", "~")) or path.count("/") > 1:
         raise DataError("no such folder", where=path, hint=nearest_files(folder))
     source = "/".join(part for part in (path, name, split) if part)
-    offline = not _is_reachable(path, revision)
-    with _quiet(offline):
+    with _datasets(path, name, split, offline=not _is_reachable(path, revision)):
         from datasets import load_dataset
 
-        try:
-            return as_examples(load_dataset(path, name, split=split, revision=revision), source)
-        except Exception as error:
-            raise _explain(error, path, name, split, offline) from None
+        return as_examples(load_dataset(path, name, split=split, revision=revision), source)
 
 
 def stream_hub(name: str) -> Iterator[dict[str, Any]]:
     """The rows of the train split of "owner/name" or "owner/name:configuration", one by one. Raises as `read_hub` does."""
     path, _, configuration = name.partition(":")
     offline = not _is_reachable(path, None)
-    with _quiet(offline):
+    with _datasets(path, configuration or None, "train", offline=offline):
         from datasets import load_dataset
 
-        try:
-            # What is in the cache can be read without a network, but not streamed.
-            yield from load_dataset(path, configuration or None, split="train", streaming=not offline)
-        except Exception as error:
-            raise _explain(error, path, configuration or None, "train", offline) from None
+        # What is in the cache can be read without a network, but not streamed.
+        yield from load_dataset(path, configuration or None, split="train", streaming=not offline)
 
 
 def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
     # A copy of a hub set says in its README.md what its configurations are; else a configuration is a folder, or is not.
     if name and not (folder / "README.md").is_file():
         folder, name = (folder / name if (folder / name).is_dir() else folder), None
-    with _quiet(offline=True):
+    with _datasets(str(folder), name, split, offline=True):
         from datasets import Dataset, load_dataset, load_from_disk
 
-        try:
-            if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
-                saved = load_from_disk(str(folder))
-                splits = {str(saved.split or "train"): saved} if isinstance(saved, Dataset) else saved
-                if split not in splits:
-                    raise _no_split(split, splits, str(folder))
-                return as_examples(splits[split], f"{folder}/{split}")
-            # Not through datasets: to its CSV reader the text "NA" is a missing value.
-            if file := find_split_file(folder, split):
-                return read_file(file)
-            return as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
-        except UserError:
-            raise
-        except Exception as error:
-            raise _explain(error, str(folder), name, split, offline=False) from None
+        if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            saved = load_from_disk(str(folder))
+            splits = {str(saved.split or "train"): saved} if isinstance(saved, Dataset) else saved
+            if split not in splits:
+                raise _no_split(split, splits, str(folder))
+            return as_examples(splits[split], f"{folder}/{split}")
+        # Not through datasets: to its CSV reader the text "NA" is a missing value.
+        if file := find_split_file(folder, split):
+            return read_file(file)
+        return as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
 
 
 @lru_cache  # once per data set, not per split
@@ -95,7 +83,7 @@ def _is_reachable(path: str, revision: str | None) -> bool:
 
     def ask() -> None:
         try:
-            HfApi().dataset_info(path, revision=revision, timeout=_PATIENCE)
+            HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT)
             answers.append(None)
         except Exception as error:
             answers.append(error)
@@ -103,7 +91,7 @@ def _is_reachable(path: str, revision: str | None) -> bool:
     # In a thread: the look-up of the hub's address has no timeout.
     thread = Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(_PATIENCE + 0.5)
+    thread.join(_TIMEOUT + 0.5)
     answer = answers[0] if answers else TimeoutError()
     if isinstance(answer, GatedRepoError):
         hint = f"ask for access on its page and log in: hf auth login; or {_LOCAL_HINT}"
@@ -111,16 +99,16 @@ def _is_reachable(path: str, revision: str | None) -> bool:
     if isinstance(answer, RevisionNotFoundError):
         raise DataError(f"the data set has no revision {revision!r}", where=path)
     if isinstance(answer, RepositoryNotFoundError):
-        hint = f"check its name (owner/name); a private one needs: hf auth login; or {_LOCAL_HINT}"
-        raise DataError("the hub has no such data set, or does not show it to you", where=path, hint=hint)
+        hint = f"check its name (owner/name), or log in: hf auth login; or {_LOCAL_HINT}"
+        raise DataError("the hub has no such data set, or it is private", where=path, hint=hint)
     if isinstance(answer, ValueError) and not isinstance(answer, HfHubHTTPError):
         raise DataError("this is neither a folder nor the name of a data set on the hub", where=path, hint=_LOCAL_HINT)
     return answer is None
 
 
 @contextmanager
-def _quiet(offline: bool) -> Iterator[None]:
-    """datasets without progress bars and warnings, and without a network where there is none."""
+def _datasets(path: str, name: str | None, split: str, *, offline: bool) -> Iterator[None]:
+    """datasets without progress bars, warnings and, where there is none, a network; its errors as ours."""
     import datasets
     import huggingface_hub
 
@@ -133,27 +121,29 @@ def _quiet(offline: bool) -> Iterator[None]:
         module.HF_HUB_OFFLINE = was or offline
     try:
         yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise _explain(error, path, name, split, offline and not Path(path).is_dir()) from None
     finally:
         for module, was in zip(switches, before, strict=True):
             module.HF_HUB_OFFLINE = was
 
 
 def _explain(error: Exception, path: str, name: str | None, split: str, offline: bool) -> UserError:
-    """An error of datasets as one line. It tells its reasons apart by their text alone."""
-    if isinstance(error, UserError):
-        return error
+    """An error of datasets as one line. Only the text of its errors tells their reasons."""
     text = str(error)
     quoted = [name for names in re.findall(r"\[(.*?)\]", text.replace("\n", " ")) for name in re.findall(r"'([^']*)'", names)]
     if "Unknown split" in text:
         return _no_split(split, quoted, path)
     if "BuilderConfig" in text or "Config name is missing" in text or "Available configs in the cache" in text:
-        what = f"no configuration {name!r}" if name else "the data set has several configurations: name one"
+        what = f"no configuration {name!r}" if name else "the data set has several configurations; expected the name of one"
         what += " in the cache, and the hub cannot be reached" if offline else ""
-        return DataError(what, where=path, hint=f"there are {', '.join(quoted[:40])}")
+        return DataError(what, where=path, hint=f"known: {', '.join(quoted[:40])}")
     if "multiple" in text and "configurations in the cache" in text:
         return DataError(text.partition("\n")[0], where=path)
     if "scripts are no longer supported" in text:
-        hint = f'revision="refs/convert/parquet" may have it without; or {_LOCAL_HINT}'
+        hint = f'try revision="refs/convert/parquet", which needs none; or {_LOCAL_HINT}'
         return DataError("the data set needs a loading script, which datasets no longer runs", where=path, hint=hint)
     if offline:
         what = "the data set is not in the cache, and the hub cannot be reached"
@@ -163,9 +153,9 @@ def _explain(error: Exception, path: str, name: str | None, split: str, offline:
         cause = cause.__cause__
     reason = " ".join(str(cause).split()) or type(cause).__name__
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-        return MachineError(f"the data set cannot be stored: {reason}", where=path, hint="HF_HOME says where its cache is")
-    return DataError(f"the data set cannot be loaded: {reason[:300]}", where=path)
+        return MachineError(f"cannot store the data set: {reason}", where=path, hint="HF_HOME sets the folder of the cache")
+    return DataError(f"cannot load the data set: {reason[:300]}", where=path)
 
 
 def _no_split(split: str, known: Iterable[str], where: str) -> DataError:
-    return DataError(f"no split {split!r}", where=where, hint=f"there are {', '.join(known)}")
+    return DataError(f"no split {split!r}", where=where, hint=f"known: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Text as JSON, its faults named by their place: what is not JSON, and half a character, which no tokenizer takes."""
+"""Text as JSON, with the place of each error: what is not JSON, and half a character, which no tokenizer takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_json(text: str, source: str, hint: str) -> Any:
 def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError:
     """An error of the json module, for a user."""
     if not isinstance(error, json.JSONDecodeError):
-        return DataError(f"JSON that cannot be read: {error}", where=where)
+        return DataError(f"cannot read the JSON: {error}", where=where)
     what = f"{error.msg.removesuffix(' at')} at character {error.colno}"  # of some the library says "at" itself
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         hint = f"{hint}; is the file cut off? copy or download it again"

@@ -1,4 +1,4 @@
-"""JSON: one object a line, or one list of objects; numbers, strings and switches as JSON gives them."""
+"""JSON: one object a line, or one list of objects; numbers, strings and booleans as JSON gives them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from itertools import chain
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import Examples, batched
+from bertkit.readers import Examples
 from bertkit.readers.content import Content
 from bertkit.readers.json_text import broken_json, check_characters, kind_of
+
+Block = tuple[list[int], list[dict[str, Any]], str]  # the line where each object begins; the objects; their escaped text
 
 _HINT = "expected one object a line, or one list of objects"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -24,59 +26,71 @@ def parse_jsonl(content: Content) -> Iterator[Examples]:
     """
     source = content.source
     listed = content.beginning.lstrip().startswith("[")
-    rows = _listed(content.text(), source) if listed else _line_by_line(content)
     empty = True
-    for block in batched(rows):
+    for numbers, rows, text in _listed(content.text(), source) if listed else objects_by_line(content, _HINT):
         empty = False
-        for line, row, text in block:
-            if not isinstance(row, dict):
-                raise DataError(f"found {kind_of(row)}; expected an object", where=f"{source}:{line}", hint=_HINT)
-            check_characters(text, [(row, "an object", f"{source}:{line}")])
-        lines, objects, _ = zip(*block, strict=True)
-        columns = {name: [row.get(name) for row in objects] for name in dict.fromkeys(chain.from_iterable(objects))}
-        yield Examples(columns=columns, source=source, lines=lines)
+        check_characters(text, ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, rows, strict=True)))
+        columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
+        yield Examples(columns=columns, source=source, lines=numbers)
     if empty:
         raise DataError("the list is empty" if listed else "the file is empty", where=source)
 
 
-def _line_by_line(content: Content) -> Iterator[tuple[int, Any, str]]:
-    """Each value, with its line and its text."""
-    for number, line in enumerate(content.lines(), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line), line
-            except (ValueError, RecursionError) as error:
-                raise broken_json(error, line, f"{content.source}:{number}", _HINT) from None
+def objects_by_line(content: Content, hint: str) -> Iterator[Block]:
+    """The objects of a file that holds one a line. hint: what the file should hold. Raises DataError, with the line."""
+    for first, lines in content.lines():
+        numbers, rows = [], []
+        for number, line in enumerate(lines, start=first):
+            if line.strip():
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise broken_json(error, line, f"{content.source}:{number}", hint) from None
+                if not isinstance(row, dict):
+                    raise _no_object(row, f"{content.source}:{number}", hint)
+                numbers.append(number)
+                rows.append(row)
+        if rows:
+            yield numbers, rows, "".join(line for line in lines if "\\u" in line)
 
 
-def _listed(text: str, source: str) -> Iterator[tuple[int, Any, str]]:
-    """The items of a list, each with the line at which it begins and its text; read one by one, for json.loads drops places."""
+def _listed(text: str, source: str) -> Iterator[Block]:
+    """The objects of a list, one block; read one by one, for json.loads does not tell their lines."""
     text = text.rstrip(" \t\r\n")
     decoder = json.JSONDecoder()
+    numbers, rows = [], []
     line, counted = 1, 0
     position = _skip(text, _skip(text, 0) + 1)
     mark = "," if text[position : position + 1] != "]" else "]"
     if mark == "]":
         position = _skip(text, position + 1)
     while mark == ",":
-        line, counted, begin = line + text.count("\n", counted, position), position, position
+        line, counted = line + text.count("\n", counted, position), position
         try:
             row, position = decoder.raw_decode(text, position)
-            item = text[begin:position]
             position = _skip(text, position)
             mark = text[position : position + 1]
             if mark not in ("]", ","):
                 raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
         except (ValueError, RecursionError) as error:
             raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
-        yield line, row, item
+        if not isinstance(row, dict):
+            raise _no_object(row, f"{source}:{line}", _HINT)
+        numbers.append(line)
+        rows.append(row)
         position = _skip(text, position + 1)
     if position < len(text):
         extra = json.JSONDecodeError("Extra data", text, position)
         raise broken_json(extra, text, f"{source}:{extra.lineno}", _HINT)
+    if rows:
+        yield numbers, rows, text
+
+
+def _no_object(row: Any, where: str, hint: str) -> DataError:
+    return DataError(f"found {kind_of(row)}; expected an object", where=where, hint=hint)
 
 
 def _skip(text: str, position: int) -> int:
-    """The next place that is not white space."""
+    """The next position that is not white space."""
     space = _SPACE.match(text, position)
     return space.end() if space else position

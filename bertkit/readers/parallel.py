@@ -35,7 +35,7 @@ def parse_parallel(folder: Path) -> Iterator[Examples]:
     tokens, tags = ([[*filter(None, line.split(" "))] for line in lines[path]] for path in (tokens_path, tags_path))
     for number, (words, marks) in enumerate(zip(tokens, tags, strict=True), start=1):
         if not words:
-            raise DataError("the row has no tokens", where=f"{tokens_path}:{number}", hint="take the row out of all files")
+            raise DataError("the row has no tokens", where=f"{tokens_path}:{number}", hint="remove the row from all files")
         if len(words) != len(marks):
             what = f"{len(words)} tokens and {len(marks)} tags; expected one tag per token, separated by spaces"
             raise DataError(what, where=f"{tags_path}:{number}")
@@ -58,6 +58,6 @@ def _check_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:
     """Raise DataError, with the first row that only one of the files has, where they have different numbers of rows."""
     long, short = sorted((one, other), key=lambda path: -len(lines[path]))
     if len(lines[long]) > len(lines[short]):
-        what = f"{one.name} has {len(lines[one])} rows and {other.name} {len(lines[other])}; expected equally many"
+        what = f"{one.name} has {len(lines[one])} rows and {other.name} {len(lines[other])}; expected the same number"
         where = f"{long}:{len(lines[short]) + 1}"
         raise DataError(what, where=where, hint=f"this is the first row that {short.name} lacks; is it cut off?")

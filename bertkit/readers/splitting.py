@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import Examples
 
 
@@ -26,7 +26,7 @@ def parse_held_out(value: str) -> float | Fold | None:
         return parse_fraction(value)
     fold = Fold(int(match[1]), int(match[2]))
     if not 1 <= fold.number <= fold.of or fold.of < 2:
-        raise UsageError(f"{value.strip()} is no fold; expected one of 1/N to N/N, with N of at least 2")
+        raise UsageError(f"{value.strip()} is not a fold; expected 1/N to N/N with N of at least 2")
     return fold
 
 
@@ -46,14 +46,13 @@ def split_examples(
 ) -> tuple[Examples, Examples]:
     """The rows as (kept, held out), about that share of them, and of each label's, held out, or that fold; order is kept.
 
-    labels: those of each row, one or several, the first of which counts for the share; None where there are none to part by.
+    labels: those of each row, one or several, the first of which counts for the share; None to ignore labels.
 
-    Rows whose columns `text` are alike but for case and white space stay together. A label with two or more texts is on
-    both sides, beyond the share if need be, unless texts of several labels stand in the way; one with a single text is
-    kept. Which are held out follows from the seed and the texts alone, so rows added later move few others, but for folds,
-    which are dealt anew. Raises DataError where nothing can be held out.
+    Rows whose columns `text` differ only in case and white space stay together. A label with two or more texts is on both
+    sides, beyond the share if need be, unless texts of several labels prevent it; one with a single text is kept. The seed
+    and the texts alone decide what is held out, so rows added later move few others; folds are dealt anew. Raises DataError
+    where nothing can be held out.
     """
-    assert isinstance(held_out, Fold) or 0 < held_out < 1
     keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
     labels = [row_labels or (None,) for row_labels in labels or [()] * len(examples)]
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -61,24 +60,24 @@ def split_examples(
         groups[key].append(row)
     parts = held_out.of if isinstance(held_out, Fold) else 2
     if len(groups) < parts:
-        what = f"{len(examples)} rows with {len(groups)} different texts cannot be split; expected at least {parts}"
-        raise DataError(what, where=examples.source, hint="add rows, or give a file of its own for evaluation")
+        what = f"cannot split {plural(len(examples), 'row')} with {plural(len(groups), 'different text')}"
+        raise DataError(
+            f"{what}; expected at least {parts}", where=examples.source, hint="add rows, or give a separate file for evaluation"
+        )
 
     order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())
     members = [groups[key] for key in order]
     group_labels = [tuple(dict.fromkeys(name for row in rows for name in labels[row])) for rows in members]
     held = _hold_out(members, group_labels, held_out) if isinstance(held_out, float) else _hold_fold(group_labels, held_out)
     if not any(held):
-        what = f"{len(examples)} rows cannot be split: each text is the only one of some label"
-        raise DataError(what, where=examples.source, hint="is this the column of the labels? or give a file for evaluation")
-    side = [False] * len(examples)
+        what = f"cannot split {len(examples)} rows: each text is the only one of some label"
+        raise DataError(
+            what, where=examples.source, hint="is this the column of the labels? or give a separate file for evaluation"
+        )
+    sides: dict[bool, list[int]] = {False: [], True: []}
     for rows, is_held in zip(members, held, strict=True):
-        for row in rows:
-            side[row] = is_held
-    return (
-        examples.select([row for row, is_held in enumerate(side) if not is_held]),
-        examples.select([row for row, is_held in enumerate(side) if is_held]),
-    )
+        sides[is_held] += rows
+    return examples.select(sorted(sides[False])), examples.select(sorted(sides[True]))
 
 
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:

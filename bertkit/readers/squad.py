@@ -30,7 +30,7 @@ def parse_squad(content: Content) -> Iterator[Examples]:
     for place, row in rows:
         if (earlier := first.setdefault(row["id"], place)) != place:
             what = f"two questions have the id {row['id']!r}: {earlier} and {place}"
-            raise DataError(what, where=source, hint="give each question an id of its own; is the file put together twice?")
+            raise DataError(what, where=source, hint="give each question its own id")
     check_characters(text, ((row, place, f"{source}:{row['id']}") for place, row in rows))
 
     names = ["id", "title", "context", "question"]
@@ -47,8 +47,8 @@ def parse_squad(content: Content) -> Iterator[Examples]:
 
 
 def looks_like_squad(content: Content) -> bool:
-    """Whether JSON is of this form, or means to be: an object that begins with "version", or whose "data" lists objects with
-    "paragraphs". It is searched, not parsed.
+    """Whether JSON is meant to be of this form: an object that begins with "version", or whose "data" lists objects with
+    "paragraphs". The text is searched, not parsed.
     """
     text = content.beginning
     if not re.match(r"\s*\{", text):
@@ -101,10 +101,8 @@ def _answer(answer: Any, place: str, source: str) -> tuple[str, int]:
     if isinstance(start, float) and start.is_integer():
         start = int(start)  # 159.0, as tables with gaps write it
     if "answer_start" in answer and (not isinstance(start, int) or isinstance(start, bool)):
-        what = (
-            f"{place}.answer_start is {start!r}; expected a whole number: the answer's first character in the context, from 0"
-        )
-        raise DataError(what, where=source)
+        hint = "it is the index of the answer's first character in the context"
+        raise DataError(f"{place}.answer_start is {start!r}; expected a whole number", where=source, hint=hint)
     if start is None:
         raise _lacks(place, "answer_start", source)
     return text, start

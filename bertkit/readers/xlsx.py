@@ -16,13 +16,13 @@ from typing import Any
 from bertkit.errors import DataError, MachineError
 from bertkit.readers import Examples, Remarks, batched
 from bertkit.readers.content import Content
-from bertkit.readers.delimited import Row, parse_table, without_empty_rows
+from bertkit.readers.delimited import Rows, parse_table, without_empty_rows
 
 _ZIP = b"PK\x03\x04"
 
 
 def looks_like_xlsx(content: Content) -> bool:
-    return content.first_block.startswith(_ZIP) and b"xl/" in content.first_block
+    return content.start.startswith(_ZIP) and b"xl/" in content.start
 
 
 def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
@@ -40,15 +40,15 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
         workbook = load_workbook(data, read_only=True, data_only=True, keep_links=False)
     sheet, *others = workbook.worksheets or [None]
     if sheet is None:
-        raise DataError("the workbook has no sheet of cells", where=content.source)
-    remark = f"{content.source}: sheet {sheet.title!r} is read, and not {', '.join(repr(other.title) for other in others)}"
+        raise DataError("the workbook has no worksheet", where=content.source)
+    remark = f"{content.source}: reads the sheet {sheet.title!r} only, not {', '.join(repr(other.title) for other in others)}"
     sheet.reset_dimensions()  # what some programs write there is wrong
     rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
     for block in parse_table(rows, content.source, columns=columns, hint=_hint):
         yield replace(block, remarks=Remarks((remark,) if others else ()))
 
 
-def _rows(sheet: Any, source: str) -> Iterator[Row]:
+def _rows(sheet: Any, source: str) -> Iterator[Rows]:
     """Every row up to its last cell with text."""
     blocks = batched(enumerate(sheet.iter_rows(values_only=True), start=1))
     while True:
@@ -56,19 +56,19 @@ def _rows(sheet: Any, source: str) -> Iterator[Row]:
             block = next(blocks, None)
         if block is None:
             return
-        for number, values in block:
-            fields = [*map(_text, values)]
+        rows = [[*map(_text, values)] for _, values in block]
+        for fields in rows:
             while fields and not fields[-1]:
                 fields.pop()
-            yield number, fields
+        yield [number for number, _ in block], rows
 
 
-def _padded(rows: Iterator[Row], columns: tuple[str, ...] | None) -> Iterator[Row]:
+def _padded(blocks: Iterator[Rows], columns: tuple[str, ...] | None) -> Iterator[Rows]:
     """Rows as wide as the header, unless they are wider."""
     width = len(columns or ())
-    for number, fields in rows:
-        width = width or len(fields)
-        yield number, fields + [""] * (width - len(fields))
+    for numbers, rows in blocks:
+        width = width or next(map(len, rows), 0)
+        yield numbers, [fields + [""] * (width - len(fields)) for fields in rows]
 
 
 def _text(value: Any) -> str:
@@ -96,6 +96,6 @@ def _quiet(source: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # of zipfile, XML and openpyxl, which document none
-            hint = "is it damaged, protected by a password, or of an older Excel? save it as .xlsx again"
-            what = f"the workbook cannot be read: {' '.join(str(error).split())}"
+            hint = "is it damaged, locked by a password, or of an older Excel? save it as .xlsx again"
+            what = f"cannot read the workbook: {' '.join(str(error).split())}"
             raise DataError(what, where=source, hint=hint) from None

@@ -1,4 +1,4 @@
-"""SQuAD's JSON: every question a row, every fault by its place in the file."""
+"""SQuAD's JSON: every question a row, every error by its place in the file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from file_contents import content_of, parsed
-from hypothesis import given
+from file_contents import refused as refused_by
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import DataError
+from bertkit.errors import UserError
 from bertkit.readers.formats import SQUAD, read_file
 from bertkit.readers.squad import looks_like_squad, parse_squad
 
@@ -49,12 +50,8 @@ ANSWERS = [
 ]
 
 
-def refused(text: str) -> DataError:
-    """The reader's error, which must be one line."""
-    with pytest.raises(DataError) as caught:
-        parsed(parse_squad, text, "dev.json")
-    assert "\n" not in str(caught.value) + str(caught.value.hint)
-    return caught.value
+def refused(text: str) -> UserError:
+    return refused_by(parsed, parse_squad, text, "dev.json")
 
 
 def at(content: Any, *path: str | int) -> Any:
@@ -123,41 +120,41 @@ SPOT = "data[0].paragraphs[0].qas[0]"
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "place"),
     [
-        ([], "the JSON is a list; expected an object"),
-        ({}, "the JSON has no 'data'"),
-        ({"data": {}}, "data is an object; expected a list"),
-        ({"data": []}, "no questions"),
-        (changed("data", 0, paragraphs=[]), "no questions"),
-        ({"data": ["x"]}, "data[0] is text; expected an object"),
-        (changed("data", 0, title=5), "data[0].title is a number; expected text"),
+        ([], ""),
+        ({}, "'data'"),
+        ({"data": {}}, "data is"),
+        ({"data": []}, ""),
+        (changed("data", 0, paragraphs=[]), ""),
+        ({"data": ["x"]}, "data[0] is"),
+        (changed("data", 0, title=5), "data[0].title is"),
         (changed("data", 1, paragraphs=...), "data[1] has no 'paragraphs'"),
         (changed("data", 0, "paragraphs", 1, context=...), "data[0].paragraphs[1] has no 'context'"),
-        (changed("data", 0, "paragraphs", 1, context=None), "data[0].paragraphs[1].context is null; expected text"),
+        (changed("data", 0, "paragraphs", 1, context=None), "data[0].paragraphs[1].context is"),
         (changed("data", 0, "paragraphs", 1, qas=...), "data[0].paragraphs[1] has no 'qas'"),
         (changed(*QAS, 1, question=...), "data[0].paragraphs[0].qas[1] has no 'question'"),
         (changed(*QAS, 0, id=...), f"{SPOT} has no 'id'"),
-        (changed(*QAS, 0, id=""), f"{SPOT}.id is empty"),
-        (changed(*QAS, 0, id=True), f"{SPOT}.id is true or false; expected text"),
+        (changed(*QAS, 0, id=""), f"{SPOT}.id is"),
+        (changed(*QAS, 0, id=True), f"{SPOT}.id is"),
         (changed(*QAS, 0, answers=...), f"{SPOT} has no 'answers'"),
-        (changed(*QAS, 0, answers="France"), f"{SPOT}.answers is text; expected a list"),
-        (changed(*QAS, 0, is_impossible="no"), f"{SPOT}.is_impossible is text; expected true or false"),
+        (changed(*QAS, 0, answers="France"), f"{SPOT}.answers is"),
+        (changed(*QAS, 0, is_impossible="no"), f"{SPOT}.is_impossible is"),
         (changed(*ANSWER, text=...), f"{SPOT}.answers[1] has no 'text'"),
-        (changed(*ANSWER, text=1990), f"{SPOT}.answers[1].text is a number; expected text"),
+        (changed(*ANSWER, text=1990), f"{SPOT}.answers[1].text is"),
         (changed(*ANSWER, answer_start=...), f"{SPOT}.answers[1] has no 'answer_start'"),
-        (changed(*ANSWER, answer_start="14"), f"{SPOT}.answers[1].answer_start is '14'; expected a whole number"),
-        (changed(*ANSWER, answer_start=14.5), f"{SPOT}.answers[1].answer_start is 14.5"),
-        (changed(*ANSWER, answer_start=True), f"{SPOT}.answers[1].answer_start is True"),
-        (changed(*ANSWER, answer_start=None), f"{SPOT}.answers[1].answer_start is None"),
-        (changed(*ANSWER, answer_start=float("nan")), f"{SPOT}.answers[1].answer_start is nan"),
-        (changed(*QAS, 0, id="7"), f"two questions have the id '7': {SPOT} and data[0].paragraphs[1].qas[0]"),
-        (changed(*QAS, 0, question="\ud83d"), f"half of a surrogate pair in {SPOT}"),
+        (changed(*ANSWER, answer_start="14"), f"{SPOT}.answers[1].answer_start is"),
+        (changed(*ANSWER, answer_start=14.5), f"{SPOT}.answers[1].answer_start is"),
+        (changed(*ANSWER, answer_start=True), f"{SPOT}.answers[1].answer_start is"),
+        (changed(*ANSWER, answer_start=None), f"{SPOT}.answers[1].answer_start is"),
+        (changed(*ANSWER, answer_start=float("nan")), f"{SPOT}.answers[1].answer_start is"),
+        (changed(*QAS, 0, id="7"), f"{SPOT} and data[0].paragraphs[1].qas[0]"),
+        (changed(*QAS, 0, question="\ud83d"), SPOT),
     ],
 )
-def test_faults_by_their_place(content, what):
+def test_errors_by_their_place(content, place):
     error = refused(json.dumps(content))
-    assert what in error.what
+    assert place in error.what
     assert error.where in ("dev.json", "dev.json:56be4db0")
 
 
@@ -165,32 +162,31 @@ TEXT = json.dumps(FILE, indent=1)
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "what"),
+    ("text", "line", "is_cut_off"),
     [
-        ("", "dev.json", "empty"),
-        (" \n", "dev.json", "empty"),
-        (TEXT[:300], None, "ends too early"),
-        (TEXT.rstrip()[:-1], None, "ends too early"),
-        ('{"data": [\n  {"title": "open', "dev.json:2", "ends too early: Unterminated string starting at character 13"),
-        ('{"data": [\n  {"title" 1}]}', "dev.json:2", "not JSON: Expecting ':' delimiter at character 12"),
-        (TEXT + "\n{}", None, "Extra data"),
-        ("[" * 100_000, "dev.json", "cannot be read"),
+        ("", "", False),
+        (" \n", "", False),
+        (TEXT[:300], ":15", True),
+        (TEXT.rstrip()[:-1], f":{TEXT.count(chr(10)) + 1}", True),
+        ('{"data": [\n  {"title": "open', ":2", True),
+        ('{"data": [\n  {"title" 1}]}', ":2", False),
+        (TEXT + "\n{}", f":{TEXT.count(chr(10)) + 2}", False),
+        ("[" * 100_000, "", False),
     ],
 )
-def test_what_is_not_json_by_line_and_character(text, where, what):
+def test_what_is_not_json_by_line(text, line, is_cut_off):
     error = refused(text)
-    assert what in error.what
-    assert where is None or error.where == where
-    if where is None:
-        assert error.where.startswith("dev.json:")
-    assert ("cut off" in str(error.hint)) is ("too early" in what)
+    assert error.where == f"dev.json{line}"
+    assert ("cut off" in str(error.hint)) is is_cut_off
 
 
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_a_file_cut_off_anywhere_is_refused(data):
     refused(TEXT[: data.draw(st.integers(0, len(TEXT) - 1))])
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     contexts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=4),
     counts=st.lists(st.integers(0, 3), min_size=4, max_size=4),
@@ -235,7 +231,6 @@ def test_the_form_is_seen_without_parsing(text, found):
 @pytest.mark.parametrize(
     ("name", "articles", "paragraphs", "questions", "answers", "impossible", "astray"),
     [
-        ("SQuAD/train-v1.1.rebuilt.json.xz", 442, 18896, 87599, 87599, None, 0),
         ("SQuAD/dev-v1.1.rebuilt.json.gz", 48, 2067, 10570, 34726, None, 0),
         ("SQuAD/dev-v2.0.half.json.gz", 16, 646, 6078, 10052, 3168, 0),
         ("CMRC2018/cmrc2018_dev.json.gz", 848, 848, 3219, 9657, None, 200),
