@@ -60,11 +60,12 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.build import read_meta
     from bertkit.model.config import BertConfig
-    from bertkit.runs import finetune as finetuning
-    from bertkit.runs import pretrain as pretraining
+    from bertkit.runs import training
+    from bertkit.runs.finetune import finetune
+    from bertkit.runs.pretrain import pretrain
     from bertkit.tasks.catalog import load_recipe
 
-    loop = finetuning.train
+    loop = training.train
     stamps: list[float] = []
     steps: list[Step] = []
     waited: list[float] = []
@@ -83,6 +84,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         more["save_model"](run_dir, model.state_dict(), total_steps)  # as a run has one, and out of the time
         return state
 
+    training.train = timed
     typed = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,
@@ -94,17 +96,15 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     if options.family == "pretraining":
         corpus = Path(options.data + CORPUS)
         architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
-        pretraining.train = timed
         with tempfile.TemporaryDirectory() as folder:
-            pretraining.pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
+            pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
         return since_warmup(stamps, steps, options.warmup, waited)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
     recipe = load_recipe(options.family).overridden(typed)
-    finetuning.train = timed
     with tempfile.TemporaryDirectory() as folder:
-        finetuning.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
+        finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
     return since_warmup(stamps, steps, options.warmup, waited)
 
 

@@ -25,6 +25,8 @@ from timed_training import Step, Timed, since_warmup, summary
 from bertkit.errors import UsageError
 from bertkit.training import loop
 
+pytestmark = pytest.mark.e2e
+
 
 def test_the_warm_up_is_left_out_and_every_later_step_is_whole() -> None:
     steps = [Step(32, 100), Step(32, 200), Step(32, 300), Step(4, 20)]
@@ -162,8 +164,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         with monkeypatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
-            for module in ("finetune", "pretrain"):  # whose training loop the script replaces
-                patch.setattr(f"bertkit.runs.{module}.train", loop.train)
+            patch.setattr("bertkit.runs.training.train", loop.train)  # which the script replaces
             patch.setattr("sys.argv", command[1:])
             patch.setenv("TRANSFORMERS_VERBOSITY", "error")
             AcceleratorState._reset_state(reset_partial_state=True)  # one process can have but one precision
