@@ -40,7 +40,7 @@ demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, pre
 test: setup ## the tests but for the slow ones; ARGS="-k name" chooses
 	$(PY) -m pytest $(PARALLEL) $(ARGS)
 
-test-fast: setup ## the tests that run no whole command
+test-fast: setup ## the tests that run no whole command, no other process, no real data or weights
 	$(PY) -m pytest $(PARALLEL) -m "not e2e" $(ARGS)
 
 test-slow: setup ## all tests

@@ -32,6 +32,7 @@ hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("bertkit")
 
 OPTIONAL = ("gpu", "slow")
+END_TO_END = {"run_bertkit", "data_dir", "minilm"}  # fixtures: whole commands, real data, real weights
 
 
 # --- what is skipped ---------------------------------------------------------------------------------------------------
@@ -50,19 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in gpu:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
     for item in items:
-        runs_commands = "run_bertkit" in getattr(item, "fixturenames", ()) or _is_command(getattr(item, "module", None))
-        if runs_commands:
+        main = getattr(getattr(item, "module", None), "main", None)
+        if END_TO_END.intersection(getattr(item, "fixturenames", ())) or getattr(main, "__module__", "") == "bertkit.cli":
             item.add_marker(pytest.mark.e2e)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
-
-
-def _is_command(module: Any) -> bool:
-    """Whether a test file runs whole commands: by the command line in this process, or in processes of its own."""
-    main = getattr(module, "main", None)
-    return getattr(main, "__module__", "") == "bertkit.cli" or getattr(module, "WHOLE_COMMANDS", False)
 
 
 def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -229,6 +229,7 @@ def test_a_stopped_build_resumes_to_the_same_bytes(small_parts, build, tmp_path:
     assert len(made) == len(set(made)) > 8, "no part was made twice"
 
 
+@pytest.mark.e2e
 def test_a_killed_build_of_two_processes_ends_its_workers_and_resumes(
     small_parts, build, tiny_tokenizer_dir: Path, tmp_path: Path
 ) -> None:

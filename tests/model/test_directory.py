@@ -212,6 +212,7 @@ def ask(cache: Path, endpoint: str, *names: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.e2e
 def test_resolve_downloads_one_format_and_then_asks_no_more(make_model_dir, tmp_path: Path) -> None:
     Hub.files = {path.name: path.read_bytes() for path in make_model_dir().iterdir()}
     Hub.files |= {"pytorch_model.bin": b"never", "tf_model.h5": b"never", "onnx/model.onnx": b"never", "README.md": b"no"}
@@ -236,6 +237,7 @@ def test_resolve_downloads_one_format_and_then_asks_no_more(make_model_dir, tmp_
         server.server_close()
 
 
+@pytest.mark.e2e
 def test_resolve_ends_within_seconds_where_the_hub_does_not_answer(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection, says nothing
         (answer,) = ask(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}", "org/name")

@@ -155,6 +155,7 @@ def visited(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
         return home, dict(zip(VISIT, ask(endpoint, home, *VISIT.values()), strict=True))
 
 
+@pytest.mark.e2e
 def test_a_set_of_the_hub(visited):
     result = visited[1]["there"]
     assert result["columns"] == {"sentence1": ["NA", "null", "caf\u00e9"], "label": [1, 0, -1]}
@@ -162,6 +163,7 @@ def test_a_set_of_the_hub(visited):
     assert result["where"] == "ns/pairs/mrpc/train:0"
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("request_name", "value", "hint"),
     [
@@ -181,6 +183,7 @@ def test_what_the_hub_does_not_have(visited, request_name, value, hint):
     assert (hint in result["hint"] and "\n" not in result["hint"]) if hint else result["hint"] is None
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("settings", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["silent", "offline"])
 def test_without_a_network_the_cache_serves_and_all_else_fails_soon(visited, settings):
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never answers

@@ -15,7 +15,7 @@ from bertkit.readers import Examples
 from bertkit.runs.compare import Side, compare
 from bertkit.runs.predict import evaluate_target, open_target, predict_file
 
-WHOLE_COMMANDS = True  # by their functions
+pytestmark = pytest.mark.e2e
 DRAWS = np.random.default_rng(0).integers(0, 60, (20_000, 60))
 
 

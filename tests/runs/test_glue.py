@@ -21,7 +21,7 @@ from bertkit.runs.predict import open_target, predict_file, predict_split_of
 from bertkit.runs.submission import write_submission
 from bertkit.tasks.catalog import load_recipe
 
-WHOLE_COMMANDS = True  # by their functions
+pytestmark = pytest.mark.e2e
 ENTAILED, THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
 ALL = ["mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli"]
 # What each column of the paper's table is, by the score of the task's run.json.

@@ -15,7 +15,7 @@ from trained import train
 from bertkit.errors import DataError, ModelError, UsageError, UserError
 from bertkit.runs.predict import evaluate_target, open_target, predict_file
 
-WHOLE_COMMANDS = True  # by their functions
+pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
 PREMISES = ("good movie", "the river is on the bank", "open the new ticket", "why", "we love a poor story")
 HYPOTHESES = ("bad movie", "no", "one two three people", "where is the invoice", "you hate it")

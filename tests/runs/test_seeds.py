@@ -20,7 +20,7 @@ from bertkit.files import lock
 from bertkit.runs.seeds import describe_seeds, summarize
 from bertkit.training import loop as training
 
-WHOLE_COMMANDS = True  # by their functions
+pytestmark = pytest.mark.e2e
 WORDS = "the movie book was good bad fine plays read one two".split()
 
 

@@ -302,6 +302,7 @@ def test_a_file_is_read_anew_and_leaves_nothing_beside_it(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.e2e
 def test_loading_recipes_imports_no_heavy_library() -> None:
     code = "import sys, bertkit.tasks.catalog as r; [r.load_recipe(n.name) for n in r.list_recipes()]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parent, capture_output=True, text=True, check=True)

@@ -21,6 +21,8 @@ from shapes import RUNS, SHAPES, TRAINING, logged_losses, prediction_run, seven,
 
 from bertkit.training.batching import Sampler, training_batches
 
+pytestmark = pytest.mark.e2e
+
 TESTS = Path(__file__).parents[1]
 STEPS = 24
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
