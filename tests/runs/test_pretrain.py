@@ -38,6 +38,8 @@ from bertkit.training import loop as training
 from bertkit.training.batching import micro_batches_for_rank
 from bertkit.training.learning_rate import learning_rate_at
 
+pytestmark = pytest.mark.e2e
+
 SUBJECTS, VERBS, OBJECTS = (
     "the man|the woman|a player|the actor".split("|"),
     "play see love read".split(),
@@ -365,7 +367,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.e2e
 def test_two_processes_agree_on_their_steps_and_have_the_losses_of_one(pretrain, corpus: Path, tmp_path: Path) -> None:
     more = {"eval_steps": 4, "dropout": 0, "logging_steps": 1, "micro_batch_tokens": 150}
     options = {**SETTINGS, **SIZE, **more, "hours": 0.005}
