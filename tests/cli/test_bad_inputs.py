@@ -254,6 +254,20 @@ def test_model_is_refused(bertkit, make_model_dir, refused, tmp_path: Path, made
     refused(lambda: bertkit(model=folder), 4, "" if place is None else f"({folder}{place})", *words)
 
 
+def test_loss_that_is_not_finite_at_an_evaluation_keeps_the_last_checkpoint(bertkit, tmp_path: Path) -> None:
+    options = ("--learning-rate", "1e38", "--warmup-ratio", 0.5, "--max-steps", 4, "--eval-steps", 1, "--precision", "fp32")
+    ran = bertkit(*options)  # the first step is of warm-up, and changes nothing
+    assert (ran.code, ran.out) == (2, "")
+    *_, error, hint = ran.err.splitlines()
+    assert error == "error: the loss on validation is nan"
+    assert "--learning-rate" in hint
+    run = tmp_path / "run"
+    assert [path.name for path in run.glob("*checkpoint-*")] == ["checkpoint-1"]
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (run, run / "checkpoint-1")]
+    assert weights[0] == weights[1]
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
+
+
 def test_hub_names_need_a_network(bertkit, refused) -> None:
     refused(lambda: bertkit(recipe="sst2", train=None), 5, "(nyu-mll/glue)", "--data DIR")
     refused(lambda: bertkit(model="no-one/no-model"), 5, "no-one/no-model", "HF_HUB_OFFLINE")

@@ -159,13 +159,15 @@ def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(co
     assert log_of(run) == log_of(tmp_path / "whole")
 
 
-def test_a_crash_before_the_first_checkpoint_starts_over(command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("step", [3, STEP])
+def test_a_crash_before_or_after_the_first_checkpoint(step: int, command, whole: Path, tmp_path: Path, monkeypatch) -> None:
     def crash() -> None:
         raise RuntimeError("died")
 
     with monkeypatch.context() as patch:
-        stop_with(crash, patch, 3, 1)
+        stop_with(crash, patch, step, MICRO_STEP)
         assert main(command(tmp_path / "run")) == 1
+    assert len(list((tmp_path / "run").glob("checkpoint-*"))) == (step == STEP)
     assert log_of(tmp_path / "run"), "it had logged something"
     assert main(command(tmp_path / "run")) == 0
     assert_same_run(tmp_path / "run", whole)
