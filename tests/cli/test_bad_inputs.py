@@ -284,6 +284,10 @@ def test_options_file_with_values_of_another_type_is_refused(bertkit, write, ref
     refused(lambda: bertkit("--config", "run.yaml"), 2, "(run.yaml)", *words)
 
 
+def test_max_length_beyond_the_models_positions_is_refused(bertkit, refused) -> None:
+    refused(lambda: bertkit("--max-length", 65), 2, "--max-length is 65", "64")
+
+
 def test_output_folder_that_cannot_be_made_is_refused(
     bertkit, write, refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,6 +253,17 @@ def test_resume_from_another_folder_leaves_it_alone_and_has_the_best_model(stopp
     assert_same_run(tmp_path / "other", whole)
 
 
+def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(command, tmp_path: Path, monkeypatch) -> None:
+    arguments = command(tmp_path / "run", "--multi-label", "--eval-steps", "3")
+    thresholds = []
+    for step in (3, 4):  # after the first evaluation
+        with monkeypatch.context() as patch:
+            stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, step, 0)
+            assert main(arguments) == 130
+        thresholds.append(read(tmp_path / "run" / f"checkpoint-{step + 1}" / "config.json")["bertkit"]["thresholds"])
+    assert thresholds[0] == thresholds[1] != {}
+
+
 @pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])
 def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path: Path, monkeypatch) -> None:
     model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, seed=5)
