@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -59,7 +60,9 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "free some space or choose another folder, then repeat the command: training resumes from its last checkpoint"
+        hint = "choose another place for the output"
+        if getattr(error, "errno", errno.ENOSPC) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            hint = "free some space, then repeat the command: training resumes from its last checkpoint"
         raise MachineError(f"cannot write: {reason}", where=str(path), hint=hint) from error
 
 

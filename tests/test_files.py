@@ -153,3 +153,4 @@ def test_a_folder_below_one_of_another_user(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(MachineError) as error:
         OutputFolder.prepare(tmp_path / "run", RUN)
     assert (error.value.where, "Permission denied" in error.value.what) == (str(tmp_path / "run"), True)
+    assert "space" not in str(error.value.hint)

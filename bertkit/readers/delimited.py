@@ -92,11 +92,15 @@ def parse_table(
 
 def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
     """Rows without quoting, after a number of lines. Where rows have several fields, an empty line is none."""
-    width = 0
+    width = waiting = 0  # the width is that of the first line that is not empty; how many wait for it
     for number, lines in content.lines():
         if number == 1:
             number, lines = 1 + skipped, lines[skipped:]
         width = width or next((line.count(separator) + 1 for line in lines if line), 0)
+        if not width:
+            waiting += len(lines)
+            continue
+        number, lines, waiting = number - waiting, [""] * waiting + lines, 0
         numbers: Sequence[int] = range(number, number + len(lines))
         if width != 1 and "" in lines:
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]

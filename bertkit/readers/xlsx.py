@@ -41,7 +41,7 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
     sheet, *others = workbook.worksheets or [None]
     if sheet is None:
         raise DataError("the workbook has no worksheet", where=content.source)
-    remark = f"{content.source}: reads the sheet {sheet.title!r} only, not {', '.join(repr(other.title) for other in others)}"
+    remark = f"{content.source}: only the sheet {sheet.title!r} is read, not {', '.join(repr(other.title) for other in others)}"
     sheet.reset_dimensions()  # what some programs write there is wrong
     rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
     for block in parse_table(rows, content.source, columns=columns, hint=_hint):

@@ -254,6 +254,20 @@ def test_model_is_refused(bertkit, make_model_dir, refused, tmp_path: Path, made
     refused(lambda: bertkit(model=folder), 4, "" if place is None else f"({folder}{place})", *words)
 
 
+def test_loss_that_is_not_finite_at_an_evaluation_keeps_the_last_checkpoint(bertkit, tmp_path: Path) -> None:
+    options = ("--learning-rate", "1e38", "--warmup-ratio", 0.5, "--max-steps", 4, "--eval-steps", 1, "--precision", "fp32")
+    ran = bertkit(*options)  # the first step is of warm-up, and changes nothing
+    assert (ran.code, ran.out) == (2, "")
+    *_, error, hint = ran.err.splitlines()
+    assert error == "error: the loss on validation is nan"
+    assert "--learning-rate" in hint
+    run = tmp_path / "run"
+    assert [path.name for path in run.glob("*checkpoint-*")] == ["checkpoint-1"]
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (run, run / "checkpoint-1")]
+    assert weights[0] == weights[1]
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "running"
+
+
 def test_hub_names_need_a_network(bertkit, refused) -> None:
     refused(lambda: bertkit(recipe="sst2", train=None), 5, "(nyu-mll/glue)", "--data DIR")
     refused(lambda: bertkit(model="no-one/no-model"), 5, "no-one/no-model", "HF_HUB_OFFLINE")
@@ -268,6 +282,10 @@ def test_hub_names_need_a_network(bertkit, refused) -> None:
 def test_options_file_with_values_of_another_type_is_refused(bertkit, write, refused, content: str, words: list[str]) -> None:
     write("run.yaml", content)
     refused(lambda: bertkit("--config", "run.yaml"), 2, "(run.yaml)", *words)
+
+
+def test_max_length_beyond_the_models_positions_is_refused(bertkit, refused) -> None:
+    refused(lambda: bertkit("--max-length", 65), 2, "--max-length is 65", "64")
 
 
 def test_output_folder_that_cannot_be_made_is_refused(

@@ -243,6 +243,8 @@ def test_resolve_ends_within_seconds_where_the_hub_does_not_answer(tmp_path: Pat
         (answer,) = ask(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}", "org/name")
     assert answer.startswith("MachineError: org/name ")
     assert "3 s" in answer
+    (refused,) = ask(tmp_path, "http://127.0.0.1:9", "org/name")  # where nobody listens
+    assert refused.startswith("MachineError: org/name ")
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

@@ -184,11 +184,13 @@ def test_what_the_hub_does_not_have(visited, request_name, value, hint):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("settings", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["silent", "offline"])
-def test_without_a_network_the_cache_serves_and_all_else_fails_soon(visited, settings):
+@pytest.mark.parametrize("case", ["silent", "refused", "offline"])
+def test_without_a_network_the_cache_serves_and_all_else_fails_soon(visited, case):
+    settings = {"HF_HUB_OFFLINE": "1"} if case == "offline" else {}
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never answers
+        port = 9 if case == "refused" else server.getsockname()[1]
         requests = [VISIT["there"], ["ns/pairs", "cola", "train"], VISIT["no split"], ["ns/other", None, "train"]]
-        cached, other, split, unknown = ask(f"http://127.0.0.1:{server.getsockname()[1]}", visited[0], *requests, **settings)
+        cached, other, split, unknown = ask(f"http://127.0.0.1:{port}", visited[0], *requests, **settings)
     assert {k: cached[k] for k in ("columns", "label_names")} == {k: visited[1]["there"][k] for k in ("columns", "label_names")}
     assert [result["error"] for result in (other, split, unknown)] == [[3, "ns/pairs"], [3, "ns/pairs"], [5, "ns/other"]]
     assert "'cola'" in other["what"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bertkit.errors import UsageError, UserError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column, text_of
-from bertkit.readers.content import extension, unpacked_name
+from bertkit.readers.content import BLOCK, extension, unpacked_name
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.formats import parse_lines, read_file
 from bertkit.readers.jsonl import parse_jsonl
@@ -73,6 +73,13 @@ def test_table(name, text, options, columns, lines):
     examples = table(text.encode(), name, **options)
     assert (examples.columns, [*examples.lines]) == (columns, lines)
     assert examples.where(0) == f"{name}:{lines[0]}"
+
+
+def test_empty_lines_of_one_column_are_rows_in_any_block():
+    for begin, options in (("", {"columns": ("t",)}), ("t\n", {})):
+        examples = table(begin.encode() + b"\n" * (BLOCK + 9) + b"a\n\nb\n", "a.tsv", **options)
+        assert (len(examples), [*examples.lines][::BLOCK]) == (BLOCK + 12, [1 + len(begin) // 2, BLOCK + 1 + len(begin) // 2])
+        assert examples.columns["t"][-4:] == ["", "a", "", "b"]
 
 
 def test_long_fields_are_read_and_the_csv_limit_is_left_alone():

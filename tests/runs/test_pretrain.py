@@ -272,7 +272,7 @@ def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
 # --- resumed ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop", "ltr"])
+@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "mlm+sop", "ltr"])
 def test_stopped_and_resumed_it_is_the_same_run(
     pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -427,13 +427,14 @@ def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: 
     assert (wide.num_attention_heads, wide.intermediate_size, wide.max_position_embeddings) == (3, 768, 600)
 
 
-def test_overwrite_does_not_move_what_is_read(pretrain, corpus: Path, make_model_dir, tmp_path: Path) -> None:
-    shutil.copytree(corpus, tmp_path / "all" / "corpus")
-    shutil.copytree(make_model_dir("BertForPreTraining"), tmp_path / "all" / "model")
-    for source, model in ((tmp_path / "all" / "corpus", None), (corpus, tmp_path / "all" / "model")):
-        with pytest.raises(UsageError):
-            pretrain("all", source, model=model, max_steps=1, overwrite=True)
-    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["corpus", "model"]
+def test_overwrite_does_not_move_what_is_read(pretrain, trained: Path, corpus: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    inside = shutil.copytree(corpus, run / "corpus")
+    for source, model, read in ((inside, None, inside), (corpus, run, run)):
+        with pytest.raises(UsageError) as error:
+            pretrain("run", source, model=model, max_steps=1, overwrite=True)
+        assert f"would move {read}," in error.value.what
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -209,6 +210,30 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             RunFolder.prepare(tmp_path).refuse_other_settings(same | {part: {**values[part], "another": 1}})
         assert (error.value.where, "another was None, is 1" in error.value.what) == (str(tmp_path), True)
+
+
+def test_a_run_resumed_by_another_number_of_processes_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for processes in (1, 3):
+        values = a_run(tmp_path, num_processes=processes)
+        (tmp_path / "checkpoint-9").mkdir(exist_ok=True)
+        with RunFolder.prepare(tmp_path).open(values, start_accelerator("cpu")):
+            assert ("warning: the run started with 3 processes" in capsys.readouterr().err) == (processes == 3)
+
+
+@pytest.mark.parametrize("seeds", [None, 2])
+def test_overwrite_does_not_move_what_a_run_reads(seeds: int | None, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run = folder if seeds is None else folder / "seed-1"
+    a_run(run, status="finished")
+    rows = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS)
+    for place in (tmp_path, run):
+        (place / "rows.jsonl").write_text(rows, encoding="utf-8")
+    inside = shutil.copytree(model, run / "model")
+    for read, given in ((inside, (inside, tmp_path / "rows.jsonl")), (run / "rows.jsonl", (model, run / "rows.jsonl"))):
+        with pytest.raises(UsageError) as error:
+            train(folder, *given, seeds=seeds, overwrite=True)
+        assert f"would move {read}," in error.value.what
+    assert not (tmp_path / "run.old-1").exists()
 
 
 @pytest.mark.parametrize("status", ["finished", "running"])

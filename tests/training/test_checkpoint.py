@@ -173,5 +173,6 @@ def test_a_full_disk_is_one_line(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(MachineError) as caught:
         write_checkpoint(tmp_path / "checkpoint-2", fail)
     assert "No space left on device" in caught.value.what
+    assert "space" in str(caught.value.hint)
     assert (caught.value.where, caught.value.exit_code) == (str(tmp_path / "checkpoint-2"), 5)
     assert newest_checkpoint(tmp_path) is None

@@ -159,13 +159,15 @@ def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(co
     assert log_of(run) == log_of(tmp_path / "whole")
 
 
-def test_a_crash_before_the_first_checkpoint_starts_over(command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("step", [3, STEP])
+def test_a_crash_before_or_after_the_first_checkpoint(step: int, command, whole: Path, tmp_path: Path, monkeypatch) -> None:
     def crash() -> None:
         raise RuntimeError("died")
 
     with monkeypatch.context() as patch:
-        stop_with(crash, patch, 3, 1)
+        stop_with(crash, patch, step, MICRO_STEP)
         assert main(command(tmp_path / "run")) == 1
+    assert len(list((tmp_path / "run").glob("checkpoint-*"))) == (step == STEP)
     assert log_of(tmp_path / "run"), "it had logged something"
     assert main(command(tmp_path / "run")) == 0
     assert_same_run(tmp_path / "run", whole)
@@ -249,6 +251,17 @@ def test_resume_from_another_folder_leaves_it_alone_and_has_the_best_model(stopp
     assert main(command(tmp_path / "other", "--resume", str(stopped / CHECKPOINT))) == 0
     assert content_of(stopped) == before
     assert_same_run(tmp_path / "other", whole)
+
+
+def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(command, tmp_path: Path, monkeypatch) -> None:
+    arguments = command(tmp_path / "run", "--multi-label", "--eval-steps", "3")
+    thresholds = []
+    for step in (3, 4):  # after the first evaluation
+        with monkeypatch.context() as patch:
+            stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, step, 0)
+            assert main(arguments) == 130
+        thresholds.append(read(tmp_path / "run" / f"checkpoint-{step + 1}" / "config.json")["bertkit"]["thresholds"])
+    assert thresholds[0] == thresholds[1] != {}
 
 
 @pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])

@@ -89,9 +89,9 @@ class QuestionAnsweringTask(Task):
     ) -> QuestionAnsweringTask:
         recipe = replace(recipe, question_column=recipe.question_column or block.get("question_column"))
         threshold = recipe.null_threshold or 0.0  # the default of a model that was never tuned
-        matching = (
-            block.get("matching", "auto") if recipe.matching == "auto" else recipe.matching
-        )  # as the training rows decided
+        matching = recipe.matching
+        if matching == "auto":
+            matching = block.get("matching", "auto")  # as the training rows decided
         return cls(recipe=recipe, unanswerable=recipe.unanswerable, matching=matching, null_threshold=threshold)
 
     def fitted(self) -> dict[str, Any]:
