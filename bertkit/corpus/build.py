@@ -270,7 +270,7 @@ def _finish(
 
 def _parts_in(building: Path) -> list[tuple[int, Path]]:
     """The finished parts in order, each with the number of its source."""
-    parts = [path for path in building.glob("*-*") if not path.suffix]
+    parts = [path for path in building.iterdir() if re.fullmatch(r"\d+-\d+", path.name)]
     numbers = [[int(number) for number in path.name.split("-")] for path in parts]
     return [(source, path) for (source, _), path in sorted(zip(numbers, parts, strict=True))]
 

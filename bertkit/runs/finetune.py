@@ -166,13 +166,22 @@ def finetune(
             architecture=architecture,
         )
 
-    def card() -> str:
+    def finish() -> str:
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
         return model_card(values, pretrained.name, architecture)
 
     eval_every = config.eval_steps or sampler.steps_per_epoch
     state = train_run(
-        run, values, module, batches, config, accelerator, save_model=save, evaluate=evaluate, eval_every=eval_every, card=card
+        run,
+        values,
+        module,
+        batches,
+        config,
+        accelerator,
+        save_model=save,
+        evaluate=evaluate,
+        eval_every=eval_every,
+        finish=finish,
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))

@@ -137,13 +137,13 @@ def pretrain(
         architecture = objective.head.__name__
         save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
-    def card() -> str:
+    def finish() -> str:
         return pretraining_card(values)
 
     score = evaluate if validation is not None else None
     eval_every = config.eval_steps or math.ceil(steps / EVALUATIONS)
     state = train_run(
-        run, values, module, batches, config, accelerator, save_model=save, evaluate=score, eval_every=eval_every, card=card
+        run, values, module, batches, config, accelerator, save_model=save, evaluate=score, eval_every=eval_every, finish=finish
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))

@@ -29,11 +29,12 @@ def train_run(
     save_model: Callable[[Path, dict[str, Tensor], int], None],
     evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None,
     eval_every: int,
-    card: Callable[[], str],
+    finish: Callable[[], str],
 ) -> TrainState:
     """Train in a run folder, from its checkpoint if it resumes; then write the model card and the final run.json.
 
-    values: the content of run.json, which is completed before `card` is called. The others are as in `train`.
+    values: the content of run.json. finish: adds to it what only the end of the training tells; returns the model card. The
+    others are as in `train`.
     """
     folder = run.output.path
     with run.open(values, accelerator), tracked(accelerator, config.track, folder, values["training"]):
@@ -51,7 +52,7 @@ def train_run(
         )
         values |= describe_end(state)
         if accelerator.is_main_process:
-            (folder / "README.md").write_text(card(), encoding="utf-8")
+            (folder / "README.md").write_text(finish(), encoding="utf-8")
             write_run_file(folder, values)
         accelerator.wait_for_everyone()
     return state
