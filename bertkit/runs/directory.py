@@ -252,9 +252,9 @@ def refuse_folder_of_runs(folder: Path) -> None:
         raise UsageError(what, where=str(folder), hint=f"choose one of them: {folder / runs[0]}")
 
 
-def read_recipe(values: dict[str, Any], folder: Path) -> Recipe:
-    """The recipe and training settings in run.json. Raises UsageError for a pre-training run, which has no recipe."""
+def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None) -> Recipe:
+    """The recipe and training settings in run.json; own: whose functions it has. Raises UsageError for a pre-training run."""
     if values["recipe"].get("family") == PRETRAINING:
         hint = "it opens in transformers' fill-mask pipeline; fine-tune it: bertkit finetune RECIPE --model FOLDER"
         raise UsageError("this is a pre-training run", where=str(folder), hint=hint)
-    return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE))
+    return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE), own=own)

@@ -53,6 +53,8 @@ def open_target(name: str, recipe_name: str | None, overrides: Mapping[str, Any]
     recipe = original = None
     if recipe_name is not None:
         recipe = original = load_recipe(recipe_name)
+        if run is not None and recipe_name.endswith(".py") and Path(run["recipe"]["name"]).name == Path(recipe_name).name:
+            recipe = read_recipe(run, folder, own=original)  # the run's own recipe: its code, on the data of the run
     elif run is not None:
         original = load_builtin(str(run["recipe"].get("name")))
         if not to_predict or BLOCK_KEY not in pretrained.config.extra:

@@ -37,13 +37,14 @@ def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
     return {"name": name, "family": recipe.family, **values}
 
 
-def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str) -> Recipe:
+def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str, own: Recipe | None = None) -> Recipe:
     """The recipe that run.json keeps, with its training settings; values: from `as_asked`.
 
-    Functions are those of bertkit's recipe of that name; of any other recipe they raise UsageError where they are needed.
+    Functions are those of `own`, the recipe that the run was trained with, by default bertkit's recipe of that name; without
+    one they raise UsageError where they are needed.
     """
     family = FAMILIES[values["family"]]
-    own = load_builtin(str(values["name"]))
+    own = own or load_builtin(str(values["name"]))
     if not isinstance(own, family):
         own = None
     hints = typing.get_type_hints(family)

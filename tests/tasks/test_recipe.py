@@ -228,6 +228,12 @@ def test_data_and_metric_of_a_users_file(run_bertkit, tiny_model_dir: Path, tmp_
     ran = run_bertkit("eval", "../run", "--recipe", "../mine.py", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], rel=1e-4)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("words,kind\ngood movie,praise\nbad story,blame\n", encoding="utf-8")
+    train = ("finetune", "../mine.py", "-m", tiny_model_dir, "--train", rows, "--validation", rows, "-o", "files")
+    assert run_bertkit(*train).code == 0
+    ran = run_bertkit("eval", "files", "--recipe", "../mine.py", "--json")
+    assert json.loads(ran.out)["validation/share_of_praise"] == 1 / 2, "the recipe's metric, on the rows of the run"
     (tmp_path / "mine.py").unlink()
     assert run_bertkit("predict", "../run", stdin=b"good movie\n").code == 0
 
