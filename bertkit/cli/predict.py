@@ -79,7 +79,7 @@ def predict(
     task = opened.task
     _check_form(form, task.prediction_endings, task.family)
     if split is not None:
-        examples, predictions = inference.predict_split_of(opened, task.recipe, split)
+        examples, predictions = inference.predict_split_of(opened, split)
     else:
         examples, predictions = inference.predict_file(opened, file, overrides)
     if lost := task.lost_in(f".{form}"):

@@ -42,7 +42,7 @@ def train(
     from bertkit.corpus.texts import Texts
     from bertkit.files import OutputFolder, disk_errors
     from bertkit.model.directory import TOKENIZER
-    from bertkit.text.tokenizer import train_tokenizer
+    from bertkit.text.tokenizer_training import train_tokenizer
 
     texts = Texts(text, text_column=text_column)
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])

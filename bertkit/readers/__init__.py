@@ -8,6 +8,9 @@ from functools import reduce
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
+from bertkit.errors import DataError
+
+FIX_ROW = "correct or remove the row"  # a hint
 ROWS = 4096  # of a block
 T = TypeVar("T")
 
@@ -49,6 +52,20 @@ class Examples:
     def own_name(self, column: str) -> str:
         """What the source calls a column, for an error message."""
         return self.own_names.get(column, column)
+
+    def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> list[str]:
+        """The values of a column as text. Raises DataError with the row for what is none, or blank unless it may be empty."""
+        texts = []
+        for row, value in enumerate(self.columns[column]):
+            if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN
+                value = str(value)
+            if not isinstance(value, str):
+                what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"
+                raise DataError(what, where=self.where(row), hint=FIX_ROW)
+            if not value.strip() and not may_be_empty:
+                raise DataError(f"the text in column {column!r} is empty", where=self.where(row), hint=FIX_ROW)
+            texts.append(value)
+        return texts
 
     def select(self, rows: Sequence[int]) -> Examples:
         """The given rows in the given order."""

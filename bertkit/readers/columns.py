@@ -5,12 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-
-FIX_ROW = "correct or remove the row"  # a hint
 
 # As `_plain` spells them: "Sentence 1", "sentence_1" and "sentence1" are one name.
 _USUAL_NAMES = {
@@ -52,19 +49,6 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
         hint = f"say which column it is: {option} NAME"
     shown = ", ".join(_excerpt(known) for known in names[:12]) + (", ..." if len(names) > 12 else "")
     raise DataError(f"no column {name!r}; columns: {shown}", where=examples.source, hint=hint)
-
-
-def text_of(value: Any, examples: Examples, row: int, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> str:
-    """A value of a column as text. Raises DataError with the row for what is none, or blank unless it may be empty."""
-    if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN
-        value = str(value)
-    if not isinstance(value, str):
-        what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"
-    elif not value.strip() and not may_be_empty:
-        what = f"the text in column {column!r} is empty"
-    else:
-        return value
-    raise DataError(what, where=examples.where(row), hint=FIX_ROW)
 
 
 def _plain(name: str) -> str:

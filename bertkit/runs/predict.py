@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bertkit import progress
-from bertkit.errors import ModelError, UsageError, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.devices import start_accelerator, working_dtype
@@ -107,14 +107,22 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
 
 def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> tuple[Examples, list[Prediction]]:
     """One prediction per row of a file, in order; "-" is stdin. overrides: the names of the options that the user gave."""
-    return predict_split_of(target, target.task.recipe.with_file(file, overrides, target.original), "test")
+    recipe = target.task.recipe.with_file(file, overrides, target.original).resolved()
+    rows = recipe.read_file(file)
+    if not len(rows):
+        raise DataError("the file holds no rows", where=rows.source)
+    return _predict_rows(target, recipe, rows)
 
 
-def predict_split_of(target: Opened, recipe: Recipe, split: str) -> tuple[Examples, list[Prediction]]:
-    """The examples of a split, which needs no labels, and one prediction per example."""
-    resolved = replace(recipe.resolved(), test=recipe.test)  # so that errors name a file as it was typed
-    task = replace(target.task, recipe=resolved)
-    examples = task.examples(read_splits(task.recipe, [split]).rows[split], labelled=False)
+def predict_split_of(target: Opened, split: str) -> tuple[Examples, list[Prediction]]:
+    """The examples of a split of the target's data, which needs no labels, and one prediction per example."""
+    recipe = target.task.recipe.resolved()
+    return _predict_rows(target, recipe, read_splits(recipe, [split]).rows[split])
+
+
+def _predict_rows(target: Opened, recipe: Recipe, rows: Examples) -> tuple[Examples, list[Prediction]]:
+    task = replace(target.task, recipe=recipe)
+    examples = task.examples(rows, labelled=False)
     return examples, predict_examples(target, task, examples)
 
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.model.config import BertConfig
-from bertkit.readers import Examples
-from bertkit.readers.columns import FIX_ROW
+from bertkit.readers import FIX_ROW, Examples
 
 _MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"

@@ -1,1 +1,1 @@
-"""From text to word pieces: the tokenizer, truncation, and a cache of pieces."""
+"""From text to word pieces: the tokenizer, its training, and truncation."""

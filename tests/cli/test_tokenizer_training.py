@@ -8,7 +8,8 @@ import pytest
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Documents, find_sources
-from bertkit.text.tokenizer import SPECIAL_TOKENS, Tokenizer, train_tokenizer
+from bertkit.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertkit.text.tokenizer_training import train_tokenizer
 
 FIRST = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = [["The lowest of the low lay lower than the lowly.", "Höhe, höher, am höchsten!"], ["低い 中文字符 mixed中文"]] * 3

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bertkit.errors import UsageError, UserError
 from bertkit.readers import Examples
-from bertkit.readers.columns import guess_column, require_column, text_of
+from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.content import BLOCK, extension, unpacked_name
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.formats import parse_lines, read_file
@@ -344,9 +344,9 @@ def test_missing_column(names, name, hint):
 )
 def test_value_as_text(value, may_be_empty, may_be_number, text):
     examples = Examples({"t": ["a", value]}, "f.csv", [2, 5])
-    read = partial(text_of, value, examples, 1, "t", may_be_empty=may_be_empty, may_be_number=may_be_number)
+    read = partial(examples.texts, "t", may_be_empty=may_be_empty, may_be_number=may_be_number)
     if text is not None:
-        assert read() == text
+        assert read() == ["a", text]
     else:
         assert refused(read).where == "f.csv:5"
 

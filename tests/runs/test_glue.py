@@ -251,7 +251,7 @@ def test_only_a_recipe_in_a_file_is_an_input() -> None:
 def predicted(run: Path, split: str, **options: str) -> tuple[list[Any], list[Any]]:
     """The first texts and the values of the predictions of a split."""
     target = open_target(str(run), None, options)
-    examples, predictions = predict_split_of(target, target.task.recipe, split)
+    examples, predictions = predict_split_of(target, split)
     return examples.columns["text"], [found.value for found in predictions]
 
 

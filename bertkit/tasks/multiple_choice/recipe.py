@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, Self
 from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError, plural
 from bertkit.metrics.classification import accuracy, refuse_others
-from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import FIX_ROW, guess_column, require_column, text_of
+from bertkit.readers import FIX_ROW, Examples, Remarks
+from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.formats import CHOICES, Format
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.pooling import PoolingRecipe
@@ -74,10 +74,8 @@ class MultipleChoice(PoolingRecipe):
         for role in ("text", "question"):
             if (name := named[role]) is not None:
                 may_be_empty = not labelled or role == "question"
-                columns[role] = [
-                    text_of(_joined(value), rows, row, name, may_be_empty=may_be_empty, may_be_number=True)
-                    for row, value in enumerate(rows.columns[name])
-                ]
+                joined = replace(rows, columns={name: list(map(_joined, rows.columns[name]))})
+                columns[role] = joined.texts(name, may_be_empty=may_be_empty, may_be_number=True)
         given = _choices(rows, named["choices"])
         texts = [{place: text for place, choice in enumerate(own) if (text := _text(choice)).strip()} for own in given]
         columns["places"], columns["choices"] = [list(own) for own in texts], [list(own.values()) for own in texts]

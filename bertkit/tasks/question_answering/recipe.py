@@ -13,7 +13,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
 from bertkit.readers.content import Content
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
-from bertkit.tasks.question_answering.references import read_answers, read_ids, read_texts
+from bertkit.tasks.question_answering.references import read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
 
 
@@ -90,8 +90,8 @@ class QuestionAnswering(Recipe):
         context = require_column(rows, self._context, option="--context")
         standard: dict[str, list[Any]] = {
             "id": read_ids(rows, unique=labelled),
-            "question": read_texts(rows, question, may_be_empty=True),  # CMRC 2018 has an empty one
-            "context": read_texts(rows, context, may_be_empty=not labelled),
+            "question": rows.texts(question, may_be_empty=True),  # CMRC 2018 has an empty one
+            "context": rows.texts(context, may_be_empty=not labelled),
         }
         if labelled:
             standard["answers"] = read_answers(rows, self.answers)

@@ -7,20 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bertkit.errors import DataError, plural
-from bertkit.readers import Examples
-from bertkit.readers.columns import FIX_ROW, require_column, text_of
+from bertkit.readers import FIX_ROW, Examples
+from bertkit.readers.columns import require_column
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
 
 Answers = list[tuple[str, int | None]]
-
-
-def read_texts(examples: Examples, column: str, *, may_be_empty: bool) -> list[str]:
-    """The texts of a column. Raises DataError with the row for an empty one, and for other values."""
-    values = examples.columns[column]
-    return [text_of(value, examples, row, column, may_be_empty=may_be_empty) for row, value in enumerate(values)]
 
 
 def read_ids(examples: Examples, *, unique: bool) -> list[str]:
@@ -46,8 +40,7 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
     starts = examples.columns.get("answer_start")
     answers: list[Answers] = []
-    for row, value in enumerate(values):
-        text = text_of(value, examples, row, name, may_be_empty=True)
+    for row, text in enumerate(examples.texts(name, may_be_empty=True)):
         start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
         answers.append([(text, start)] if text.strip() else [])
     return answers

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import Examples
-from bertkit.readers.columns import FIX_ROW
+from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.labels import class_name, label_name, no_labels, refuse_missing, unknown_label
 
 SEPARATORS = ("|", ";", ",")

@@ -18,7 +18,7 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import guess_column, require_column, text_of
+from bertkit.readers.columns import guess_column, require_column
 from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
@@ -129,10 +129,7 @@ class TextClassification(PoolingRecipe):
         empty = not labelled or self.is_prepared
         for role in TEXTS:
             if role in standard:
-                values = enumerate(standard[role])
-                standard[role] = [
-                    text_of(value, rows, row, columns[role], may_be_empty=empty, may_be_number=True) for row, value in values
-                ]
+                standard[role] = rows.texts(columns[role], may_be_empty=empty, may_be_number=True)
         names = rows.label_names.get(columns.get("label", ""))
         if self.multi_label:
             sets, names = self._label_sets(rows, columns)

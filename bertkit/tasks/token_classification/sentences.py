@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from bertkit.errors import DataError, UsageError, did_you_mean
-from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import FIX_ROW, guess_column, require_column
+from bertkit.readers import FIX_ROW, Examples, Remarks
+from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.words import split_words
 from bertkit.tasks.labels import refuse_repeated

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.features import Ragged
-from bertkit.text import piece_cache
-from bertkit.text.piece_cache import PieceCache
-from bertkit.text.tokenizer import Tokenizer
+from bertkit.text import tokenizer as module
+from bertkit.text.tokenizer import PieceCache, Tokenizer
 
 ODD = ["a\x1cb", "a\x85b c", "x\xa0y", "e\u0301 \u0301a", "[MASK] a[SEP]b", "##ing ing", "\u3000wide", "tab\tand\nline", ""]
 ODD += ["  ", "\u200b", "Zo\u00eb's caf\u00e9  costs $5."]
@@ -47,7 +46,7 @@ def test_a_word_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(cache.pieces(["a bb a", "", "ccc bb"])) == [[1, 2, 2, 1], [], [3, 3, 3, 2, 2]]
     assert rows(cache.pieces(["bb dddd"])) == [[2, 2, 4, 4, 4, 4]]
     assert asked == [["", "a", "bb", "ccc"], ["dddd"]]
-    monkeypatch.setattr(piece_cache, "MOST_CHARACTERS", 5)
+    monkeypatch.setattr(module, "MOST_CHARACTERS", 5)
     assert rows(cache.pieces(["a"])) == [[1]]
     assert asked[2:] == [["a"]], "all was forgotten, and only what is needed learnt again"
     assert rows(cache.pieces([])) == []
