@@ -24,7 +24,10 @@ FINISHED: list[tuple[Kind, dict[str, str]]] = [
     (TOKENIZER, {"tokenizer.json": "{}", "vocab.txt": "[PAD]"}),
     (SUBMISSION, {"submission.zip": "", "RTE.tsv": "", "MNLI-mm.tsv": ""}),
 ]
-EVERY_KIND = [*FINISHED, (SEEDS, {"seeds.json": "{}", "seed-1/run.json": A_RUN, "seed-12/run.json": A_RUN})]
+EVERY_KIND = [
+    *FINISHED,
+    (SEEDS, {"seeds.json": "{}", "seed-1/run.json": A_RUN, "seed-12/run.json": A_RUN, "seed-1.old-1/run.json": A_RUN}),
+]
 by_name = {"ids": lambda value: value.name if isinstance(value, Kind) else ""}
 
 

@@ -17,6 +17,7 @@ def compare(
     split: Annotated[
         str | None, typer.Option(help="Split to compare on. Default: the first evaluation split of the first run.")
     ] = None,
+    recipe: Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=100)] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Write the comparison to stdout as JSON.")] = False,
 ) -> None:
@@ -32,7 +33,7 @@ def compare(
 
     if len(runs) < 2:
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
-    comparison = compare(runs, split=split, resamples=resamples)
+    comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples)
     show(report_comparison(comparison))
     if as_json and not progress.console.quiet:
         typer.echo(json.dumps(comparison))

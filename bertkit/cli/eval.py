@@ -17,7 +17,9 @@ def evaluate(
     target: Annotated[
         str, typer.Argument(help="A run folder, or any Hugging Face model of the recipe's kind.", metavar="RUN|MODEL")
     ],
-    recipe: Annotated[str | None, typer.Option(help="Recipe of a model that is not a bertkit run.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
+    ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Split to score; can be repeated. Default: the recipe's.")] = None,
     output: Annotated[
         Path | None,

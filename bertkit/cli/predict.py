@@ -25,7 +25,9 @@ def predict(
     split: Annotated[
         str | None, typer.Option(help="Instead of a file, predict a split of the run's own data, or of --data.")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Recipe of a model that is not a bertkit run.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Output file: .jsonl, .csv, .tsv, or for tags .conll.")
     ] = None,

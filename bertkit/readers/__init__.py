@@ -54,7 +54,10 @@ class Examples:
         return self.own_names.get(column, column)
 
     def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> list[str]:
-        """The values of a column as text. Raises DataError with the row for what is none, or blank unless it may be empty."""
+        """The values of a column as text, numbers too where they may be.
+
+        Raises DataError with the row of any other value, and of a blank text unless it may be empty.
+        """
         texts = []
         for row, value in enumerate(self.columns[column]):
             if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from bertkit.errors import DataError
 from bertkit.readers.content import extension, nearest_files, open_content, source_name, split_lines
+from bertkit.readers.formats import JSON
 from bertkit.readers.hub import stream_hub
 from bertkit.readers.jsonl import objects_by_line
 
@@ -22,7 +23,6 @@ HUB = "hub:"
 LAYOUTS = ("auto", "blank-lines", "lines")
 
 _PLAIN = (".txt", ".text", "")
-_JSONL = (".jsonl", ".json", ".jsonlines", ".ndjson")
 _PARQUET = (".parquet",)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HEAD = 16  # blocks that tell the layout: a megabyte
@@ -74,7 +74,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 
 def _is_text(path: Path) -> bool:
     hidden = any(part.startswith(".") for part in path.parts)
-    return not hidden and bool(path.suffix) and extension(path.name) in (*_PLAIN[:-1], *_JSONL, *_PARQUET)
+    return not hidden and bool(path.suffix) and extension(path.name) in (*_PLAIN[:-1], *JSON.endings, *_PARQUET)
 
 
 class Documents:
@@ -98,7 +98,7 @@ class Documents:
             return self._of_rows(enumerate(stream_hub(name.removeprefix(HUB))))
         if ending in _PARQUET:
             return self._of_rows(self._parquet_rows())
-        return self._of_rows(self._json_rows()) if ending in _JSONL else self._of_plain_text()
+        return self._of_rows(self._json_rows()) if ending in JSON.endings else self._of_plain_text()
 
     def _of_plain_text(self) -> Iterator[Document]:
         source = source_name(self.source.name)

@@ -37,7 +37,7 @@ from bertkit.readers.formats import (
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
-from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.labels import spelled_alike
 from bertkit.tasks.recipe import Recipe, resolve_training
 from bertkit.tasks.splits import read_splits
@@ -105,13 +105,14 @@ class Checked:
 def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], str | None]:
     """The recipe of a target, the splits to check, training first, and the model if the target is a run.
 
-    target: a run folder, a data folder or file, or a recipe's name. recipe_name: for a data folder or file; default: the family
-    that it looks like. Raises UsageError, DataError.
+    target: a run folder, a data folder or file, or a recipe's name. recipe_name: of a data folder or file, by default the
+    family that it looks like; of a run, the file of its own recipe. Raises UsageError, DataError.
     """
     path = Path(target)
     values = read_run_file(path) if path.is_dir() else None
     if values is not None:
-        recipe = read_recipe(values, path).overridden(overrides).with_other_data(overrides).resolved()
+        own = load_recipe(recipe_name) if recipe_name is not None else load_builtin(str(values["recipe"].get("name")))
+        recipe = read_recipe(values, path, own=own).overridden(overrides).with_other_data(overrides, own).resolved()
         return recipe, recipe.splits, target
     refuse_folder_of_runs(path)
     if path.is_dir():

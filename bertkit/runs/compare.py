@@ -39,13 +39,21 @@ class Side:
         return {name: np.nan if value is None else float(value) for name, value in self.scorers[run](rows).items()}
 
 
-def compare(names: Sequence[str], *, split: str | None = None, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+def compare(
+    names: Sequence[str],
+    *,
+    split: str | None = None,
+    recipe_name: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
 
     names: run folders, or folders of seeds. split: of their own data; default: the first evaluation split of the first side.
+    recipe_name: the file of the runs' own recipe, if they need its code.
     Raises UsageError for runs that are evaluated on different rows.
     """
-    sides, examples, split = _open(names, split)
+    sides, examples, split = _open(names, split, recipe_name)
     rows = np.arange(len(examples))
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
     rng = np.random.default_rng(seed)
@@ -74,13 +82,13 @@ def compare(names: Sequence[str], *, split: str | None = None, resamples: int = 
     }
 
 
-def _open(names: Sequence[str], split: str | None) -> tuple[list[Side], Examples, str]:
+def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> tuple[list[Side], Examples, str]:
     sides: list[Side] = []
     first: Examples | None = None
     for name, runs in [(name, _runs(name)) for name in names]:  # all names are checked before the first evaluation
         scorers: list[Scorer] = []
         for folder in runs:
-            target = open_target(str(folder), None, {})
+            target = open_target(str(folder), recipe_name, {})
             split = split or target.task.recipe.resolved().eval_splits[0]
             scored, examples = evaluate_target(target, (split,))
             if first is None:

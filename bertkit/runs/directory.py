@@ -252,6 +252,17 @@ def refuse_folder_of_runs(folder: Path) -> None:
         raise UsageError(what, where=str(folder), hint=f"choose one of them: {folder / runs[0]}")
 
 
+def is_recipe_of(values: Mapping[str, Any], name: str) -> bool:
+    """Whether a recipe's file is the one that a run was trained with, which may have moved.
+
+    Then its code is used with the data and the options of the run.
+    """
+    recorded = Path(values["recipe"].get("name") or "")
+    if not name.endswith(".py"):
+        return False
+    return Path(name).resolve() == recorded or (Path(name).name == recorded.name and not recorded.exists())
+
+
 def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None) -> Recipe:
     """The recipe and training settings in run.json; own: whose functions it has. Raises UsageError for a pre-training run."""
     if values["recipe"].get("family") == PRETRAINING:

@@ -24,7 +24,6 @@ from bertkit.model.directory import load_weights, read_config, save_model, weigh
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
-from bertkit.readers.splitting import parse_held_out
 from bertkit.report import show
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import RunFolder, describe_run, scores_table
@@ -199,7 +198,7 @@ def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:
 def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
     """Warn if the held-out share is far from the requested one, as equal texts stay together; note labels it lacks."""
     recipe = task.recipe
-    requested = parse_held_out(recipe.held_out or recipe.validation or "")
+    requested = recipe.held_out_share
     if requested is None or "validation" not in rows:
         return
     training, held_out = rows[recipe.train_split], rows["validation"]

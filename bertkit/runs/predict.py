@@ -17,7 +17,7 @@ from bertkit.model.devices import start_accelerator, working_dtype
 from bertkit.model.directory import load_weights
 from bertkit.model.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
-from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
+from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows, predict_split, report_remarks, score_splits
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
@@ -28,12 +28,12 @@ from bertkit.tasks.task import FINETUNE, Prediction, Task
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with its task. trained_from: the name of its base model. original: the recipe before its run, if known."""
+    """A model with its task. trained_from: the name of its base model. written: the recipe before its run, if known."""
 
     pretrained: Pretrained
     task: Task
     trained_from: str
-    original: Recipe | None
+    written: Recipe | None
     run: Mapping[str, Any] = field(default_factory=dict)  # run.json; empty for other models
 
 
@@ -50,25 +50,25 @@ def open_target(name: str, recipe_name: str | None, overrides: Mapping[str, Any]
         raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
     pretrained = open_pretrained(name)
     trained_from = run["model"]["name"] if run else name
-    recipe = original = None
+    recipe = written = None
     if recipe_name is not None:
-        recipe = original = load_recipe(recipe_name)
-        if run is not None and recipe_name.endswith(".py") and Path(run["recipe"]["name"]).name == Path(recipe_name).name:
-            recipe = read_recipe(run, folder, own=original)  # the run's own recipe: its code, on the data of the run
+        recipe = written = load_recipe(recipe_name)
+        if run is not None and is_recipe_of(run, recipe_name):
+            recipe = read_recipe(run, folder, own=written)
     elif run is not None:
-        original = load_builtin(str(run["recipe"].get("name")))
+        written = load_builtin(str(run["recipe"].get("name")))
         if not to_predict or BLOCK_KEY not in pretrained.config.extra:
             recipe = read_recipe(run, folder)
     elif not to_predict:
         raise UsageError(f"{name} is not a bertkit run and has no recipe", hint="give its recipe: --recipe NAME")
     if recipe is not None:
-        recipe = recipe.overridden(overrides).with_other_data(overrides, original)
+        recipe = recipe.overridden(overrides).with_other_data(overrides, written)
         task = Task.restore(pretrained.config, recipe, where=name)
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
     report_remarks(task.remarks)
     check_max_length(task.recipe.training.max_length, pretrained.config)
-    return Opened(pretrained, task, trained_from, original, run or {})
+    return Opened(pretrained, task, trained_from, written, run or {})
 
 
 def build(target: Opened, accelerator: Any) -> nn.Module:
@@ -107,7 +107,7 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
 
 def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> tuple[Examples, list[Prediction]]:
     """One prediction per row of a file, in order; "-" is stdin. overrides: the names of the options that the user gave."""
-    recipe = target.task.recipe.with_file(file, overrides, target.original).resolved()
+    recipe = target.task.recipe.with_file(file, overrides, target.written).resolved()
     rows = recipe.read_file(file)
     if not len(rows):
         raise DataError("the file holds no rows", where=rows.source)

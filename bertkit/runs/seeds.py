@@ -19,7 +19,7 @@ from scipy import stats
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import Kind, OutputFolder, write_json
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.report import Finding, Report, Table, show
@@ -88,7 +88,7 @@ def _is_finished(folder: Path) -> bool | None:
     return None if SEEDS.foreign(path.name for path in folder.iterdir()) else False
 
 
-SEEDS = Kind("run of several seeds", _is_finished, re.compile(r"seeds\.json|seed-\d+"))
+SEEDS = Kind("run of several seeds", _is_finished, re.compile(r"seeds\.json|seed-\d+(\.old-\d+)?"))
 
 
 def read_seeds(folder: Path) -> list[Path]:
@@ -121,7 +121,7 @@ def _finished(folder: Path, plan: Mapping[str, Any]) -> dict[int, dict[str, Any]
     training = {name: value for name, value in plan["training"].items() if name != "seed"}
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head gets a fresh one by itself
     wanted = {"training": training, "model": model}  # not the recipe: bertkit 0.1 saved resolved values there
-    for path in sorted(folder.glob("seed-*")):
+    for path in sorted(path for path in folder.glob("seed-*") if not MOVED_ASIDE.search(path.name)):
         if (run := finished_run(path, wanted, hint)) is not None:
             runs[run["training"]["seed"]] = run
     return runs

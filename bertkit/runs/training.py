@@ -33,8 +33,8 @@ def train_run(
 ) -> TrainState:
     """Train in a run folder, from its checkpoint if it resumes; then write the model card and the final run.json.
 
-    values: the content of run.json. finish: adds to it what only the end of the training tells; returns the model card. The
-    others are as in `train`.
+    values: the content of run.json. finish: completes it, once the training has ended, and returns the model card. The others
+    are as in `train`.
     """
     folder = run.output.path
     with run.open(values, accelerator), tracked(accelerator, config.track, folder, values["training"]):

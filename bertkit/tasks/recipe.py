@@ -17,7 +17,7 @@ from bertkit.metrics.classification import Metric, find_metric, greater_is_bette
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
-from bertkit.readers.splitting import parse_held_out
+from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
 OWN_FILES = ("train", "validation", "test")
@@ -100,9 +100,24 @@ class Recipe(ABC):
         return tuple(dict.fromkeys((self.train_split, *self.eval_splits)))
 
     @property
+    def file_endings(self) -> tuple[str, ...]:
+        """The endings of data files, to find a folder's splits."""
+        return endings_of(self.formats)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` applies: to the recipe's own data and folders laid out like it, not to files of the user's."""
+        return self.prepare is not None and not self.names_files
+
+    @property
     def names_files(self) -> bool:
         """Whether the splits are files of the user's: --train, --validation, --test."""
         return any(getattr(self, name) for name in OWN_FILES)
+
+    @property
+    def held_out_share(self) -> float | Fold | None:
+        """The share or fold of the training rows that is the validation split, if it is."""
+        return parse_held_out((self.validation if self.names_files else self.held_out) or "")
 
     # --- resolving ---
 
@@ -188,16 +203,6 @@ class Recipe(ABC):
             columns=columns or self.columns,
             keep_broken=self.is_prepared or None,
         )
-
-    @property
-    def file_endings(self) -> tuple[str, ...]:
-        """The endings of data files, to find a folder's splits."""
-        return endings_of(self.formats)
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether `prepare` applies: to the recipe's own data and folders laid out like it, not to files of the user's."""
-        return self.prepare is not None and not self.names_files
 
     def find_columns(self, rows: Examples) -> Columns:
         """Find the columns that the recipe does not name in training rows. Raises DataError."""

@@ -93,7 +93,7 @@ def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metric(name: str, own: Recipe | None, where: str) -> Metric:
     known = METRICS | ({metric.__name__: metric for metric in own.metrics} if own is not None else {})
-    hint = f"name it: --metric {name}, or the run's recipe: --recipe ./my_task.py"
+    hint = f"name it: --metric {name}" + (", or the run's recipe: --recipe ./my_task.py" if own is None else "")
     return known.get(name) or Refused(f"metric {name}", hint, where)
 
 

@@ -52,8 +52,7 @@ class _Source:
 
     def read(self, split: str) -> Examples:
         recipe = self.recipe
-        share = recipe.validation if recipe.names_files else recipe.held_out
-        held_out = parse_held_out(share or "")
+        held_out = recipe.held_out_share
         if held_out is None or split not in (recipe.train_split, "validation"):
             return self._read_whole(split)
         if self.parts is None:

@@ -58,7 +58,7 @@ def test_the_layout_is_that_of_the_first_blocks_for_the_whole_file(tmp_path, mon
         assert (len([*reader]), reader.found_layout) == (documents, layout)
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "json", "ndjson.gz"])
+@pytest.mark.parametrize("ending", ["jsonl", "json", "ndjson.gz", "json-lines"])
 def test_json_lines(tmp_path, ending):
     rows = [{"id": 1, "text": "One.\nTwo."}, {"id": 2, "text": None}, {"id": 3, "text": " \n "}, {"text": "half \ud83d"}]
     data = "\n".join(json.dumps(row) for row in rows).encode()

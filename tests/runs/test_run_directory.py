@@ -18,7 +18,15 @@ from trained import train
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, UsageError
 from bertkit.model.devices import start_accelerator
-from bertkit.runs.directory import RunFolder, changed_settings, describe_run, read_recipe, read_run_file, write_run_file
+from bertkit.runs.directory import (
+    RunFolder,
+    changed_settings,
+    describe_run,
+    is_recipe_of,
+    read_recipe,
+    read_run_file,
+    write_run_file,
+)
 from bertkit.runs.predict import build, open_target, predict_file
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import to_json
@@ -157,6 +165,15 @@ def test_run_json_is_plain_json_and_comes_back(tmp_path: Path) -> None:
     recipe = load_recipe("sst2").overridden({"data": "glue/SST-2"})
     values["training"]["of_tomorrow"] = 1  # a setting of a later version is ignored
     assert read_recipe(values, tmp_path) == replace(recipe, training=filled(recipe.training))
+
+
+def test_the_file_of_a_runs_recipe_is_known_by_its_place_or_once_it_has_moved_by_its_name(tmp_path: Path) -> None:
+    recorded, other = tmp_path / "mine.py", tmp_path / "other" / "mine.py"
+    run = {"recipe": {"name": str(recorded)}}
+    assert [is_recipe_of(run, str(path)) for path in (recorded, other, tmp_path / "x.py")] == [True, True, False]
+    recorded.touch()
+    assert [is_recipe_of(run, str(path)) for path in (recorded, other)] == [True, False]
+    assert not is_recipe_of({"recipe": {"name": "mnli"}}, "mnli")
 
 
 @pytest.mark.parametrize("content", ['{"status": "fin', "[]", "{}", '{"status": "running"}'])

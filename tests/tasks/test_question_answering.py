@@ -514,6 +514,7 @@ FULL = {"question": "who", "context": CONTEXT, "answers": {"text": ["two"], "ans
         (jsonl(FULL, FULL | {"context": 7}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"context": ""}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": None}), "rows.jsonl", ":2"),
+        (jsonl(FULL | {"answers": "two"}, FULL | {"answers": None}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": ["two", 3]}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": ["two", " "]}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": {"text": ["two"], "answer_start": []}}), "rows.jsonl", ":2"),

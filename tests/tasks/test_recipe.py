@@ -234,6 +234,9 @@ def test_data_and_metric_of_a_users_file(run_bertkit, tiny_model_dir: Path, tmp_
     assert run_bertkit(*train).code == 0
     ran = run_bertkit("eval", "files", "--recipe", "../mine.py", "--json")
     assert json.loads(ran.out)["validation/share_of_praise"] == 1 / 2, "the recipe's metric, on the rows of the run"
+    for command in (("check", "files"), ("compare", "files", "files")):
+        assert run_bertkit(*command, "--recipe", "../mine.py", "--json").code == 0
+    assert run_bertkit("compare", "files", "files").code == 2, "its metric is code that nobody named"
     (tmp_path / "mine.py").unlink()
     assert run_bertkit("predict", "../run", stdin=b"good movie\n").code == 0
 
@@ -536,3 +539,16 @@ def test_metrics_that_cannot_be_loaded_or_fail(run_bertkit, scripts: Path, tiny_
     own = ("--train", "rows.csv", "--metric", "evaluate:./fails_at_once.py", "-m", tiny_model_dir, "-o", "run")
     ran = run_bertkit("finetune", "text-classification", *own)
     assert (ran.code, "two lines" in ran.err, (scripts / "run").exists()) == (5, True, False), "before the training"
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        ({}, 0.5),
+        ({"train": "a.csv"}, None),
+        ({"train": "a.csv", "validation": "b.csv"}, None),
+        ({"train": "a", "validation": "1/5"}, (1, 5)),
+    ],
+)
+def test_the_recipes_own_share_is_not_held_out_of_files(options: dict[str, str], share: object) -> None:
+    assert TextClassification(held_out="50%", **options).held_out_share == share

@@ -40,6 +40,9 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
     starts = examples.columns.get("answer_start")
     answers: list[Answers] = []
+    if None in values:
+        what = f"column {name!r} holds nothing; expected text"
+        raise DataError(what, where=examples.where(values.index(None)), hint='for a question without an answer, write ""')
     for row, text in enumerate(examples.texts(name, may_be_empty=True)):
         start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
         answers.append([(text, start)] if text.strip() else [])
