@@ -60,6 +60,8 @@ def predict(
     from bertkit.runs import predict as inference
 
     endings = list(dict.fromkeys(ending for cls in Task.families.values() for ending in cls.prediction_endings))
+    if output is not None and form is not None:
+        raise UsageError("--output and --format both say how to write", hint="leave out --format: the file's ending decides")
     if output is not None:
         _check_output(output, file, endings)
     elif form is not None and form != "text" and f".{form}" not in endings:

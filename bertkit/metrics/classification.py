@@ -135,7 +135,7 @@ def find_metric(name: str) -> Metric:
     if name.startswith(EVALUATE):
         return OfEvaluate(name)
     if name not in METRICS:
-        hint = f"{did_you_mean(name, METRICS)}; those of the evaluate library are {EVALUATE}NAME"
+        hint = f"{did_you_mean(name, METRICS)} (those of the evaluate library are {EVALUATE}NAME)"
         raise UsageError(f"no metric {name!r}", hint=hint)
     return METRICS[name]
 

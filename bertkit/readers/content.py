@@ -247,4 +247,5 @@ def _guess_encoding(data: bytes) -> str:
 
 
 def _iconv(encoding: str, source: str) -> str:
-    return f"convert it: iconv -f {encoding.replace('Latin-1', 'ISO-8859-1')} -t UTF-8 {source} > utf8.txt"
+    name = f"utf8{extension(source) or '.txt'}"  # whose ending says the same of its format
+    return f"convert it: iconv -f {encoding.replace('Latin-1', 'ISO-8859-1')} -t UTF-8 {source} > {name}"

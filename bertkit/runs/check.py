@@ -21,6 +21,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.content import nearest_files
 from bertkit.readers.formats import (
     ARROW,
     C3,
@@ -134,7 +135,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     if recipe_name is not None:
         raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
     if path.suffix not in ("", ".py"):
-        raise DataError("the file does not exist", where=target)
+        raise DataError("no such file", where=target, hint=nearest_files(path))
     recipe = load_recipe(target).overridden(overrides).resolved()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # an evaluation-only set
         recipe = replace(recipe, train_split=recipe.eval_splits[0])

@@ -119,7 +119,8 @@ def finetune(
     steps = total_steps(config, sampler)
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
-        f"{len(training.features)} features / batch_size {config.batch_size} = {sampler.steps_per_epoch} steps per epoch; "
+        f"{plural(len(training.features), 'feature')} / batch_size {config.batch_size} = "
+        f"{plural(sampler.steps_per_epoch, 'step')} per epoch; "
         f"{steps} in total; {plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {dtype}"
     )
     batches = training_batches(
@@ -240,7 +241,7 @@ def _dry_run(
         "peak memory, MiB": round(memory),
         "steps": steps,
         "tokens a second": round(tokens_per_second),
-        "training, minutes": round(seconds / 60, 1),
+        "training, minutes": f"{seconds / 60:.1f}" if seconds >= 3 else "under 0.1",
     }
     progress.table("dry run: nothing was written", list(measured), [list(measured.values())])
     accelerator.wait_for_everyone()

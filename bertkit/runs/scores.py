@@ -64,6 +64,8 @@ def _worst(
     """The predictions with the greatest errors."""
     errors = np.array([task.error(*pair) for pair in zip(predictions, truth, strict=True)])
     worst = [int(row) for row in np.argsort(-errors, kind="stable")[:count] if errors[row] > 0]
+    if not worst:
+        return [Finding("note", f"{split}: no errors")]
     parts: list[Finding | Text] = [
         Finding("note", f"{split}: the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}")
     ]

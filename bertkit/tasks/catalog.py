@@ -63,7 +63,7 @@ def load_recipe(name: str) -> Recipe:
         return _execute(Path(name))
     known = {listed.name: listed.path for listed in list_recipes()}
     if name not in known:
-        hint = f"{did_you_mean(name, [*known, *FAMILIES])}; your own file is ./{Path(name).name}.py"
+        hint = f"{did_you_mean(name, [*known, *FAMILIES])} (your own file is ./{Path(name).name}.py)"
         if Path(name).suffix:
             hint = f"a data file goes with the family of its task: bertkit finetune text-classification --train {name}"
         raise UsageError(f"no recipe {name!r}", hint=hint)
