@@ -47,6 +47,7 @@ class Option:
     used: tuple[str, ...] = TRAIN
     excludes: tuple[str, ...] = ()
     needs: str | None = None
+    chosen: bool = False  # the default only stands in where there are no rows to choose by: see tasks/defaults.py
 
     @property
     def flag(self) -> str:
@@ -148,12 +149,21 @@ def convert(option: Option, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. The defaults are those of Devlin et al. (2019), appendix A.3, for fine-tuning."""
+    """How to train. The defaults are those of Devlin et al. (2019), appendix A.3, for fine-tuning.
+
+    What a fine-tuning run states nowhere of `chosen` options is chosen by its model and its rows: see tasks/defaults.py.
+    """
 
     optimizer: str = option("adamw", "AdamW; or LAMB, for very large batches", choices=("adamw", "lamb"))
-    learning_rate: float = option(5e-5, "peak learning rate", minimum=0)
+    learning_rate: float = option(5e-5, "peak learning rate", minimum=0, chosen=True)
     num_epochs: float = option(
-        3.0, "passes over the training data", unit="epochs", minimum=0, used=MEASURE, excludes=("max_steps", "hours", "phases")
+        3.0,
+        "passes over the training data",
+        unit="epochs",
+        minimum=0,
+        used=MEASURE,
+        excludes=("max_steps", "hours", "phases"),
+        chosen=True,
     )
     max_steps: int | None = option(
         None,
@@ -163,7 +173,9 @@ class TrainConfig:
         used=MEASURE,
         excludes=("hours",),
     )
-    batch_size: int = option(32, "features per optimizer step, over all processes", unit="features", minimum=1, used=MEASURE)
+    batch_size: int = option(
+        32, "features per optimizer step, over all processes", unit="features", minimum=1, used=MEASURE, chosen=True
+    )
     max_length: int = option(
         128,
         "longest sequence; longer texts are truncated and counted, or read in windows for tags and answers",
@@ -171,6 +183,7 @@ class TrainConfig:
         minimum=3,
         used=USE,
         excludes=("phases",),
+        chosen=True,
     )
     warmup_ratio: float = option(
         0.1, "share of the steps over which the learning rate rises from 0 to its peak", minimum=0, maximum=1

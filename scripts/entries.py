@@ -11,7 +11,7 @@ import pretraining_results as pretraining
 
 DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
-TRAINER = "trainer"  # the result that trainer_results.py writes
+TRAINER, DEFAULTS = "trainer", "defaults"  # the results that trainer_results.py and defaults_results.py write
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]

@@ -88,7 +88,8 @@ def _declared(option: Option) -> list[str]:
     flag = f"`{option.flag}`, `--no-{option.flag[2:]}`" if kind is bool else f"`{option.flag}`"
     value = ", ".join(option.choices) or option.unit or _KINDS.get(kind, "A,B,...")
     default = "" if option.default is None else str(option.default).lower() if kind is bool else f"{option.default}"
-    return [flag, value, f"`{default}`" if default else "", option.help]
+    shown = "[chosen](defaults.md)" if option.chosen else f"`{default}`" if default else ""
+    return [flag, value, shown, option.help]
 
 
 def _table(rows: Iterable[list[str]]) -> list[str]:

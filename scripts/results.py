@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import bench
+import defaults_results as defaults
 import headlines
 import pretraining_results as pretraining
 import trainer_results as trainer
@@ -194,6 +195,8 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         return "\n".join([*pretraining.render(results[0]), "", *_commands(results), ""])
     if any(values["name"] == trainer.NAME for values in results):
         return _render_trainer(results)
+    if results[0]["name"] == defaults.NAME:
+        return "\n".join([*_table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *_commands(results), ""])
     if "constant" in results[0]:
         return _render_many(results)
     rows, notes = [], []
@@ -333,7 +336,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    known = [pretraining.NAME, *entries, trainer.NAME, *BENCHES]  # the pre-trained model is what some entries begin with
+    known = [
+        pretraining.NAME,
+        *entries,
+        trainer.NAME,
+        defaults.NAME,
+        *BENCHES,
+    ]  # the pre-trained model is what some entries begin with
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
     chosen = [
@@ -347,6 +356,8 @@ def main() -> None:
                 lines = [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
             elif name == trainer.NAME:
                 lines = [trainer.command(task) for task in trainer.TASKS]
+            elif name == defaults.NAME:
+                lines = defaults.commands()
             else:
                 lines = commands(entries[name]) if name in entries else pretraining.commands()
             state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
@@ -364,6 +375,8 @@ def main() -> None:
             subprocess.run(command, check=True)
         elif name == trainer.NAME:
             write_result(name, trainer.measure(force=options.force))
+        elif name == defaults.NAME:
+            write_result(name, defaults.measure(execute, force=options.force))
         elif name == pretraining.NAME:
             values = pretraining.measure(execute, force=options.force)
             write_result(name, values)

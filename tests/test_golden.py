@@ -46,7 +46,7 @@ MASKS = (
     (re.compile(r"\b\d+\.\d+\.\d+(\.dev\d+)?(\+\w+)?\b"), "VERSION"),
     (re.compile(r"\b[0-9a-f]{12}([0-9a-f]{28}|[0-9a-f]{52})?\b"), "HASH"),
     (re.compile(r"\b\d+(\.\d+)? ?(s|ms|min|minutes|h|hours|MiB|GiB|KiB)\b(?!\w)"), "MEASURED"),
-    (re.compile(r"(?m)^(\d+ )\d+ (\d+ )\d+ \d+\.\d+$"), r"\1MEASURED \2MEASURED MEASURED"),  # of a dry run
+    (re.compile(r"(?m)^(\d+ )\d+ (\d+ )\d+ \d+(\.\d+)?$"), r"\1MEASURED \2MEASURED MEASURED"),  # of a dry run
     (re.compile(r"\d+(\.\d+)?(?=/s\b| [a-z ]+ ?(/s|a second)\b)"), "MEASURED"),
 )
 # Of run.json and config.json: their layout may change, what they say of data, scores and labels may not.

@@ -58,7 +58,7 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
     parsed = {bool: bool, int: float, float: float}.get(kind, str)
     details = [f"one of {', '.join(option.choices)}"] if option.choices else []
     if not isinstance(option.default, (type(None), bool)) and option.default != ():
-        details.append(f"default {option.default}")
+        details.append(f"default {CHOSEN if option.chosen else option.default}")
     help = option.help.replace("[", "\\[") + (f" \\[{'; '.join(details)}]" if details else "")
     flag = f"{option.flag}/--no-{option.flag[2:]}" if kind is bool else option.flag
     metavar = None if kind is bool else (option.unit or _METAVARS.get(typing.get_origin(kind) or kind, "TEXT")).upper()
@@ -68,6 +68,7 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
     )
 
 
+CHOSEN = "chosen by the model and the rows"
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit import progress
-from bertkit.config import TrainConfig
+from bertkit.config import TrainConfig, filled
 from bertkit.errors import listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
@@ -29,8 +29,9 @@ from bertkit.runs.card import model_card
 from bertkit.runs.directory import RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import encode_split, report_remarks, score_splits
 from bertkit.runs.training import train_run
+from bertkit.tasks.defaults import Settings, resolve_training
 from bertkit.tasks.preview import preview
-from bertkit.tasks.recipe import Recipe, published_scores, resolve_training
+from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
@@ -65,12 +66,13 @@ def finetune(
     dry_run: bool = False,
     num_examples: int = 3,
     data: Splits | None = None,
+    settings: Settings | None = None,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
-    differs. dry_run: show num_examples examples, time the first steps, and write nothing. data: the recipe's splits, if already
-    read.
+    differs. dry_run: show num_examples examples, time the first steps, and write nothing. data, settings: the recipe's splits
+    and training settings, where they are already read and resolved.
     """
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
@@ -88,11 +90,15 @@ def finetune(
     rows, training_rows = data or read_splits(recipe)
     assert training_rows is not None
     earlier = _resolved_earlier(run.unfinished) if run is not None and run.unfinished is not None else {}
-    config = resolve_training(recipe.training, model=pretrained.config, num_rows=len(training_rows), earlier=earlier)
+    if settings is None or earlier:
+        settings = resolve_training(recipe, rows[recipe.train_split], pretrained, earlier=earlier)
+    config = filled(recipe.training, asdict(settings.training))
     check_max_length(config.max_length, pretrained.config)
     task = Task.fit(
         replace(recipe, training=config), training_rows, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder)
     )
+    if settings.chosen:
+        progress.note(str(settings))
     report_remarks(task.remarks)
     _report_held_out(task, rows)
     splits = {name: encode_split(task, name, split, pretrained.tokenizer) for name, split in rows.items()}
@@ -139,6 +145,7 @@ def finetune(
         model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": task.fresh_head},
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
+        chosen=settings.chosen or (run.unfinished or {}).get("chosen"),
         task=task.to_json(),
         dtype=dtype,
         num_processes=accelerator.num_processes,
@@ -241,7 +248,7 @@ def _dry_run(
         "peak memory, MiB": round(memory),
         "steps": steps,
         "tokens a second": round(tokens_per_second),
-        "training, minutes": f"{seconds / 60:.1f}" if seconds >= 3 else "under 0.1",
+        "training, seconds": round(seconds),
     }
     progress.table("dry run: nothing was written", list(measured), [list(measured.values())])
     accelerator.wait_for_everyone()

@@ -26,6 +26,7 @@ from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, changed_settings, finished_run
 from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetune import finetune, input_paths
+from bertkit.tasks.defaults import Settings, resolve_training
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import as_asked, to_json
 from bertkit.tasks.splits import read_splits
@@ -48,21 +49,32 @@ def finetune_seeds(
     Finished seeds are kept: the same command resumes a stopped one, and more seeds can be added later. Raises UsageError if the
     existing runs have different settings, model or data.
     """
-    plan = {
-        "recipe": to_json(recipe.resolved(), name=name),
-        "training": dataclasses.asdict(filled(recipe.training)) | {"seed": None},
-    }
-    plan = json.loads(json.dumps(plan | {"model": {"name": model, "fresh_head": fresh_head}}))
-    reads = [open_pretrained(model).folder, *input_paths(recipe, name)]  # a missing model raises before anything is moved
+    resolved, pretrained = recipe.resolved(), open_pretrained(model)
+    reads = [pretrained.folder, *input_paths(recipe, name)]
     accelerator = start_accelerator(recipe.training.device or "auto")
     folder_of_seeds = OutputFolder.prepare(output_dir, SEEDS, resume=True, overwrite=overwrite, reads=reads)
+    earlier = {} if overwrite else _read(output_dir).get("plan", {})
+    data = None
+    if earlier:  # what nobody states is as in the first seeds
+        settings = Settings(filled(recipe.training, earlier["training"]), earlier.get("chosen"))
+    else:
+        data = read_splits(resolved)
+        settings = resolve_training(resolved, data.rows[recipe.train_split], pretrained)
+    plan = {
+        "recipe": to_json(resolved, name=name),
+        "training": dataclasses.asdict(settings.training) | {"seed": None},
+        "model": {"name": model, "fresh_head": fresh_head},
+        "chosen": settings.chosen,
+    }
+    plan = json.loads(json.dumps(plan))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         folder_of_seeds.move_aside()
     accelerator.wait_for_everyone()
     finished = _finished(output_dir, plan)
     runs: dict[int, dict[str, Any]] = {}
-    data = read_splits(recipe.resolved()) if len(finished) < seeds else None  # once for all seeds
+    if data is None and len(finished) < seeds:
+        data = read_splits(resolved)  # once for all seeds
     for seed in range(1, seeds + 1):
         folder = output_dir / f"seed-{seed}"
         if seed in finished:
@@ -71,14 +83,16 @@ def finetune_seeds(
             continue
         progress.note(f"seed {seed} of {seeds}")
         seeded = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=seed))
-        runs[seed] = finetune(seeded, name=name, model=model, output_dir=folder, fresh_head=fresh_head, data=data)
+        runs[seed] = finetune(
+            seeded, name=name, model=model, output_dir=folder, fresh_head=fresh_head, data=data, settings=settings
+        )
         _refuse_changed_inputs(runs, output_dir)
         if accelerator.is_main_process and len(runs) == 1:
             write_json(output_dir / SEEDS_FILE, {"plan": plan})
     summary = {"plan": plan, **describe_seeds(runs)}
     if accelerator.is_main_process:
         write_json(output_dir / SEEDS_FILE, summary)
-        show(report_seeds(summary, output_dir, published_scores(recipe.resolved(), model)))
+        show(report_seeds(summary, output_dir, published_scores(resolved, model)))
     accelerator.wait_for_everyone()
     return summary
 

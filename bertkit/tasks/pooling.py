@@ -31,6 +31,10 @@ class PoolingRecipe(Recipe):
         used=DATA,
     )
 
+    @property
+    def truncates(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingTask(Task):

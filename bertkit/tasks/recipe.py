@@ -14,7 +14,6 @@ from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
-from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
 from bertkit.readers.splitting import Fold, parse_held_out
@@ -43,6 +42,7 @@ class Recipe(ABC):
 
     family: ClassVar[str]
     formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
+    usual_length: ClassVar[int] = 128  # max_length, where nobody states it and it is enough
 
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
@@ -115,6 +115,11 @@ class Recipe(ABC):
         return any(getattr(self, name) for name in OWN_FILES)
 
     @property
+    def truncates(self) -> bool:
+        """Whether a text longer than max_length loses tokens; else it is read in windows."""
+        return False
+
+    @property
     def held_out_share(self) -> float | Fold | None:
         """The share or fold of the training rows that is the validation split, if it is."""
         return parse_held_out((self.validation if self.names_files else self.held_out) or "")
@@ -124,8 +129,8 @@ class Recipe(ABC):
     def resolved(self) -> Self:
         """This recipe with defaults filled in, absolute paths, and the splits that there are.
 
-        The training settings are left to `resolve_training`. Raises UsageError if no data is named, or two kinds of data are,
-        and for options that exclude each other.
+        The training settings are left to `resolve_training`, which needs rows. Raises UsageError if no data is named, or two
+        kinds of data are, and for options that exclude each other.
         """
         recipe = filled(self)
         check_needs(recipe)
@@ -242,16 +247,6 @@ def check_needs(recipe: Any) -> None:
         if each.needs is not None and getattr(recipe, name) not in (None, False) and not getattr(recipe, each.needs):
             needed = declared[each.needs].flag
             raise UsageError(f"{each.flag} has no effect without {needed}", hint=f"add {needed}, or leave it out")
-
-
-def resolve_training(
-    training: TrainConfig, *, model: BertConfig | None, num_rows: int, earlier: Mapping[str, Any] | None = None
-) -> TrainConfig:
-    """Fill in every training setting that nobody set. earlier: those of a run to resume, which win over the defaults.
-
-    model, num_rows: the architecture and the number of training rows, which defaults may depend on.
-    """
-    return filled(training, earlier or {})
 
 
 def published_scores(recipe: Recipe, model: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
-from bertkit.tasks.recipe import Recipe, resolve_training
+from bertkit.tasks.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -93,14 +93,13 @@ class Task(ABC):
     ) -> Task:
         """Fit a resolved recipe to its training rows; its labels take the order of the model's head if that is kept.
 
-        Training settings that nobody set are filled in. rows: as the data has them. config: of the model to train, if there is
-        one. fresh_head: replace the model's head; None: only if its kind or its number of labels does not fit. Raises DataError
-        for rows without labels, ModelError for a head with other labels.
+        Training settings that nobody set get their defaults. rows: as the data has them. config: of the model to train, if
+        there is one. fresh_head: replace the model's head; None: only if its kind or its number of labels does not fit. Raises
+        DataError for rows without labels, ModelError for a head with other labels.
         """
         cls = Task.families[recipe.family]
         columns = recipe.find_columns(rows)
-        training = resolve_training(recipe.training, model=config, num_rows=len(rows))
-        named = replace(recipe, training=training, **columns.named)
+        named = replace(recipe, training=filled(recipe.training), **columns.named)
         examples = named.standardize(rows, labelled=True)
         block = read_block(config, where) if config is not None else None
         fits = block is not None and cls.fits(block, named)

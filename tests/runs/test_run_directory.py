@@ -39,7 +39,15 @@ ROWS = [
     ("no", "blame"),
 ]
 MODEL_FILES = "config.json model.safetensors special_tokens_map.json tokenizer.json tokenizer_config.json vocab.txt".split()
-TRAINING = {"max_steps": 2, "learning_rate": 0.01, "warmup_ratio": 0, "max_length": 24, "precision": "fp32", "device": "cpu"}
+TRAINING = {
+    "max_steps": 2,
+    "batch_size": 32,
+    "learning_rate": 0.01,
+    "warmup_ratio": 0,
+    "max_length": 24,
+    "precision": "fp32",
+    "device": "cpu",
+}
 
 
 @pytest.fixture(scope="module")

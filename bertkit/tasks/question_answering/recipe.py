@@ -26,6 +26,7 @@ class QuestionAnswering(Recipe):
     """
 
     family: ClassVar[str] = "question-answering"
+    usual_length: ClassVar[int] = 384
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
 
     training: TrainConfig = TrainConfig(max_length=384)

@@ -74,6 +74,10 @@ class TextClassification(PoolingRecipe):
         used=MEASURE,
     )
 
+    @property
+    def truncates(self) -> bool:
+        return self.truncate != "windows"
+
     def resolved(self) -> Self:
         recipe = super().resolved()
         if recipe.regression and recipe.multi_label:

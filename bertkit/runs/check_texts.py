@@ -1,0 +1,139 @@
+"""What `bertkit check` finds in texts: what is broken, repeated or leaked, and what the tokenizer makes of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import plural
+from bertkit.model.pretrained import Pretrained
+from bertkit.readers import Examples
+from bertkit.report import Finding
+from bertkit.tasks import TextClassification
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.task import Task
+
+_MUCH_UNKNOWN = 0.01  # share of the tokens
+_LEAKED = 0.01  # share of the evaluation rows
+_STEP = 8  # suggestions for --max-length are multiples of it
+_SUSPICIOUS = {
+    "U+FFFD, the replacement of characters lost to a wrong encoding": re.compile("\ufffd"),
+    "UTF-8 read as Latin-1 or Windows-1252, such as \u00c3\u00a9 for \u00e9": re.compile(
+        "[\u00c2-\u00c3][\u0080-\u00bf]|\u00e2\u20ac"
+    ),
+    "control characters": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]"),
+    "HTML markup": re.compile(r"<br ?/?>|</?[pib]>|&(amp|lt|gt|quot|nbsp|#\d+);"),
+}
+
+
+def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
+    texts = recipe.texts_of(examples)
+    empty = [row for row, row_texts in enumerate(texts) if not any(text.strip() for text in row_texts)]
+    if empty:
+        yield at_rows("warning", f"{split}: {plural(len(empty), 'row')} without text", empty, examples, "fix or remove them")
+    for name, pattern in _SUSPICIOUS.items():
+        rows = [row for row, row_texts in enumerate(texts) if any(pattern.search(text) for text in row_texts)]
+        if rows:
+            severity = "note" if "HTML" in name else "warning"
+            yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")
+
+
+def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
+    """Rows of a split with equal texts: with the same label, and with different ones."""
+    labels = recipe.labels_of(examples)
+    contradictions: list[list[int]] = []
+    repeats: list[list[int]] = []
+    for rows in _by_text(recipe, examples).values():
+        if len(rows) > 1:
+            (repeats if len({labels[row] for row in rows}) == 1 else contradictions).append(rows)
+    if contradictions:
+        what = f"{split}: {plural(len(contradictions), 'text')} with different labels"
+        yield at_rows("warning", what, [*chain.from_iterable(contradictions)], examples, "choose one label for each")
+    if repeats:
+        what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"
+        yield at_rows("note", what, [*chain.from_iterable(repeats)], examples, "remove duplicates that are not intended")
+
+
+def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iterator[Finding]:
+    """Texts of the training data that other splits contain too."""
+    if training not in splits:
+        return
+    training_labels = recipe.labels_of(splits[training])
+    known = {text: {training_labels[row] for row in rows} for text, rows in _by_text(recipe, splits[training]).items()}
+    for split, examples in splits.items():
+        labels = recipe.labels_of(examples)
+        leaked = {row: known[text] for text, rows in _by_text(recipe, examples).items() if text in known for row in rows}
+        if split == training or not leaked:
+            continue
+        relabelled = sum(1 for row, in_training in leaked.items() if labels[row] and labels[row] not in in_training)
+        what = f"{split}: {len(leaked)} of {plural(len(examples), 'row')} also in {training}"
+        what += f", {relabelled} of them with another label" if relabelled else ""
+        severity = "warning" if len(leaked) > _LEAKED * len(examples) else "note"
+        yield at_rows(severity, what, sorted(leaked), examples, "remove them from one of the two")
+
+
+def _by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
+    """The rows of each text, without regard to case and white space; rows without text are left out."""
+    rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for row, texts in enumerate(recipe.texts_of(examples)):
+        rows[tuple(" ".join(text.casefold().split()) for text in texts)].append(row)
+    return {texts: numbers for texts, numbers in rows.items() if any(texts)}
+
+
+def check_tokens(
+    recipe: Recipe, split: str, examples: Examples, pretrained: Pretrained
+) -> tuple[dict[str, float], list[Finding]]:
+    tokenizer, positions = pretrained.tokenizer, pretrained.config.max_position_embeddings
+    features, _ = Task.unfitted(recipe).encode(examples, tokenizer, max_length=math.inf, labelled=False)
+    per_sequence, limit = features.input_ids.lengths, recipe.training.max_length
+    lengths = {
+        "mean": float(per_sequence.mean()),
+        **{f"{percent}%": float(np.percentile(per_sequence, percent)) for percent in (50, 90, 99)},
+        "longest": float(per_sequence.max()),
+    }
+    findings = []
+    if longer := int((per_sequence > limit).sum()):
+        findings.append(_too_long(recipe, split, longer, per_sequence, positions))
+    elif split == recipe.train_split and (needed := int(-(-lengths["longest"] // _STEP) * _STEP)) < limit:
+        findings.append(Finding("note", f"{split}: --max-length {needed} is enough for every sequence"))
+    unknown = features.input_ids.values == tokenizer.unk_token_id
+    if share := float(unknown.mean()):
+        whole = [row for row in range(len(examples)) if _all_unknown(features, row, unknown)]
+        much = share > _MUCH_UNKNOWN
+        hint = "does the model's vocabulary match the data's language, alphabet and case?" if much else None
+        findings.append(Finding("warning" if much else "note", f"{split}: {share:.2%} of the tokens are [UNK]", hint=hint))
+        if whole:
+            what = f"{split}: {plural(len(whole), 'row')} with nothing but [UNK]"
+            findings.append(at_rows("warning", what, whole, examples, None))
+    return lengths, findings
+
+
+def _too_long(recipe: Recipe, split: str, longer: int, lengths: Any, positions: int) -> Finding:
+    """What happens to sequences longer than --max-length."""
+    limit = recipe.training.max_length
+    what = f"{split}: {longer} of {plural(len(lengths), 'sequence')} longer than --max-length {limit}"
+    if not recipe.truncates:
+        return Finding("note", f"{what}, split into windows")
+    needed = int(-(-float(np.percentile(lengths, 99)) // _STEP) * _STEP)
+    hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
+    if needed > positions:
+        whole = "; --truncate windows reads the whole text" if isinstance(recipe, TextClassification) else ""
+        hint = f"the model takes at most {positions} tokens{whole}"
+    return Finding("warning" if longer > len(lengths) / 100 else "note", what, hint=hint)
+
+
+def _all_unknown(features: Any, row: int, unknown: Any) -> bool:
+    """Whether an example's first sequence is only [UNK], apart from special tokens."""
+    first = features.offsets[row]  # not truncated: one feature per row
+    start, end = features.input_ids.offsets[first : first + 2]
+    return end - start > 2 and bool(unknown[start + 1 : end - 1].all())
+
+
+def at_rows(severity: str, what: str, rows: Sequence[int], examples: Examples, hint: str | None) -> Finding:
+    return Finding(severity, what, tuple(examples.where(row) for row in rows[:3]), hint)

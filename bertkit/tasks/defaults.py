@@ -1,0 +1,93 @@
+"""Training settings that neither a recipe nor a user states: chosen by the model's size, the rows, their labels and lengths.
+
+Small models take higher learning rates than BERT-base (Turc et al., 2019, section 3), and runs on few rows fail for want of
+steps (Mosbach et al., 2021). At 12 layers of 768 the choice is one of Devlin et al. (2019), appendix A.3. docs/defaults.md has
+the rule, and what it gains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertkit.config import TrainConfig, filled
+from bertkit.errors import plural
+from bertkit.model.pretrained import Pretrained
+from bertkit.readers import Examples
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.task import Task
+
+BASE_SIZE = 12 * 768  # layers times hidden size, of BERT-base
+BASE_RATE, HIGHEST_RATE = 5e-5, 3e-4
+MANY_ROWS = 10_000  # whose three epochs by batches of 32 are steps enough
+STEPS, STEPS_PER_LABEL = 600, 10
+FEWEST_EPOCHS, MOST_EPOCHS, MOST_EPOCHS_OF_SMALL = 3, 4, 7
+COVERED = 0.95  # share of the texts that max_length should hold whole
+SAMPLE = 2000  # rows whose lengths are looked at
+STEP = 8  # lengths are multiples of it
+
+
+class Settings(NamedTuple):
+    """training: every setting has a value. chosen: those that nobody stated, and "by" what they were chosen, if any were."""
+
+    training: TrainConfig
+    chosen: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        by, *settings = [f"{name} {value}" for name, value in (self.chosen or {}).items()]
+        return f"chosen {by}: {', '.join(settings)}"
+
+
+def resolve_training(
+    recipe: Recipe, rows: Examples, pretrained: Pretrained, *, earlier: Mapping[str, Any] | None = None
+) -> Settings:
+    """Fill in every training setting of a resolved recipe.
+
+    rows: of training, as the data has them. earlier: settings of a run to resume, which win over a choice. Raises DataError for
+    rows that cannot be trained on.
+    """
+    stated = {**(earlier or {}), **{name: value for name, value in asdict(recipe.training).items() if value is not None}}
+    left = [name for name in _CHOICES if stated.get(name) is None]
+    if "max_steps" in stated and "num_epochs" in left:
+        left.remove("num_epochs")
+    if not left:
+        return Settings(filled(recipe.training, stated))
+    named = replace(recipe, **recipe.find_columns(rows).named)
+    examples = named.standardize(rows, labelled=True)
+    labels = set() if getattr(recipe, "regression", False) else {name for names in named.labels_of(examples) for name in names}
+    model = pretrained.config
+    size = model.num_hidden_layers * model.hidden_size
+    of_labels = f"{plural(len(labels), 'label')}, " if labels else ""
+    of_model = f"{plural(model.num_hidden_layers, 'layer')} of {model.hidden_size}"
+    chosen: dict[str, Any] = {"by": f"{plural(len(examples), 'row')}, {of_labels}{of_model}"}
+    if "learning_rate" in left:
+        chosen["learning_rate"] = float(f"{min(HIGHEST_RATE, BASE_RATE * math.sqrt(BASE_SIZE / max(size, 1))):.1e}")
+    if "batch_size" in left:
+        chosen["batch_size"] = 16 if len(examples) < MANY_ROWS else 32
+    if "num_epochs" in left:
+        steps = STEPS + STEPS_PER_LABEL * len(labels)
+        epochs = math.ceil(steps * (stated | chosen)["batch_size"] / max(1, len(examples)))
+        most = MOST_EPOCHS_OF_SMALL if size < BASE_SIZE else MOST_EPOCHS
+        chosen["num_epochs"] = min(max(epochs, FEWEST_EPOCHS), most)
+    if "max_length" in left:
+        chosen["max_length"] = _max_length(named, examples, pretrained)
+    return Settings(filled(recipe.training, stated, chosen), chosen)
+
+
+_CHOICES = ("learning_rate", "batch_size", "num_epochs", "max_length")
+
+
+def _max_length(recipe: Recipe, examples: Examples, pretrained: Pretrained) -> int:
+    """The family's usual length, or more where more than a few texts would be truncated."""
+    most = pretrained.config.max_position_embeddings
+    usual = min(recipe.usual_length, most)
+    if not recipe.truncates:
+        return usual
+    sample = examples.select(range(0, len(examples), math.ceil(len(examples) / SAMPLE)))
+    features, _ = Task.unfitted(recipe).encode(sample, pretrained.tokenizer, max_length=math.inf, labelled=False)
+    needed = float(np.quantile(features.input_ids.lengths, COVERED))
+    return min(max(usual, math.ceil(needed / STEP) * STEP), most)
