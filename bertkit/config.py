@@ -213,7 +213,7 @@ class TrainConfig:
     seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
-        "fp32, or bf16 weights with fp32 masters; auto: bf16 where the hardware supports it",
+        "fp32, or bf16 weights with fp32 masters; auto: bf16 where it is measured to be 1.2 times as fast",
         choices=("auto", "fp32", "bf16"),
         used=USE,
     )

@@ -11,6 +11,7 @@ import importlib.util
 import io
 import os
 import string
+import tempfile
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the one that starts the workers has s
 else:
     os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))
 os.environ.pop("BERTKIT_DEBUG", None)
+# Which precision is faster is measured once a session, and not kept in the user's cache.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="bertkit-cache-")
 
 # Machines that run tests are shared and slow at times: no test fails by hypothesis's clock.
 hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)

@@ -1,4 +1,4 @@
-"""Which device, how many processes, and in which dtype to compute."""
+"""Which device, and how many processes."""
 
 from __future__ import annotations
 
@@ -43,16 +43,3 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(mmap_threshold, 2**30)
         mallopt(trim_threshold, 2**31 - 1)
-
-
-def working_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The dtype of a module's parameters: "auto" is bf16 where the hardware computes in it, else float32."""
-    if precision == "auto":
-        precision = "bf16" if _computes_in_bf16(device) else "fp32"
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-
-
-def _computes_in_bf16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

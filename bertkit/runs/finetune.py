@@ -19,9 +19,10 @@ from bertkit.config import TrainConfig, filled
 from bertkit.errors import listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
-from bertkit.model.devices import start_accelerator, working_dtype
+from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config, save_model, weights_hash
 from bertkit.model.layerwise import freeze, reinitialize
+from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
 from bertkit.report import show
@@ -89,7 +90,8 @@ def finetune(
 
     rows, training_rows = data or read_splits(recipe)
     assert training_rows is not None
-    earlier = _resolved_earlier(run.unfinished) if run is not None and run.unfinished is not None else {}
+    before = (run and run.unfinished) or {}  # run.json of the run to resume
+    earlier = _resolved_earlier(before) if before else {}
     if settings is None or earlier:
         settings = resolve_training(recipe, rows[recipe.train_split], pretrained, earlier=earlier)
     config = filled(recipe.training, asdict(settings.training))
@@ -123,11 +125,15 @@ def finetune(
     training = splits.pop(recipe.train_split)
     sampler = Sampler(len(training.features), config.batch_size, config.seed)
     steps = total_steps(config, sampler)
-    dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
+    precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
+    if line := str(precision):
+        progress.note(line)
+    in_precision = replace(config, precision=precision.name)
     progress.note(
         f"{plural(len(training.features), 'feature')} / batch_size {config.batch_size} = "
         f"{plural(sampler.steps_per_epoch, 'step')} per epoch; "
-        f"{steps} in total; {plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {dtype}"
+        f"{steps} in total; {plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, "
+        f"{precision.recorded}"
     )
     batches = training_batches(
         training.features,
@@ -137,7 +143,7 @@ def finetune(
         world_size=accelerator.num_processes,
     )
     if run is None:
-        return _dry_run(module, batches, config, accelerator, steps, num_parameters)
+        return _dry_run(module, batches, in_precision, accelerator, steps, num_parameters)
 
     values = describe_run(
         recipe=to_json(recipe, name=name),
@@ -145,9 +151,10 @@ def finetune(
         model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": task.fresh_head},
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
-        chosen=settings.chosen or (run.unfinished or {}).get("chosen"),
+        chosen=settings.chosen or before.get("chosen"),
         task=task.to_json(),
-        dtype=dtype,
+        dtype=precision.recorded,
+        rates=precision.rates or before.get("rates"),
         num_processes=accelerator.num_processes,
         total_steps=steps,
     )
@@ -183,7 +190,7 @@ def finetune(
         values,
         module,
         batches,
-        config,
+        in_precision,
         accelerator,
         save_model=save,
         evaluate=evaluate,

@@ -18,8 +18,9 @@ from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.features import Features, Ragged
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
-from bertkit.model.devices import start_accelerator, working_dtype
+from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config, resolve
+from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import plain
 from bertkit.readers.content import source_name
@@ -66,7 +67,7 @@ def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int
     input_ids, token_type_ids = encoded.input_ids.take(with_masks), encoded.token_type_ids.take(with_masks)
     features = Features(input_ids, token_type_ids, with_masks, rows=Ragged.of([masks[line].tolist() for line in with_masks]))
     accelerator = start_accelerator(config.device)
-    module = _load(pretrained, config, accelerator.device)
+    module = _load(pretrained, config, accelerator)
     names = {number: token for token, number in tokenizer.vocab.items()}
     fills_of: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
     with torch.inference_mode(), progress.bar("predict", len(features)) as bar:
@@ -116,7 +117,7 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
     if features is None:
         raise UsageError("the corpus has no held-out documents", where=str(corpus), hint="build it with --validation 1%")
     accelerator = start_accelerator(config.device)
-    module = _load(pretrained, config, accelerator.device)
+    module = _load(pretrained, config, accelerator)
     scores = score_language_model(module, features, config.micro_batch_tokens, accelerator)
     accelerator.wait_for_everyone()
     return {f"validation/{name}": value for name, value in scores.items()}
@@ -144,9 +145,10 @@ def _objective_of(pretrained: Pretrained, name: str) -> Objective:
     raise ModelError(what, where=pretrained.name)
 
 
-def _load(pretrained: Pretrained, config: PretrainConfig, device: torch.device) -> Any:
+def _load(pretrained: Pretrained, config: PretrainConfig, accelerator: Any) -> Any:
     """The model with its weights, on the device and in the working dtype."""
     module = _objective_of(pretrained, config.objective).head(pretrained.config)
     if fresh := load_weights(module, pretrained.folder):
         raise ModelError(f"the model has no trained head; missing: {listed(fresh)}", where=str(pretrained.folder))
-    return module.to(device, working_dtype(config.precision, device)).eval()
+    precision = resolve_precision(config.precision, pretrained.config, accelerator, training=False)
+    return module.to(accelerator.device, precision.dtype).eval()

@@ -13,8 +13,9 @@ from bertkit import progress
 from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.config import BLOCK_KEY
-from bertkit.model.devices import start_accelerator, working_dtype
+from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights
+from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
@@ -77,7 +78,8 @@ def build(target: Opened, accelerator: Any) -> nn.Module:
     if fresh := load_weights(module, target.pretrained.folder):
         what = f"the model has no trained head; missing: {listed(fresh)}"
         raise ModelError(what, where=str(target.pretrained.folder), hint=FINETUNE)
-    return module.to(accelerator.device, working_dtype(target.task.recipe.training.precision, accelerator.device))
+    asked = target.task.recipe.training.precision
+    return module.to(accelerator.device, resolve_precision(asked, target.pretrained.config, accelerator, training=False).dtype)
 
 
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:

@@ -28,9 +28,10 @@ from bertkit.features import Features
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
-from bertkit.model.devices import start_accelerator, working_dtype
+from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, save_model, weights_hash
 from bertkit.model.layerwise import freeze, reinitialize
+from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
 from bertkit.runs.directory import RunFolder, describe_run, scores_table
@@ -76,6 +77,11 @@ def pretrain(
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
+    before = run.unfinished or {}
+    precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
+    if line := str(precision):
+        progress.note(line)
+    in_precision = replace(config, precision=precision.name)
     samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
     if meta["train"]["documents"] < objective.min_documents:
         what = f"the corpus is a single document, so every segment B is {objective.pair_labels[0]}"
@@ -100,24 +106,24 @@ def pretrain(
         steps = run.unfinished["total_steps"]
     else:
         progress.note(f"timing steps to plan for {config.hours:g} hours")
-        seconds = [rehearse(module, partial(batches_of, sampler), config, accelerator) for sampler in samplers]
+        seconds = [rehearse(module, partial(batches_of, sampler), in_precision, accelerator) for sampler in samplers]
         left = _of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
         steps = steps_in(config, left, seconds, len(validation or ()))
     begins = phase_begins([share for _, share in lengths], steps)
     if empty := next((length for (length, _), begin, end in zip(lengths, begins, [*begins[1:], steps]) if begin == end), None):
         what = f"--phases leaves no step for sequences of {empty} tokens; there are {plural(steps, 'step')}"
         raise UsageError(what, hint="train more steps, or raise the share")
-    dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
-        f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {dtype}"
+        f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {precision.recorded}"
     )
     values = describe_run(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
         model=started_from,
         data={"corpus": {"source": str(corpus.resolve()), **{key: meta[key] for key in ("tokenizer", "documents", "hashes")}}},
-        dtype=dtype,
+        dtype=precision.recorded,
+        rates=precision.rates or before.get("rates"),
         num_processes=accelerator.num_processes,
         total_steps=steps,
     )
@@ -137,13 +143,17 @@ def pretrain(
         architecture = objective.head.__name__
         save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
-    def finish() -> str:
-        return pretraining_card(values)
-
-    score = evaluate if validation is not None else None
-    eval_every = config.eval_steps or math.ceil(steps / EVALUATIONS)
     state = train_run(
-        run, values, module, batches, config, accelerator, save_model=save, evaluate=score, eval_every=eval_every, finish=finish
+        run,
+        values,
+        module,
+        batches,
+        in_precision,
+        accelerator,
+        save_model=save,
+        evaluate=evaluate if validation is not None else None,
+        eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
+        finish=partial(pretraining_card, values),
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))

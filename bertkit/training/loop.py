@@ -26,8 +26,8 @@ from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import write_json
 from bertkit.model.batch import Batch
-from bertkit.model.devices import working_dtype
 from bertkit.model.dropout import seed_dropout, set_dropout
+from bertkit.model.precision import DTYPES
 from bertkit.training.checkpoint import START_OVER, drop_other_checkpoints, verify_checkpoint, write_checkpoint
 from bertkit.training.learning_rate import learning_rate_of
 from bertkit.training.optimizer import Optimizer
@@ -86,16 +86,16 @@ def train(
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
-    batches: step (from 0) -> this process's micro-batches, equally many on each process. save_model(folder, state_dict, step)
-    writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the number that decides which step is
-    best (higher is better); without it the last is. Every `eval_every` steps, and at the end, the model is evaluated and a
-    checkpoint written. resume_from: a checkpoint, from which training resumes bit-exactly. Raises UsageError when the loss is
-    not finite, Interrupted on SIGINT and SIGTERM.
+    config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process.
+    save_model(folder, state_dict, step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the
+    number that decides which step is best (higher is better); without it the last is. Every `eval_every` steps, and at the end,
+    the model is evaluated and a checkpoint written. resume_from: a checkpoint, from which training resumes bit-exactly. Raises
+    UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
         set_dropout(module, config.dropout)
-    optimizer = Optimizer(module, config, dtype=working_dtype(config.precision, accelerator.device))
+    optimizer = Optimizer(module, config, dtype=DTYPES[config.precision])
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
     log = progress.MetricsLog(run_dir / "metrics.jsonl")

@@ -115,7 +115,7 @@ def test_every_event_reaches_the_tracker(bertkit, told: list[tuple[str, Any]], t
     assert {name for event in events for name in event} > {"validation/accuracy", "learning_rate", "loss"}
     assert [what for what, _ in told] == ["open", "config", *["log"] * 6, "finish"]
     assert told[0][1] == ("bertkit", "run")
-    assert {"learning_rate": 5e-5, "batch_size": 2, "max_steps": 4, "seed": 42}.items() <= told[1][1].items()
+    assert {"learning_rate": 3e-4, "batch_size": 2, "max_steps": 4, "seed": 42}.items() <= told[1][1].items()
     assert all(isinstance(value, (int, float, str, bool)) for value in told[1][1].values())
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert run["training"]["track"] == ["tensorboard"]

@@ -1,0 +1,134 @@
+"""In which dtype to compute: what was asked for, or what is faster here on the model's own shapes.
+
+A processor's flag is not its speed: some compute bf16 products at half the rate of float32, others at twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.files import write_json
+from bertkit.model.config import BertConfig
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+FASTER = 1.2  # bf16 has to be, for it costs some accuracy
+ALTERNATIONS = 5
+OPERATIONS = 2e9  # of one timed pass: some milliseconds
+
+
+class Precision(NamedTuple):
+    """name: fp32 or bf16. rates: GFLOP/s of both, as measured; None where nothing had to be."""
+
+    name: str
+    rates: dict[str, float] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.name]
+
+    @property
+    def recorded(self) -> str:
+        """The dtype as run.json has it: float32 or bfloat16."""
+        return str(self.dtype).removeprefix("torch.")
+
+    def __str__(self) -> str:
+        """A line for the user; "" where nothing was measured."""
+        if self.rates is None:
+            return ""
+        ratio = self.rates["bf16"] / self.rates["fp32"]
+        rates = " and ".join(f"{rate:.0f}" for rate in self.rates.values())
+        return f"--precision auto: {self.name}; bf16 is {ratio:.1f} times as fast as fp32 here ({rates} GFLOP/s)"
+
+
+def resolve_precision(
+    asked: str, config: BertConfig, accelerator: Accelerator, *, training: bool, recorded: str | None = None
+) -> Precision:
+    """The precision that was asked for; for "auto" the one to compute in, on every process the main process's.
+
+    On a CPU that has bf16 it is measured, once for each processor, version of torch, number of threads and shape. recorded: the
+    dtype of a run to resume, as in run.json.
+    """
+    if asked != "auto":
+        return Precision(asked)
+    if recorded is not None:
+        return Precision(next(name for name in DTYPES if Precision(name).recorded == recorded))
+    device = accelerator.device
+    if device.type == "cuda":
+        return Precision("bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32")
+    if device.type != "cpu" or not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        return Precision("fp32")
+    rates = [_rates(config, training=training) if accelerator.is_main_process else None]
+    if accelerator.num_processes > 1:
+        from accelerate.utils import broadcast_object_list
+
+        broadcast_object_list(rates)
+    (found,) = rates
+    assert found is not None
+    return Precision("bf16" if found["bf16"] >= FASTER * found["fp32"] else "fp32", found)
+
+
+def _rates(config: BertConfig, *, training: bool) -> dict[str, float]:
+    """The rates of this machine, from the user's cache or measured."""
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision.json"
+    shape = f"{config.hidden_size}x{config.intermediate_size}"
+    machine = f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    key = f"{machine}, {shape}, {'' if training else 'no '}backward"
+    known = {}
+    with suppress(OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+    if key not in known:
+        known[key] = measure_rates(config.hidden_size, config.intermediate_size, training=training)
+        with suppress(OSError):  # a home that cannot be written
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, known)
+    return known[key]
+
+
+def measure_rates(hidden_size: int, intermediate_size: int, *, training: bool) -> dict[str, float]:
+    """GFLOP/s of a layer's linear maps in fp32 and bf16, medians of alternated passes. training: backward too."""
+    shapes = [(hidden_size, hidden_size)] * 4 + [(intermediate_size, hidden_size), (hidden_size, intermediate_size)]
+    of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
+    tokens = int(min(max(OPERATIONS / of_token, 64), 1024))
+    weights = {
+        name: [torch.rand(shape, dtype=dtype, requires_grad=training) for shape in shapes] for name, dtype in DTYPES.items()
+    }
+    inputs = {
+        name: [torch.rand(tokens, shape[1], dtype=dtype, requires_grad=training) for shape in shapes]
+        for name, dtype in DTYPES.items()
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in DTYPES}
+    for turn in range(ALTERNATIONS + 1):
+        for name in DTYPES:
+            begin = time.perf_counter()
+            _pass(inputs[name], weights[name], training=training)
+            if turn:  # the first one prepares
+                seconds[name].append(time.perf_counter() - begin)
+    return {name: round(tokens * of_token / statistics.median(taken) / 1e9, 1) for name, taken in seconds.items()}
+
+
+def _pass(inputs: list[Tensor], weights: list[Tensor], *, training: bool) -> None:
+    for rows, weight in zip(inputs, weights, strict=True):
+        found = F.linear(rows, weight)
+        if training:
+            torch.autograd.grad(found, (rows, weight), found.detach())
+
+
+def _processor() -> str:
+    with suppress(OSError):  # where there is no /proc, platform's name has to do
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return platform.processor() or platform.machine()

@@ -1,0 +1,130 @@
+"""Which dtype "auto" is: the faster one as measured, once for a machine and a shape; a run to resume keeps its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bertkit.model import precision as module
+from bertkit.model.config import BertConfig
+from bertkit.model.devices import start_accelerator
+from bertkit.model.precision import FASTER, Precision, measure_rates, resolve_precision
+from bertkit.runs.finetune import finetune
+from bertkit.runs.predict import build, open_target
+from bertkit.tasks import TextClassification
+
+SMALL = BertConfig(hidden_size=32, intermediate_size=64, num_attention_heads=2)
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[tuple[int, int, bool]]]:
+    """Let a processor that has bf16 compute at these rates; returns what is measured from then on."""
+
+    def set_rates(fp32: float, bf16: float) -> list[tuple[int, int, bool]]:
+        measured: list[tuple[int, int, bool]] = []
+
+        def measure(hidden_size: int, intermediate_size: int, *, training: bool) -> dict[str, float]:
+            measured.append((hidden_size, intermediate_size, training))
+            return {"fp32": fp32, "bf16": bf16}
+
+        monkeypatch.setattr(module, "measure_rates", measure)
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        return measured
+
+    return set_rates
+
+
+@pytest.mark.parametrize(("bf16", "name"), [(60.0, "fp32"), (119.9, "fp32"), (120.0, "bf16"), (200.0, "bf16")])
+def test_bf16_only_where_it_is_faster_enough(rates, bf16: float, name: str) -> None:
+    assert FASTER == 1.2
+    rates(100.0, bf16)
+    found = resolve_precision("auto", SMALL, start_accelerator("cpu"), training=True)
+    assert found == Precision(name, {"fp32": 100.0, "bf16": bf16})
+    assert name in str(found)
+
+
+def test_it_is_measured_once_for_a_shape_and_kept_in_the_cache(rates, tmp_path: Path) -> None:
+    measured, accelerator = rates(100.0, 200.0), start_accelerator("cpu")
+    for _ in range(2):
+        resolve_precision("auto", SMALL, accelerator, training=True)
+    resolve_precision("auto", SMALL, accelerator, training=False)
+    wide = BertConfig(hidden_size=64, intermediate_size=256, num_attention_heads=2)
+    resolve_precision("auto", wide, accelerator, training=True)
+    assert measured == [(32, 64, True), (32, 64, False), (64, 256, True)]
+    (path,) = (tmp_path / "cache").glob("bertkit/*")
+    assert len(json.loads(path.read_text(encoding="utf-8"))) == 3
+    path.write_text("{", encoding="utf-8")  # damaged: measured anew
+    assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
+    assert len(measured) == 4
+
+
+def test_a_cache_that_cannot_be_written_does_not_matter(rates, tmp_path: Path) -> None:
+    rates(100.0, 200.0)
+    (tmp_path / "cache").write_text("a file", encoding="utf-8")
+    assert resolve_precision("auto", SMALL, start_accelerator("cpu"), training=True).name == "bf16"
+
+
+@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+def test_what_is_asked_for_or_recorded_is_not_measured(rates, asked: str) -> None:
+    measured, accelerator = rates(100.0, 200.0), start_accelerator("cpu")
+    assert resolve_precision(asked, SMALL, accelerator, training=True) == Precision(asked)
+    recorded = Precision(asked).recorded
+    assert resolve_precision("auto", SMALL, accelerator, training=True, recorded=recorded) == Precision(asked)
+    assert (measured, str(Precision(asked))) == ([], "")
+
+
+def test_a_processor_without_bf16_is_not_measured(rates, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = rates(100.0, 200.0)
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    assert resolve_precision("auto", SMALL, start_accelerator("cpu"), training=True) == Precision("fp32")
+    assert measured == []
+
+
+def test_the_main_process_decides(rates, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = rates(100.0, 50.0)
+
+    def broadcast(values: list[object]) -> None:
+        values[:] = [{"fp32": 1.0, "bf16": 2.0}]
+
+    monkeypatch.setattr("accelerate.utils.broadcast_object_list", broadcast)
+    other = SimpleNamespace(device=torch.device("cpu"), is_main_process=False, num_processes=2)
+    assert resolve_precision("auto", SMALL, other, training=True) == Precision("bf16", {"fp32": 1.0, "bf16": 2.0})
+    assert measured == []
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_rates_are_those_of_this_machine(training: bool) -> None:
+    found = measure_rates(64, 128, training=training)
+    assert list(found) == ["fp32", "bf16"]
+    assert all(rate > 0 for rate in found.values())
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tmp_path: Path, name: str) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 8, encoding="utf-8")
+    model = str(make_model_dir("BertModel", seed=2, hidden_size=32, intermediate_size=64))
+    options = {"train": str(rows), "validation": str(rows), "batch_size": 4, "max_length": 16, "eval_steps": 2}
+    rates(100.0, 200.0 if name == "bf16" else 50.0)
+
+    recipe = TextClassification().overridden(options | {"max_steps": 4})
+    finetune(recipe, name="text-classification", model=model, output_dir=tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    run = json.loads(path.read_text(encoding="utf-8"))
+    assert (run["training"]["precision"], run["dtype"]) == ("auto", Precision(name).recorded)
+    assert set(run["rates"]) == {"fp32", "bf16"}
+    path.write_text(json.dumps(run | {"status": "running"}), encoding="utf-8")  # as if it had been killed
+    measured = rates(100.0, 50.0 if name == "bf16" else 200.0)  # another machine
+    finetune(recipe, name="text-classification", model=model, output_dir=tmp_path / "run")
+    again = json.loads(path.read_text(encoding="utf-8"))
+    assert (again["status"], again["dtype"], again["rates"], measured) == ("finished", run["dtype"], run["rates"], [])
+    target = open_target(str(tmp_path / "run"), None, {}, to_predict=True)
+    dtype = next(build(target, start_accelerator("cpu")).parameters()).dtype
+    assert (str(dtype), measured) == ("torch.float32" if name == "bf16" else "torch.bfloat16", [(32, 64, False)])
