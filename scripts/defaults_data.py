@@ -60,11 +60,15 @@ class DataSet:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """Draw the rows; returns the files train.jsonl and test.jsonl."""
+        """Draw the rows; returns train.jsonl and test.jsonl, which has no label that training lacks."""
         folder.mkdir(parents=True, exist_ok=True)
-        return self._draw(folder / "train.jsonl", *self.train, half=0), self._draw(folder / "test.jsonl", *self.test, half=1)
+        train, test = self._draw(*self.train, half=0), self._draw(*self.test, half=1)
+        known = {row.get("label") for row in train}
+        return _write(folder / "train.jsonl", train), _write(
+            folder / "test.jsonl", [row for row in test if row.get("label") in known]
+        )
 
-    def _draw(self, path: Path, file: str, count: int, *, half: int) -> Path:
+    def _draw(self, file: str, count: int, *, half: int) -> list[Row]:
         (name,) = filled_in([f"{DATA}/{file}"])
         recipe = (
             load_recipe(self.recipe)
@@ -76,8 +80,12 @@ class DataSet:
         if self.train[0] == self.test[0]:
             rows = rows[half * len(rows) // 2 : (half + 1) * len(rows) // 2]
         drawn = sorted(np.random.default_rng(0).permutation(len(rows))[:count].tolist())
-        path.write_text("".join(json.dumps(rows[row], ensure_ascii=False) + "\n" for row in drawn), encoding="utf-8")
-        return path
+        return [rows[row] for row in drawn]
+
+
+def _write(path: Path, rows: list[Row]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 INTENTS = {"intent": True}

@@ -255,7 +255,7 @@ recipe = TextClassification(
 
 # A large epsilon, for with a small one Adam makes whole steps of gradients near 0, which are noise that differs between CPUs.
 STEPS = "--max-steps 24 --logging-steps 4 --learning-rate 1e-2 --adam-epsilon 1e-3 --batch-size 8 --device cpu --precision fp32"
-HOW = f"-m model --max-length 24 {STEPS}"
+HOW = f"--no-baselines -m model --max-length 24 {STEPS}"
 ROWS = "--train train.csv --validation dev.csv --text text"
 CLASSES = f"finetune text-classification {ROWS} --label kind {HOW}"
 LONG = f"finetune text-classification --train train-long.csv --validation dev-long.csv --label kind {HOW} --learning-rate 5e-3"
@@ -365,14 +365,14 @@ CASES: dict[str, list[Step]] = {
         "compare run again other --json --resamples 200",
     ],
     "own-recipe": [
-        "finetune ./my_task.py -m model --device cpu --precision fp32 --logging-steps 2 -o whole",
+        "finetune ./my_task.py --no-baselines -m model --device cpu --precision fp32 --logging-steps 2 -o whole",
         "predict whole new.txt",
         lambda: Path("stop").touch(),
-        "finetune ./my_task.py -m model --device cpu --precision fp32 --logging-steps 2 -o run",
+        "finetune ./my_task.py --no-baselines -m model --device cpu --precision fp32 --logging-steps 2 -o run",
         lambda: Path("stop").unlink(),
-        "finetune ./my_task.py -m model --device cpu --precision fp32 --logging-steps 2 -o run --seed 1",
-        "finetune ./my_task.py -m model --device cpu --precision fp32 --logging-steps 2 -o run --resume never",
-        "finetune ./my_task.py -m model --device cpu --precision fp32 --logging-steps 2 -o run",
+        "finetune ./my_task.py --no-baselines -m model --device cpu --precision fp32 --logging-steps 2 -o run --seed 1",
+        "finetune ./my_task.py --no-baselines -m model --device cpu --precision fp32 --logging-steps 2 -o run --resume never",
+        "finetune ./my_task.py --no-baselines -m model --device cpu --precision fp32 --logging-steps 2 -o run",
     ],
     # the other families
     "choices": [

@@ -58,6 +58,9 @@ def finetune(
         int | None,
         typer.Option(min=2, help="Train with each of the seeds 1 to N, and summarize the scores.", metavar="N"),
     ] = None,
+    no_baselines: Annotated[
+        bool, typer.Option("--no-baselines", help="Do not compare with what a model must beat, such as a linear probe.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read the data, build the model, time 3 steps; write nothing.")
     ] = False,
@@ -133,7 +136,7 @@ def finetune(
         raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
     chosen = chosen.overridden(overrides)
     arguments["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
-    single_run = {} if seeds is not None else {"resume": resume, "dry_run": dry_run}
+    single_run = {} if seeds is not None else {"resume": resume, "dry_run": dry_run, "baselines": not no_baselines}
     _run(seeds)(chosen, **arguments, **single_run)
 
 

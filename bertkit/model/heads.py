@@ -126,6 +126,17 @@ class _PooledHead(Head):
         return {"logits": self._classify_pooled(batch)}
 
 
+class MeanVectors(_PooledHead):
+    """The encoder alone: the mean of each sequence's hidden states as logits "vectors" (B, H)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, 1, "mean")
+        del self.head
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        return Outputs({}, {"vectors": self._pool(batch)})
+
+
 class BertForSequenceClassification(_PooledHead):
     """A class, or a score, of each sequence as a whole; loss term "labels".
 

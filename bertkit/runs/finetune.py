@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,11 @@ from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
 from bertkit.report import show
+from bertkit.runs.baselines import fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import RunFolder, describe_run, scores_table
-from bertkit.runs.evaluate import encode_split, report_remarks, score_splits
+from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
+from bertkit.runs.predict import open_target, predict_examples
 from bertkit.runs.training import train_run
 from bertkit.tasks.defaults import Settings, resolve_training
 from bertkit.tasks.preview import preview
@@ -37,7 +39,7 @@ from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
-from bertkit.training.loop import train
+from bertkit.training.loop import TrainState, train
 from bertkit.training.tracking import check_trackers
 from bertkit.training.vocabulary import UsedVocabulary
 
@@ -68,12 +70,13 @@ def finetune(
     num_examples: int = 3,
     data: Splits | None = None,
     settings: Settings | None = None,
+    baselines: bool = False,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
     differs. dry_run: show num_examples examples, time the first steps, and write nothing. data, settings: the recipe's splits
-    and training settings, where they are already read and resolved.
+    and training settings, where they are already read and resolved. baselines: compare with what it must beat.
     """
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
@@ -109,6 +112,13 @@ def finetune(
     if dry_run:
         training = splits[recipe.train_split]
         show(preview(task, training.examples, training.features, pretrained.tokenizer, count=num_examples))
+
+    to_beat = None
+    if baselines and task.recipe.eval_splits:
+        of_training, held_out = (splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0]))
+        to_beat = fit_baselines(task, of_training, held_out, recipe.eval_splits[0], pretrained, accelerator)
+    if to_beat is not None:
+        show(to_beat.report(task))
 
     model_config = task.configure(pretrained.config)
     module = task.build(model_config)
@@ -152,6 +162,7 @@ def finetune(
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
         chosen=settings.chosen or before.get("chosen"),
+        baselines=to_beat and to_beat.scores(task),
         task=task.to_json(),
         dtype=precision.recorded,
         rates=precision.rates or before.get("rates"),
@@ -199,6 +210,10 @@ def finetune(
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
+    if to_beat is not None:
+        best = open_target(str(output_dir), None, {}, to_predict=True)
+        show(to_beat.compare(task, predict_examples(best, best.task, to_beat.examples)))
+    _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read())
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
     progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
@@ -229,6 +244,18 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
     )
     if missing := sorted(labels - held_out_labels):
         progress.note(f"held out: no row has {listed(missing, 12)}: the scores do not cover them")
+
+
+def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]]) -> None:
+    """Say where a run ends too early, or comes to nothing. events: of metrics.jsonl."""
+    for name in state.best_scores:
+        if name.endswith(CONSTANT):
+            split = name.removesuffix(f"/{CONSTANT}")
+            progress.warn(f"{split}: the model predicts the same for every row; train longer, or with a higher --learning-rate")
+    loss = next((name for name in state.last_scores if name.endswith("/loss")), None)
+    losses = [event[loss] for event in events if loss is not None and loss in event]
+    if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses):
+        progress.note("still improving: the last evaluation is the best, and its loss the lowest; more --num-epochs may help")
 
 
 def _dry_run(

@@ -19,6 +19,7 @@ from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
+from bertkit.tasks.baselines import Vectors
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.recipe import Recipe
@@ -231,6 +232,13 @@ class Task(ABC):
     def score(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float | None]:
         """The scores of all rows by name; the first one decides which step is best."""
         return self.scorer(predictions, truth)(np.arange(len(truth)))
+
+    def baselines(self, train: Examples, examples: Examples, vectors: Vectors | None) -> dict[str, list[Prediction]]:
+        """What must be beaten, by name: predictions for `examples` that are fitted to other examples in seconds.
+
+        vectors: the model's, frozen, for a linear probe.
+        """
+        return {}
 
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
         """This task with thresholds tuned on these rows; those that the user set are kept."""

@@ -187,6 +187,7 @@ def train(
                     state.record(scores, objective)
                     stop_early = should_stop_early(state, config, accelerator)
                     record({"step": state.step, **scores})
+                    progress.note(f"step {state.step}: {_summary(scores)}")
                 else:
                     state.best_step = state.step  # nothing says which is best: the last one
                 save()
@@ -194,6 +195,15 @@ def train(
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
     return state
+
+
+def _summary(scores: dict[str, float | None]) -> str:
+    """The first score, and the loss, of each split."""
+    shown: dict[tuple[str, bool], str] = {}
+    for name, value in scores.items():
+        split, _, metric = name.rpartition("/")
+        shown.setdefault((split, metric == "loss"), f"{name} {'-' if value is None else format(value, '.4f')}")
+    return ", ".join(shown.values())
 
 
 def step_losses(loss_sums: dict[str, Tensor], weights: dict[str, float], denominators: dict[str, float]) -> Tensor:

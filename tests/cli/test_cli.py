@@ -237,7 +237,7 @@ def test_a_run_gives_model_recipe_and_options(
         *("text-classification", run["recipe"]["train"], 1, 7),
     )
     expected = {"name": "text-classification", "model": model, "fresh_head": fresh_head, "output_dir": Path("again")}
-    assert given == {**expected, "resume": "never", "overwrite": True, "dry_run": False}
+    assert given == {**expected, "resume": "never", "overwrite": True, "dry_run": False, "baselines": True}
 
 
 def test_a_dry_run_measures_and_writes_nothing(tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ class Target(ABC):
         """(E, ...) labels as numbers for metrics."""
 
     @abstractmethod
+    def from_array(self, values: NDArray[Any]) -> list[Any]:
+        """The labels that `as_array` made these numbers of."""
+
+    @abstractmethod
     def error(self, prediction: Prediction, truth: Any) -> float:
         """How wrong a prediction is; 0 if it is right."""
 
@@ -99,7 +103,10 @@ class Number(Target):
         return [Prediction(value) for value in logits[:, 0].tolist()]
 
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
-        return np.array(labels)
+        return np.array(labels, dtype=np.float64)
+
+    def from_array(self, values: NDArray[Any]) -> list[Any]:
+        return values.tolist()
 
     def error(self, prediction: Prediction, truth: Any) -> float:
         return abs(prediction.value - truth)
@@ -142,6 +149,9 @@ class OneOf(Target):
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         number = {label: number for number, label in enumerate(self.order)}
         return np.array([number[label] for label in labels])
+
+    def from_array(self, values: NDArray[Any]) -> list[Any]:
+        return [self.order[number] for number in values.tolist()]
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -193,6 +203,9 @@ class AnyOf(Target):
         for row, names in enumerate(labels):
             marks[row, [self.numbers[name] for name in names]] = 1
         return marks
+
+    def from_array(self, values: NDArray[Any]) -> list[Any]:
+        return [[self.labels[number] for number in np.flatnonzero(row)] for row in values]
 
     def error(self, prediction: Prediction, truth: Any) -> float:
         if set(prediction.value) == set(truth):

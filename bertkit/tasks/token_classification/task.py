@@ -19,6 +19,7 @@ from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
+from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Vectors, most_frequent
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, refuse_other_spellings
 from bertkit.tasks.output import FORMATS
@@ -276,6 +277,21 @@ class TokenClassificationTask(Task):
         if self.intents:
             intents = [prediction.details["intent"] for prediction in predictions], [tagged.intent for tagged in truth]
         return tag_scorer(*self._tags(predictions, truth), self.scheme, intents)
+
+    def baselines(self, train: Examples, examples: Examples, vectors: Vectors | None) -> dict[str, list[Prediction]]:
+        """The most frequent tag, and each word's most frequent one; with the most frequent intent."""
+        tags_of: dict[str, list[str]] = {}
+        for words, tags in zip(train.columns["tokens"], train.columns["tags"], strict=True):
+            for word, tag in zip(words, tags, strict=True):
+                tags_of.setdefault(word, []).append(tag)
+        usual = most_frequent([*chain.from_iterable(train.columns["tags"])])
+        of_word = {word: most_frequent(tags) for word, tags in tags_of.items()}
+        intent = {"intent": most_frequent(train.columns["intent"])} if self.intents else {}
+        sentences = examples.columns["tokens"]
+        return {
+            MAJORITY: [Prediction([usual] * len(words), details=intent) for words in sentences],
+            EACH_WORD: [Prediction([of_word.get(word, usual) for word in words], details=intent) for words in sentences],
+        }
 
     def _tags(self, predictions: Sequence[Prediction], truth: Sequence[Tagged]) -> tuple[list[list[str]], list[list[str]]]:
         """Predicted tags and references, by sentence."""

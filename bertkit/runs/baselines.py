@@ -1,0 +1,117 @@
+"""What a model must beat on its own data: fitted before it is trained, compared with it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit import progress
+from bertkit.metrics.bootstrap import interval, resampled
+from bertkit.model.directory import load_weights
+from bertkit.model.heads import MeanVectors
+from bertkit.model.precision import resolve_precision
+from bertkit.model.pretrained import Pretrained
+from bertkit.readers import Examples
+from bertkit.report import Finding, Report, Table
+from bertkit.runs.evaluate import predict
+from bertkit.tasks.task import Prediction, Task
+from bertkit.training.batching import evaluation_batches
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+MOST_ROWS = {"train": 3000, "compared": 2000}  # more would take longer than seconds, and tell no more
+RESAMPLES = 300
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """predictions: of each baseline for the examples, which are rows of `split`."""
+
+    split: str
+    examples: Examples
+    predictions: Mapping[str, Sequence[Prediction]]
+
+    def scores(self, task: Task) -> dict[str, float | None]:
+        """The first score of each."""
+        truth = task.truth(self.examples)
+        return {name: next(iter(task.score(predictions, truth).values())) for name, predictions in self.predictions.items()}
+
+    def report(self, task: Task) -> Report:
+        """A table of the scores to beat."""
+        truth = task.truth(self.examples)
+        first = next(iter(task.score(next(iter(self.predictions.values())), truth)))
+        title = f"to beat: {first} on {len(self.examples)} rows of {self.split}"
+        return Report([Table(title, ["baseline", first], [[name, score] for name, score in self.scores(task).items()])])
+
+    def compare(self, task: Task, predictions: Sequence[Prediction]) -> Report:
+        """A model's predictions for the same examples beside them; a warning if it is worse by an interval below 0."""
+        truth = task.truth(self.examples)
+        model = task.scorer(predictions, truth)
+        worse = []
+        everything = np.arange(len(truth))
+        first, own = next(iter(model(everything).items()))
+        rows: list[list[Any]] = [["this model", own, None, None]]
+        sign = 1 if task.recipe.greater_is_better else -1
+        for name, others in self.predictions.items():
+            scorer = task.scorer(others, truth)
+            draws = resampled(len(truth), RESAMPLES, np.random.default_rng(0))
+            bounds = interval([_minus(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
+            score = scorer(everything)[first]
+            rows.append([name, score, _minus(own, score), progress.format_interval(bounds, "+.4f")])
+            if bounds is not None and max(sign * bound for bound in bounds) < 0:
+                worse.append(name)
+        columns = ["predictions", first, "this model minus it", "95% interval"]
+        parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
+        if worse:
+            hint = "more epochs, a higher --learning-rate, or another --pooling; `bertkit check` looks for faults in the data"
+            parts.append(Finding("warning", f"{self.split}: the model is worse than {' and '.join(worse)}; try {hint}"))
+        return Report(parts)
+
+
+def fit_baselines(
+    task: Task, train: Examples, held_out: Examples, split: str, pretrained: Pretrained, accelerator: Accelerator
+) -> Baselines | None:
+    """The task's baselines on (some of) the held-out examples; None if it has none.
+
+    train, held_out: with labels by name. The linear probe reads the weights of `pretrained`, which are not trained.
+    """
+    train, held_out = (_some(examples, most) for examples, most in zip((train, held_out), MOST_ROWS.values(), strict=True))
+
+    def vectors(examples: Examples) -> NDArray[np.floating]:
+        return mean_vectors(task, examples, pretrained, accelerator)
+
+    predictions = task.baselines(train, held_out, vectors)
+    return Baselines(split, held_out, predictions) if predictions else None
+
+
+def mean_vectors(task: Task, examples: Examples, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
+    """The mean of each example's hidden states: (rows, hidden_size); of several windows their mean."""
+    module = MeanVectors(pretrained.config)
+    load_weights(module, pretrained.folder)
+    training = task.recipe.training
+    precision = resolve_precision(training.precision, pretrained.config, accelerator, training=False)
+    module.to(accelerator.device, precision.dtype)
+    features, _ = task.encode(examples, pretrained.tokenizer, labelled=False)
+    batches = evaluation_batches(
+        features, training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
+    )
+    outputs, _ = predict(module, batches, accelerator, num_features=len(features), description="linear probe")
+    found = np.stack([rows[0] for rows in outputs["vectors"]])
+    sums = np.zeros((len(examples), found.shape[1]), dtype=np.float32)
+    np.add.at(sums, features.examples, found)
+    return sums / np.bincount(features.examples, minlength=len(examples))[:, None]
+
+
+def _some(examples: Examples, most: int) -> Examples:
+    if len(examples) <= most:
+        return examples
+    return examples.select(sorted(np.random.default_rng(0).permutation(len(examples))[:most].tolist()))
+
+
+def _minus(own: float | None, other: float | None) -> float | None:
+    return None if own is None or other is None else own - other

@@ -1,0 +1,72 @@
+"""What a fine-tuned model must beat: predictions that need no training of the model, fitted in seconds with scikit-learn."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.readers import Examples
+from bertkit.readers.words import CJK
+
+MAJORITY, BAG_OF_WORDS, LINEAR_PROBE = "most frequent", "bag of words", "linear probe"
+EACH_WORD = "most frequent of each word"
+# A model's vectors of some rows: float (rows, hidden_size).
+Vectors = Callable[[Examples], NDArray[np.floating]]
+
+_WORD = re.compile(f"[{CJK}]|[^\\W{CJK}]+")
+T = TypeVar("T", bound=Hashable)
+
+
+def most_frequent(values: Sequence[T]) -> T:
+    """The most frequent value; of equally frequent ones the first."""
+    return Counter(values).most_common(1)[0][0]
+
+
+def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: Sequence[Sequence[str]]) -> NDArray[Any]:
+    """Targets of new rows by a linear model of word counts, each column's its own. columns, new: texts by column."""
+    from scipy.sparse import hstack
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counters = [CountVectorizer(tokenizer=_words, token_pattern=None, binary=True).fit(column) for column in columns]
+    known, unknown = (
+        hstack([counter.transform(column) for counter, column in zip(counters, texts, strict=True)]).tocsr()
+        for texts in (columns, new)
+    )
+    return fit_linear(known, targets, unknown)
+
+
+def probe(vectors: Vectors, train: Examples, targets: NDArray[Any], new: Examples) -> NDArray[Any]:
+    """Targets of new rows by a linear model of frozen vectors (Alain and Bengio, 2016)."""
+    from sklearn.preprocessing import StandardScaler
+
+    known = vectors(train)
+    scaler = StandardScaler().fit(known)
+    return fit_linear(scaler.transform(known), targets, scaler.transform(vectors(new)))
+
+
+def fit_linear(known: Any, targets: NDArray[Any], unknown: Any) -> NDArray[Any]:
+    """Predicted targets: of numbers by ridge regression, of classes and of several labels (E, C) by logistic regression."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
+
+    if targets.ndim == 2:
+        model = OneVsRestClassifier(LogisticRegression(max_iter=1000))
+    elif np.issubdtype(targets.dtype, np.floating):
+        model = Ridge()
+    elif len(np.unique(targets)) == 1:
+        return np.full(unknown.shape[0], targets[0])
+    else:
+        model = LogisticRegression(max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a label that no row has or all have, a fit that would take longer: no matter here
+        return model.fit(known, targets).predict(unknown)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())

@@ -1,0 +1,141 @@
+"""What must be beaten: each family's baselines, worked by hand; the probe's vectors against transformers; the warning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertkit.config import filled
+from bertkit.metrics.classification import accuracy
+from bertkit.model.devices import start_accelerator
+from bertkit.model.pretrained import open_pretrained
+from bertkit.readers import Examples
+from bertkit.runs import baselines as module
+from bertkit.runs.baselines import fit_baselines, mean_vectors
+from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
+from bertkit.tasks.baselines import BAG_OF_WORDS, EACH_WORD, LINEAR_PROBE, MAJORITY
+
+FP32 = {"precision": "fp32", "max_length": 16}
+
+
+@pytest.fixture(scope="module")
+def model(make_model_dir: Callable[..., Path]) -> Path:
+    return make_model_dir("BertModel", seed=2, initializer_range=0.3)
+
+
+def fitted(recipe: Any, **columns: list[Any]) -> tuple[Task, Examples]:
+    rows = Examples(columns, "rows", range(len(next(iter(columns.values())))))
+    task = Task.fit(filled(recipe.overridden(FP32)), rows)
+    return task, task.examples(rows, labelled=True)
+
+
+def values_of(predictions: dict[str, list[Prediction]]) -> dict[str, list[Any]]:
+    return {name: [prediction.value for prediction in each] for name, each in predictions.items()}
+
+
+TEXTS = ["good film", "good movie", "bad film", "bad movie", "good story"] * 4
+
+
+def test_classes() -> None:
+    task, train = fitted(TextClassification(), text=TEXTS, label=["praise" if "good" in text else "blame" for text in TEXTS])
+    new = Examples({"text": ["a good one", "bad", "unheard"]}, "new", range(3))
+    found = values_of(task.baselines(train, new, None))
+    assert found == {MAJORITY: ["praise"] * 3, BAG_OF_WORDS: ["praise", "blame", "praise"]}
+
+
+def test_pairs_count_the_words_of_each_text_and_have_no_probe() -> None:
+    first, second = [["good", "bad"][row % 2] for row in range(20)], [["good", "bad"][row // 2 % 2] for row in range(20)]
+    task, train = fitted(TextClassification(), text=first, text_pair=second, label=second)
+    found = values_of(task.baselines(train, train, lambda _: pytest.fail("probed")))
+    assert found[BAG_OF_WORDS] == second
+    assert set(found) == {MAJORITY, BAG_OF_WORDS}
+
+
+def test_numbers_and_several_labels() -> None:
+    numbers = [4.0 if "good" in text else 1.0 for text in TEXTS]
+    task, train = fitted(TextClassification(regression=True), text=TEXTS, label=numbers)
+    found = values_of(task.baselines(train, train, None))
+    assert found[MAJORITY] == [pytest.approx(np.mean(numbers))] * len(TEXTS)
+    assert np.corrcoef(found[BAG_OF_WORDS], numbers)[0, 1] > 0.99
+    sets = [[name for name in ("good", "film") if name in text] for text in TEXTS]
+    task, train = fitted(TextClassification(multi_label=True), text=TEXTS, label=sets)
+    found = values_of(task.baselines(train, train, None))
+    assert [set(names) for names in found[BAG_OF_WORDS]] == [set(names) for names in sets]
+    assert found[MAJORITY] == [["good"]] * len(TEXTS), "two of five"
+
+
+def test_tags_choices_and_answers() -> None:
+    tokens = [["Ada", "met", "May"], ["May", "met", "May"], ["in", "May", "."]]
+    tags = [["B-PER", "O", "O"], ["B-PER", "O", "B-PER"], ["O", "B-PER", "O"]]
+    task, train = fitted(TokenClassification(), tokens=tokens, tags=tags)
+    new = Examples({"tokens": [["May", "met", "Bob"]], "tags": [["O", "O", "B-PER"]]}, "new", [0])
+    assert values_of(task.baselines(train, new, None)) == {MAJORITY: [["O"] * 3], EACH_WORD: [["B-PER", "O", "O"]]}
+    task, train = fitted(MultipleChoice(), context=["a", "b", "c"], choices=[["x", "y"]] * 3, label=[1, 0, 1])
+    assert values_of(task.baselines(train, train, None)) == {MAJORITY: [1, 1, 1]}
+    answers = {"question": ["who"], "context": ["Ada"], "answers": [{"text": ["Ada"], "answer_start": [0]}]}
+    task, train = fitted(QuestionAnswering(), **answers)
+    assert task.baselines(train, train, None) == {}
+
+
+def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None:
+    task, examples = fitted(TextClassification(), text=["the good film", "bad", "a story of a film"], label=["a", "b", "a"])
+    found = mean_vectors(task, examples, open_pretrained(str(model)), start_accelerator("cpu"))
+    tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(model), transformers.AutoModel.from_pretrained(model).eval()
+    for row, text in enumerate(examples.columns["text"]):
+        with torch.no_grad():
+            hidden = theirs(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        np.testing.assert_allclose(found[row], hidden.mean(0).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_of_windows_the_vectors_are_averaged(model: Path) -> None:
+    recipe = TextClassification(truncate="windows")
+    task, examples = fitted(recipe, text=["good film " * 20, "bad"], label=["a", "b"])
+    found = mean_vectors(task, examples, open_pretrained(str(model)), start_accelerator("cpu"))
+    assert found.shape[0] == 2
+    assert np.isfinite(found).all()
+
+
+def test_the_probe_learns_from_untrained_weights_and_few_rows_are_enough(model: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", {"train": 12, "compared": 6})
+    recipe = TextClassification(metrics=(accuracy,))
+    task, train = fitted(recipe, text=TEXTS, label=["praise" if "good" in text else "blame" for text in TEXTS])
+    found = fit_baselines(task, train, train, "validation", open_pretrained(str(model)), start_accelerator("cpu"))
+    assert found is not None
+    assert len(found.examples) == 6
+    assert {len(each) for each in found.predictions.values()} == {6}
+    assert found.scores(task)[LINEAR_PROBE] == found.scores(task)[BAG_OF_WORDS] == 1.0
+
+
+@pytest.mark.parametrize("learning_rate", [0.0, 3e-3])
+def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Path, learning_rate: float) -> None:
+    rows = "".join(f"{text},{'praise' if 'good' in text else 'blame'}\n" for text in TEXTS * 4)
+    (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--precision", "fp32", "--pooling", "mean")
+    common = ("-m", model, "--num-epochs", 6, "--warmup-ratio", 0, "--learning-rate", learning_rate)
+    ran = run_bertkit("finetune", "text-classification", *data, *common, "-o", "run")
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert set(run["baselines"]) == {MAJORITY, BAG_OF_WORDS, LINEAR_PROBE}
+    assert run["baselines"][BAG_OF_WORDS] == 1.0
+    told = " ".join(ran.err.split())
+    assert ("the model is worse than" in told) == (learning_rate == 0)
+    assert ("predicts the same for every row" in told) == (learning_rate == 0)
+    steps = run["best"]["step"], run["total_steps"]
+    assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"
+    none = run_bertkit("finetune", "text-classification", *data, *common, "-o", "none", "--no-baselines")
+    assert (none.code, BAG_OF_WORDS in none.err) == (0, False)
+    assert json.loads((tmp_path / "none" / "run.json").read_text(encoding="utf-8"))["baselines"] is None
+
+
+def test_check_shows_what_must_be_beaten(run_bertkit, model: Path, tmp_path: Path) -> None:
+    rows = "".join(f"{text},{'praise' if 'good' in text else 'blame'}\n" for text in TEXTS * 4)
+    (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    ran = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label", "-m", model, "--precision", "fp32")
+    assert (ran.code, BAG_OF_WORDS in ran.err, LINEAR_PROBE in ran.err) == (0, True, True)
