@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
 import torch
 
+from bertkit import progress
 from bertkit.errors import MachineError
 
 if TYPE_CHECKING:
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
 def start_accelerator(device: str = "auto") -> Accelerator:
     """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
 
-    Raises MachineError for a device that is not available.
+    What the environment says of those, as `accelerate launch` passes it on, is ignored, with a warning. Raises MachineError
+    for a device that is not available.
     """
     from accelerate import Accelerator
+    from accelerate.utils import GradientAccumulationPlugin
 
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if not available.get(device, True):
@@ -28,7 +32,18 @@ def start_accelerator(device: str = "auto") -> Accelerator:
         )
     _keep_freed_memory()
     on_cpu = device == "cpu" or (device == "auto" and not available["cuda"] and not available["mps"])
-    return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_steps=1)
+    for name, (none, instead) in _IGNORED.items():
+        if (value := os.environ.get(name, none)) != none:
+            progress.warn(f"{name}={value} is ignored: {instead}")
+    plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, the environment's would win
+    return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
+
+
+# Variables of Accelerate that would change the training: the values that do not, and the options that do it here.
+_IGNORED = {
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("1", "--batch-size is the whole step, --micro-batch-tokens splits it"),
+    "ACCELERATE_MIXED_PRECISION": ("no", "--precision says in which to compute"),
+}
 
 
 def _keep_freed_memory() -> None:

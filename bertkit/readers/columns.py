@@ -33,6 +33,11 @@ def guess_column(names: Iterable[str], role: str) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+def is_usual_name(name: str) -> bool:
+    """Whether columns of any role are often called so."""
+    return any(_plain(name) in names for names in _USUAL.values())
+
+
 def require_column(examples: Examples, name: str, *, option: str) -> str:
     """`name`, which must be a column. option: the option that sets it, as "--label". Raises DataError."""
     names = list(examples.columns)

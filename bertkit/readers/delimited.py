@@ -6,17 +6,21 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
 
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import Examples
+from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
 
 Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
 
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
+_NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")  # of a column; the first of pandas's has none
+_SNIFFED = 20  # lines
 
 
 def parse_delimited(
@@ -24,11 +28,11 @@ def parse_delimited(
 ) -> Iterator[Examples]:
     """The rows of a CSV or TSV file.
 
-    separator: between fields; by default "," for .csv, else a tab. columns, keep_broken: see `parse_table`. A field may be
-    quoted, but not in tab-separated files, unless they are called .csv: GLUE's hold unbalanced quotes. Raises DataError, with
-    file and line, for what is not such a table.
+    separator: between fields; by default "," for .csv, a tab for .tsv, else what it looks like. columns, keep_broken: see
+    `parse_table`. A field may be quoted, but not in tab-separated files, unless they are called .csv: GLUE's hold unbalanced
+    quotes. Raises DataError, with file and line, for what is not such a table.
     """
-    is_csv = content.extension == ".csv"
+    is_csv = content.extension == ".csv" or (content.extension != ".tsv" and sniff_separator(content) == ",")
     skipped = 0
     if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
         separator, skipped = excel[1], 1
@@ -45,6 +49,25 @@ def parse_delimited(
         check_header=_check_separator if separator is None else None,
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
+
+
+def sniff_separator(content: Content) -> str | None:
+    """The separator of a table whose name does not say that it is one; None for what looks like none.
+
+    A tab in the first line is enough. With commas the first line must be a header, of short names with a usual one among them,
+    and all rows that can be seen must have as many fields: sentences have commas too.
+    """
+    if "\t" in content.first_line:
+        return "\t"
+    lines = content.beginning.lstrip("\r\n").split("\n")[:_SNIFFED]
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # the last row may go on below
+        rows.extend(fields for fields in csv.reader(lines, strict=True) if fields)
+    if len(rows) < 2:
+        return None
+    header = rows[0]
+    are_names = len(header) > 1 and all(_NAME.fullmatch(name) for name in header) and any(map(is_usual_name, header))
+    return "," if are_names and all(len(fields) == len(header) for fields in rows) else None
 
 
 def parse_table(

@@ -18,7 +18,7 @@ from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.content import Content, open_content, unpacked_name
-from bertkit.readers.delimited import parse_delimited
+from bertkit.readers.delimited import parse_delimited, sniff_separator
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.parallel import parse_parallel
 from bertkit.readers.squad import looks_like_squad, parse_squad
@@ -71,7 +71,7 @@ JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl)
 DELIMITED = Format(
     "a table of text",
     (".csv", ".tsv"),
-    lambda content: "\t" in content.first_line and not _looks_like_json(content),
+    lambda content: sniff_separator(content) is not None and not _looks_like_json(content),
     parse_delimited,
     frozenset({"separator", "columns", "keep_broken"}),
 )

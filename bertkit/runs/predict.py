@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from bertkit import progress
@@ -141,4 +142,8 @@ def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Pre
     module = build(target, accelerator)
     outputs, _ = predict_split(task, module, Split(examples, features), accelerator, description="predict")
     accelerator.wait_for_everyone()
+    if nan := sum(bool(np.isnan(rows).any()) for logits in outputs.values() for rows in logits):
+        what = f"the model's outputs are not numbers for {nan} of {plural(len(features), 'feature')}"
+        hint = "try --precision fp32; or the training went wrong: see its losses in metrics.jsonl"
+        raise ModelError(what, where=str(target.pretrained.folder), hint=hint)
     return task.decode(outputs, features, examples)

@@ -128,3 +128,19 @@ def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tm
     target = open_target(str(tmp_path / "run"), None, {}, to_predict=True)
     dtype = next(build(target, start_accelerator("cpu")).parameters()).dtype
     assert (str(dtype), measured) == ("torch.float32" if name == "bf16" else "torch.bfloat16", [(32, 64, False)])
+
+
+def test_accumulation_and_precision_of_the_environment_are_ignored_and_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_accelerator("cpu")
+    assert "ignored" not in capsys.readouterr().err
+    names = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4", "ACCELERATE_MIXED_PRECISION": "bf16"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    accelerator = start_accelerator("cpu")
+    told = capsys.readouterr().err
+    assert [f"{name}={value} is ignored" in " ".join(told.split()) for name, value in names.items()] == [True, True]
+    weight = torch.ones(1, requires_grad=True)
+    accelerator.backward((2 * weight).sum())
+    assert (accelerator.gradient_accumulation_steps, weight.grad.item()) == (1, 2.0)

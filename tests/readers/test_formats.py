@@ -160,6 +160,13 @@ def test_an_option_of_recipes_is_ignored_by_other_formats(tmp_path: Path) -> Non
         (b"one\ntwo\n", {"text": ["one", "two"]}),
         (b'{"a": 1}\n', {"a": [1]}),
         (gzip.compress(b"a\tb\n1\t2\n", mtime=0), AS_TABLE),
+        (b'id,question\r\n1,"hello, you"\r\n', {"id": ["1"], "question": ["hello, you"]}),
+        (b'\xef\xbb\xbftext,label\n"two\nlines",a\n', {"text": ["two\nlines"], "label": ["a"]}),
+        (b",text\n0,one\n", {"Unnamed: 0": ["0"], "text": ["one"]}),
+        (b"Hello, you\nGood day, sir\n", {"text": ["Hello, you", "Good day, sir"]}),
+        (b"text, of course\nno comma\n", {"text": ["text, of course", "no comma"]}),
+        (b"text,label\n", {"text": ["text,label"]}),
+        (b"this is what it is about,label\nyes,no\n", {"text": ["this is what it is about,label", "yes,no"]}),
     ],
 )
 def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, columns: dict) -> None:

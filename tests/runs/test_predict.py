@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 from trained import train
 
 from bertkit.errors import DataError, ModelError, UsageError, UserError
@@ -104,6 +105,18 @@ def test_predictions_of_a_plain_regression_model(make_model_dir, tmp_path: Path)
     _, predictions = predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
     expected = logits_of_transformers(model, [("good movie",), ("why",)])[:, 0]
     assert [found.value for found in predictions] == pytest.approx(expected, abs=1e-5)
+
+
+def test_predictions_that_are_no_numbers_are_refused(make_model_dir, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(make_model_dir("BertForSequenceClassification", seed=8), model)
+    state = load_file(model / "model.safetensors")
+    state["classifier.bias"][0] = float("nan")
+    save_file(state, model / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
+    with pytest.raises(ModelError) as error:
+        predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
+    assert error.value.where == str(model)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------------
