@@ -16,6 +16,7 @@ from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.splits import read_splits
 
 Row = dict[str, Any]
+PAIRS = "pairs"
 TEXTS, TAGS, ANSWERS = "text-classification", "token-classification", "question-answering"
 
 
@@ -104,7 +105,7 @@ CHOSEN_ON = (
     ),
     DataSet(
         "MRPC",
-        "pairs",
+        PAIRS,
         TEXTS,
         "mrpc",
         ("GLUE/MRPC/train.tsv.gz", 1500),
@@ -145,14 +146,14 @@ MEASURED_ON = (
     ),
     DataSet(
         "LingNLI",
-        "pairs",
+        PAIRS,
         TEXTS,
         "mnli",
         ("LingNLI/train.jsonl.gz", 800),
         ("LingNLI/val.jsonl.gz", 1000),
         options={"text": "premise", "text_pair": "hypothesis"},
     ),
-    DataSet("QNLI", "pairs", TEXTS, "qnli", ("GLUE/QNLI/dev.tsv.gz", 600), ("GLUE/QNLI/dev.tsv.gz", 1000)),
+    DataSet("QNLI", PAIRS, TEXTS, "qnli", ("GLUE/QNLI/dev.tsv.gz", 600), ("GLUE/QNLI/dev.tsv.gz", 1000)),
     DataSet(
         "UD English EWT",
         "tags",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from defaults_data import CHOSEN_ON, MEASURED_ON, DataSet
+from defaults_data import CHOSEN_ON, MEASURED_ON, PAIRS, TEXTS, DataSet
 from entries import DEFAULTS
 from provenance import ROOT, provenance
 
@@ -20,7 +20,7 @@ NAME = DEFAULTS
 FIXED = "--learning-rate 5e-5 --num-epochs 3 --batch-size 32 --max-length 128"
 SEEDS = 5
 FOLDER = Path("runs/results") / NAME
-HEADER = ["data set", "predicts", "rows", "score", "5e-5 x 3", "chosen", "difference [95% interval]", "steps", "minutes"]
+HEADER = ["data set", "predicts", "rows", "score", "fixed", "chosen", "chosen - fixed", "chosen - probe", "steps", "minutes"]
 
 
 def commands() -> list[str]:
@@ -71,6 +71,7 @@ def _measure_set(each: DataSet, folder: Path, execute: Callable[..., str]) -> di
         for side in ("fixed", "chosen")
     }
     first = runs["chosen"][0]
+    probe = _beside_the_probe(ROOT / folder) if each.family == TEXTS and each.kind != PAIRS else None
     return {
         "kind": each.kind,
         "model": first["model"],
@@ -79,17 +80,55 @@ def _measure_set(each: DataSet, folder: Path, execute: Callable[..., str]) -> di
         "scores": {side["name"].rpartition("/")[2]: side["scores"][score] for side in compared["sides"]},
         "difference": difference["difference"],
         "interval": difference["interval"],
+        "probe": probe,
         "chosen": first["chosen"],
         "steps": {side: of_side[0]["total_steps"] for side, of_side in runs.items()},
         "seconds": {side: sum(run["seconds"] for run in of_side) / len(of_side) for side, of_side in runs.items()},
     }
 
 
+def _beside_the_probe(folder: Path) -> dict[str, Any]:
+    """The score of a linear probe of the frozen weights on the test rows, and what the chosen settings' runs gain over it."""
+    import numpy as np
+
+    from bertkit.metrics.bootstrap import RESAMPLES, interval, resampled
+    from bertkit.model.devices import start_accelerator
+    from bertkit.model.pretrained import open_pretrained
+    from bertkit.runs.baselines import fit_baselines
+    from bertkit.runs.predict import open_target, predict_examples
+    from bertkit.tasks.baselines import LINEAR_PROBE
+    from bertkit.tasks.splits import read_splits
+
+    opened = [open_target(str(path), None, {}) for path in sorted((folder / "chosen").glob("seed-*"))]
+    task, recipe = opened[0].task, opened[0].task.recipe.resolved()
+    read = read_splits(recipe, ("train", "test")).rows
+    train, test = (task.examples(read[split], labelled=True) for split in ("train", "test"))
+    found = fit_baselines(task, train, test, "test", open_pretrained("minilm"), start_accelerator())
+    assert found is not None
+    truth = task.truth(found.examples)
+    probe = task.scorer(found.predictions[LINEAR_PROBE], truth)
+    models = [task.scorer(predict_examples(each, each.task, found.examples), truth) for each in opened]
+    rng = np.random.default_rng(0)
+    drawn = []
+    for rows in resampled(len(truth), RESAMPLES, rng):
+        drawn.append(_first(models[rng.integers(len(models))](rows)) - _first(probe(rows)))
+    everything = np.arange(len(truth))
+    score = _first(probe(everything))
+    return {
+        "score": score,
+        "difference": float(np.mean([_first(model(everything)) for model in models])) - score,
+        "interval": list(interval(drawn) or ()),
+    }
+
+
+def _first(scores: Mapping[str, float | None]) -> float:
+    return float(next(iter(scores.values())) or 0.0)
+
+
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
     """The rows of the table under HEADER."""
     table = []
     for name, each in values["sets"].items():
-        low, high = each["interval"]
         minutes = [f"{each['seconds'][side] / 60:.1f}" for side in ("fixed", "chosen")]
         table.append(
             [
@@ -98,9 +137,16 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
                 str(each["rows"]["train"]),
                 each["score"],
                 *(f"{100 * each['scores'][side]:.1f}" for side in ("fixed", "chosen")),
-                f"**{100 * each['difference']:+.1f}** [{100 * low:+.1f}, {100 * high:+.1f}]",
+                f"**{_gain(each)}**",
+                _gain(each["probe"]) if each["probe"] else "-",
                 " -> ".join(str(each["steps"][side]) for side in ("fixed", "chosen")),
                 " -> ".join(minutes),
             ]
         )
     return table
+
+
+def _gain(each: Mapping[str, Any]) -> str:
+    """A difference in points with its 95% interval."""
+    low, high = (100 * bound for bound in each["interval"])
+    return f"{100 * each['difference']:+.1f} ({low:+.1f} to {high:+.1f})"

@@ -68,7 +68,7 @@ class Baselines:
         columns = ["predictions", first, "this model minus it", "95% interval"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         if worse:
-            hint = "more epochs, a higher --learning-rate, or another --pooling; `bertkit check` looks for faults in the data"
+            hint = "--preset stable, which trains longer, a higher --learning-rate, or another --pooling"
             parts.append(Finding("warning", f"{self.split}: the model is worse than {' and '.join(worse)}; try {hint}"))
         return Report(parts)
 

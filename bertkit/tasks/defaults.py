@@ -25,7 +25,8 @@ BASE_SIZE = 12 * 768  # layers times hidden size, of BERT-base
 BASE_RATE, HIGHEST_RATE = 5e-5, 3e-4
 MANY_ROWS = 10_000  # whose three epochs by batches of 32 are steps enough
 STEPS, STEPS_PER_LABEL = 600, 10
-FEWEST_EPOCHS, MOST_EPOCHS, MOST_EPOCHS_OF_SMALL = 3, 4, 7
+FEWEST_EPOCHS, MOST_EPOCHS, MOST_EPOCHS_OF_SMALL = 3, 4, 7  # of BERT-base and larger models, of smaller ones
+FEW_ROWS, MOST_EPOCHS_OF_FEW = 200, 20  # which cost smaller models seconds
 COVERED = 0.95  # share of the texts that max_length should hold whole
 SAMPLE = 2000  # rows whose lengths are looked at
 STEP = 8  # lengths are multiples of it
@@ -71,7 +72,8 @@ def resolve_training(
     if "num_epochs" in left:
         steps = STEPS + STEPS_PER_LABEL * len(labels)
         epochs = math.ceil(steps * (stated | chosen)["batch_size"] / max(1, len(examples)))
-        most = MOST_EPOCHS_OF_SMALL if size < BASE_SIZE else MOST_EPOCHS
+        of_small = MOST_EPOCHS_OF_FEW if len(examples) < FEW_ROWS else MOST_EPOCHS_OF_SMALL
+        most = of_small if size < BASE_SIZE else MOST_EPOCHS
         chosen["num_epochs"] = min(max(epochs, FEWEST_EPOCHS), most)
     if "max_length" in left:
         chosen["max_length"] = _max_length(named, examples, pretrained)
