@@ -174,11 +174,13 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     recipe = replace(recipe, training=filled(recipe.training))
     examples_of: dict[str, Examples] = {}
     faulty: set[str] = set()  # splits that training would refuse
+    unlabelled: set[str] = set()
     for split, split_rows in rows.items():
         # without labels where training would refuse those
         for labelled in (True, False) if split in recipe.splits else (False,):
             try:
                 examples_of[split] = recipe.standardize(split_rows, labelled=labelled)
+                unlabelled |= set() if labelled else {split}
                 break
             except DataError as error:
                 faulty.add(split)
@@ -196,6 +198,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     for split, examples in examples_of.items():
         findings += [*check_texts(recipe, split, examples), *duplicates(recipe, split, examples)]
         findings += _without_label(recipe, split, examples)
+        if split not in unlabelled:
+            findings += [replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(examples)]
     findings += leaks(recipe, splits[0], examples_of)
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
@@ -252,6 +256,22 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
     known = labels.get(training)
     if not known:
         return
+    if recipe.has_classes:
+        yield from _check_classes(recipe, known, training)
+    for split, counts in labels.items():
+        if only := sorted(set(counts) - set(known)):
+            hint = (
+                "use one spelling, or add training rows with these labels"
+                if recipe.has_classes
+                else "add such rows to training"
+            )
+            severity = "error" if _are_refused(recipe, only, known) else "warning"
+            yield Finding(severity, f"{split}: labels missing from {training}: {listed(only, 12)}", hint=hint)
+        if split != training and (never := sorted(set(known) - set(counts))) and counts:
+            yield Finding("note", f"{split}: no row has {listed(never, 12)}: its scores do not cover them")
+
+
+def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
     rare = [f"{name} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
     if rare:
         weighted = isinstance(recipe, TextClassification) and not recipe.multi_label
@@ -265,13 +285,6 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
     if most > 0.9 * known.total() and len(known) > 1:
         what = f"{training}: {most / known.total():.1%} are {name}: accuracy says little, watch the F1 of the other labels"
         yield Finding("note", what)
-    for split, counts in labels.items():
-        if only := sorted(set(counts) - set(known)):
-            hint = "use one spelling, or add training rows with these labels"
-            severity = "error" if _are_refused(recipe, only, known) else "warning"
-            yield Finding(severity, f"{split}: labels missing from {training}: {listed(only, 12)}", hint=hint)
-        if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            yield Finding("note", f"{split}: no row has {listed(never, 12)}: its scores do not cover them")
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:

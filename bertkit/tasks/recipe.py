@@ -43,6 +43,7 @@ class Recipe(ABC):
     family: ClassVar[str]
     formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
     usual_length: ClassVar[int] = 128  # max_length, where nobody states it and it is enough
+    has_classes: ClassVar[bool] = True  # whether `labels_of` gives names that are learned, which may be rare or misspelt
 
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()

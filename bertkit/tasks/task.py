@@ -6,7 +6,7 @@ It knows no files, no command line and no terminal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -18,7 +18,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
-from bertkit.report import Table
+from bertkit.report import Finding, Table
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.recipe import Recipe
@@ -205,6 +205,10 @@ class Task(ABC):
     def name_labels(self, examples: Examples) -> Examples:
         """Examples of `standardize` with labels by the names of this task. Raises DataError with the row for an unknown one."""
         return examples
+
+    def check(self, examples: Examples) -> Iterator[Finding]:
+        """What `bertkit check` finds in labelled examples of `standardize` for this family alone; the task may be unfitted."""
+        yield from ()
 
     @abstractmethod
     def encode(

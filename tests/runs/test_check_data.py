@@ -447,6 +447,32 @@ def test_remarks_on_the_data_need_no_model(tmp_path: Path) -> None:
     assert Finding("warning", checked.remarks.warnings[0]) in checked.report("x").parts
 
 
+def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Of a hundred questions one has no answer: it is no rare class, and the others are no majority."""
+    far = "the little, the big or the old lamp burns wood all night, wood"
+    rows = [(7, "lamp", "a fine lamp and an oil lamp")] * 93
+    rows += [(0, "lamp", far), (-1, "lamp", far), (0, "LAMP", far), (-1, "wood", far), (-1, "gas", far)]  # lines 94 to 98
+    lines = [
+        {"question": f"q{n}", "context": context, "answers": [{"text": text, "answer_start": start}]}
+        for n, (start, text, context) in enumerate(rows)
+    ]
+    path = tmp_path / "questions.jsonl"
+    unanswered = {"question": "q", "context": far, "answers": []}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, unanswered]), encoding="utf-8")
+    assert_found(
+        check(path),
+        ("error", "2 answers not found", ["questions.jsonl:97", "questions.jsonl:98"]),
+        ("warning", "1 answer found in another case", ["questions.jsonl:96"]),
+        ("warning", "2 answers found far", ["questions.jsonl:94", "questions.jsonl:95"]),
+    )
+    assert run_bertkit("check", path).code == 3
+    data = ("--train", path, "--validation", path, "--max-length", 32, "--max-query-length", 8, "--max-steps", 1)
+    options = (*data, "-m", tiny_model_dir, "-o", tmp_path / "run", "--device", "cpu")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines[-2:]), encoding="utf-8")
+    ran = run_bertkit("finetune", "question-answering", *options)
+    assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "part"),
     [

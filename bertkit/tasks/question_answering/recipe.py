@@ -27,6 +27,7 @@ class QuestionAnswering(Recipe):
 
     family: ClassVar[str] = "question-answering"
     usual_length: ClassVar[int] = 384
+    has_classes: ClassVar[bool] = False
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
 
     training: TrainConfig = TrainConfig(max_length=384)
