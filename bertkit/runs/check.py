@@ -36,7 +36,7 @@ from bertkit.readers.formats import (
     recognize,
 )
 from bertkit.report import SEVERITIES, Finding, Report, Table
-from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplicates, leaks
+from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplicates, leaks, without_text
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
@@ -69,8 +69,10 @@ class Checked:
 
     def report(self, title: str) -> Report:
         """Tables of labels and lengths, and the findings sorted by severity."""
-        remarks = zip(("note", "warning"), self.remarks, strict=True)
-        parts: list[Table | Finding] = [Finding(severity, line) for severity, lines in remarks for line in lines]
+        by_severity = zip(("note", "warning"), self.remarks, strict=True)
+        remarks = [Finding(severity, line) for severity, lines in by_severity for line in lines]
+        findings = sorted([*remarks, *self.findings], key=lambda finding: SEVERITIES.index(finding.severity))
+        parts: list[Table | Finding] = [*remarks]
         for split, numbers in self.numbers.items():
             cells = [f"{value:g}" for value in numbers.values()]
             parts.append(Table(f"{title}: target values of {split}", list(numbers), [cells]))
@@ -82,14 +84,14 @@ class Checked:
             columns = list(next(iter(self.lengths.values())))
             rows = [[split, *(str(round(lengths[name], 1)) for name in columns)] for split, lengths in self.lengths.items()]
             parts.append(Table(f"{title}: tokens per sequence", ["split", *columns], rows))
-        counts = Counter(finding.severity for finding in self.findings)
+        counts = Counter(finding.severity for finding in findings)
         total = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES)
         values = {
             "rows": {split: len(examples) for split, examples in self.splits.items()},
             "labels": {split: dict(counts.most_common()) for split, counts in self.labels.items()},
             **({"numbers": self.numbers} if self.numbers else {}),
             "lengths": self.lengths,
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [asdict(finding) for finding in findings],
         }
         return Report([*parts, *self.findings, Finding("note", total)], values)
 
@@ -105,7 +107,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     if values is not None:
         own = load_recipe(recipe_name) if recipe_name is not None else load_builtin(str(values["recipe"].get("name")))
         recipe = read_recipe(values, path, own=own).overridden(overrides).with_other_data(overrides, own).resolved()
-        return recipe, recipe.splits, target
+        return recipe, _splits_of(recipe), target
     refuse_folder_of_runs(path)
     if path.is_dir():
         if "data" in overrides:
@@ -120,8 +122,6 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
         if "train" in overrides:
             raise UsageError(f"--train and {target} are both training files", hint="leave out one of the two")
         recipe = load_recipe(recipe_name or _family_of_file(path)).overridden({"train": target, **overrides}).resolved()
-        if "validation" not in overrides:  # check all rows, hold none out
-            recipe = replace(recipe, validation=recipe.train)
         return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), None
     if recipe_name is not None:
         raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
@@ -130,7 +130,13 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     recipe = load_recipe(target).overridden(overrides).resolved()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # an evaluation-only set
         recipe = replace(recipe, train_split=recipe.eval_splits[0])
-    return recipe, recipe.splits, None
+    return recipe, _splits_of(recipe), None
+
+
+def _splits_of(recipe: Recipe) -> tuple[str, ...]:
+    """The splits of a recipe, and the test split that the user names or has in the folder."""
+    has_test = recipe.test or (recipe.data and recipe.folder.has(Path(recipe.data), "test", recipe.file_endings))
+    return tuple(dict.fromkeys((*recipe.splits, *(["test"] if has_test else []))))
 
 
 def _family_of_folder(folder: Path) -> str:
@@ -160,9 +166,11 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     findings: list[Finding] = []
     remarks = Remarks()
     rows: dict[str, Examples] = {}
+    # Where held-out rows are no split of their own, all rows are checked together.
+    whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
     for split in splits:
         try:
-            rows |= read_splits(recipe, [split]).rows
+            rows |= read_splits(whole, [split]).rows
         except DataError as error:
             findings.append(_error(split, error))
     if splits[0] in rows:
@@ -173,34 +181,37 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
                 recipe = replace(recipe, training=resolve_training(recipe, rows[splits[0]], pretrained).training)
     recipe = replace(recipe, training=filled(recipe.training))
     examples_of: dict[str, Examples] = {}
-    faulty: set[str] = set()  # splits that training would refuse
+    refused: dict[str, list[Finding]] = {split: [] for split in rows}  # why training would not take a split
     unlabelled: set[str] = set()
     for split, split_rows in rows.items():
-        # without labels where training would refuse those
-        for labelled in (True, False) if split in recipe.splits else (False,):
+        for labelled in (True, False):  # without labels where those would be refused
             try:
-                examples_of[split] = recipe.standardize(split_rows, labelled=labelled)
+                examples = recipe.standardize(split_rows, labelled=labelled)
+                examples_of[split] = examples if labelled else replace(examples, remarks=split_rows.remarks)
                 unlabelled |= set() if labelled else {split}
                 break
             except DataError as error:
-                faulty.add(split)
-                if (finding := _error(split, error)) not in findings:
-                    findings.append(finding)
+                finding = _error(split, error)
+                if labelled and split not in recipe.splits:  # a test split may have no labels
+                    finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
+                if finding not in refused[split]:
+                    refused[split].append(finding)
     for split, examples in examples_of.items():
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks))
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
     regression = isinstance(recipe, TextClassification) and recipe.regression
     labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}
     numbers = {split: _statistics(names) for split, names in names_of.items()} if regression else {}
-    refused, of_task = _refused(recipe, examples_of, labels, faulty)
-    findings += [*refused, *_check_labels(recipe, labels, splits[0])]
+    of_labels, of_task = _refused(recipe, examples_of, labels, {split for split in rows if refused[split]})
+    findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
     remarks += of_task
     for split, examples in examples_of.items():
-        findings += [*check_texts(recipe, split, examples), *duplicates(recipe, split, examples)]
+        findings += [*without_text(recipe, split, examples, refused.pop(split)), *check_texts(recipe, split, examples)]
+        findings += duplicates(recipe, split, examples)
         findings += _without_label(recipe, split, examples)
         if split not in unlabelled:
             findings += [replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(examples)]
-    findings += leaks(recipe, splits[0], examples_of)
+    findings += [*chain.from_iterable(refused.values()), *leaks(recipe, splits[0], examples_of)]
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
         for split, examples in examples_of.items():
@@ -227,7 +238,7 @@ def _refused(
     training = recipe.train_split
     classified = isinstance(recipe, TextClassification)
     read = [split for split, examples in splits.items() if split not in faulty or (classified and "label" in examples.columns)]
-    needed = [split for split in recipe.splits if split in read]
+    needed = [split for split in read if split in recipe.splits or labels[split]]
     if training not in needed:
         return [], Remarks()
     try:

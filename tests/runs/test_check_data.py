@@ -115,14 +115,13 @@ def clean(tmp_path: Path) -> Path:
 # --- what is found ---------------------------------------------------------------------------------------------------------
 
 FAULTS: list[Found] = [
-    ("error", "column 'text' is empty", ["dev.csv:5"]),
+    ("error", "2 rows without text: the text in column 'text' is empty", ["dev.csv:5", "dev.csv:7"]),
     ("error", "maybe", []),
     ("warning", "odd (1), neg (4)", []),
     ("warning", "1 row with U+FFFD", ["train.csv:9"]),
     ("warning", "\u00c3\u00a9", ["train.csv:8"]),
     ("warning", "1 row with control", ["train.csv:10"]),
     ("warning", "train: 1 text", ["train.csv:6", "train.csv:7"]),
-    ("warning", "2 rows without text", ["dev.csv:5", "dev.csv:7"]),
     ("warning", "2 of 6 rows also in train, 1 of them", ["dev.csv:2", "dev.csv:3"]),
     ("note", "no row has odd", []),
     ("note", "1 row with HTML", ["train.csv:11"]),
@@ -142,8 +141,9 @@ def test_every_fault_of_a_folder(run_bertkit, faulty: Path) -> None:
     severities = [finding["severity"] for finding in values["findings"]]
     assert severities == sorted(severities, key=SEVERITIES.index)
     lines = ran.err.splitlines()
-    assert lines[-1] == "2 errors, 7 warnings, 3 notes"
-    assert any(line.startswith("warning: ") and f"({faulty}/dev.csv:5, {faulty}/dev.csv:7); " in line for line in lines)
+    printed = [sum(line.startswith(f"{severity}: ") for line in lines) for severity in ("error", "warning")]
+    assert (lines[-1], printed) == ("2 errors, 6 warnings, 4 notes", [2, 6]), "columns by their names are a note"
+    assert any(line.startswith("error: ") and f"({faulty}/dev.csv:5, {faulty}/dev.csv:7); " in line for line in lines)
     cells = [[cell.strip() for cell in line.strip("\u2502").split("\u2502")] for line in lines]
     for row in (["pos", "16", "3"], ["neg", "4", "2"], ["odd", "1", "0"], ["maybe", "0", "1"]):
         assert row in cells
@@ -300,7 +300,7 @@ def test_tokens_are_counted(tiny_model_dir: Path, faulty: Path) -> None:
     write(faulty / "train.csv", [("", "a"), ("\u738b", "b"), ("good", "a")])
     checked = check(faulty / "train.csv", model=tiny_model_dir, max_length=16)
     expected: list[Found] = [("warning", "1 row with nothing but [UNK]", ["train.csv:3"])]
-    assert_found(checked, *expected, ("warning", "1 row without text", ["train.csv:2"]), others=True)
+    assert_found(checked, *expected, ("error", "1 row without text", ["train.csv:2"]), others=True)
 
 
 def test_little_unknown_is_a_note(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -394,7 +394,52 @@ def test_a_test_split_needs_no_labels(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("text\ngood 1 1\na movie\n", encoding="utf-8")
     checked = check(tmp_path)
     assert counts_of(checked)[0] == {"train": 20, "test": 2}
-    assert_found(checked, ("warning", "test: 1 of 2 rows also in train", ["test.csv:2"]))
+    unscored: Found = ("note", "test: cannot be scored", ["test.csv"])
+    assert_found(checked, ("warning", "test: 1 of 2 rows also in train", ["test.csv:2"]), unscored)
+
+
+def test_a_test_split_is_checked_as_the_others_are(tmp_path: Path, tiny_model_dir: Path) -> None:
+    train, dev = write(tmp_path / "data" / "train.csv", ab(40)), write(tmp_path / "data" / "dev.csv", ab(20, "new {0} {0}"))
+    rows = [("good 1 1", "b"), ("good 2 2", "b"), ("", "a"), ("fine", "c"), ("odd", "")]
+    test = write(tmp_path / "data" / "test.csv", rows)
+    expected: list[Found] = [
+        ("error", "test: labels missing from train: c", []),
+        ("warning", "test: 2 of 5 rows also in train, 1 of them", ["test.csv:2", "test.csv:3"]),
+        ("warning", "test: 1 row without text: cannot be scored: the text in column 'text'", ["test.csv:4"]),
+    ]
+    whole = {"train": str(train), "validation": str(dev), "test": str(test)}
+    for target, own in (
+        (train, {"test": str(test)}),
+        (train.parent, {}),
+        ("text-classification", whole),
+        ("text-classification", {"data": str(train.parent)}),
+    ):
+        checked = check(target, model=tiny_model_dir, max_length=16, **own)
+        assert_found(checked, *expected, others=True)
+        assert counts_of(checked)[1]["test"] == {"b": 2, "a": 1, "c": 1}
+        assert checked.lengths["test"]["longest"] == 6, "fine is two pieces"
+    write(test, [("fine", "a"), ("odd", ""), ("even", "b")])
+    assert_found(check(train, test=str(test)), ("error", "test: 1 of 3 rows without", ["test.csv:3"]), others=True)
+    tags, lines = tmp_path / "tags.conll", "we O\nsaw O\nAda B-PER\n\n"
+    tags.write_text(lines * 12, encoding="utf-8")
+    (tmp_path / "test.conll").write_text("no O\nAda PER\n", encoding="utf-8")
+    checked = check(tags, test=str(tmp_path / "test.conll"))
+    assert counts_of(checked)[1]["test"] == {"O": 1, "PER": 1}
+
+
+def test_the_total_counts_what_is_printed(run_bertkit, tmp_path: Path) -> None:
+    """Warnings of reading and fitting too; what a fault makes of the rows is not told beside it."""
+    rows = [{"text": f"printer broken {n}", "entities": [[0, 4, "THING"]]} for n in range(12)]
+    path = tmp_path / "spans.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ran = run_bertkit("check", path, "--json")
+    severities = [finding["severity"] for finding in json.loads(ran.out)["findings"]]
+    assert (severities.count("warning"), ran.err.count("\nwarning: ") + ran.err.startswith("warning: ")) == (1, 1)
+    assert (ran.code, "0 errors, 1 warning, " in ran.err.splitlines()[-1]) == (0, True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "we", "entities": [[0, 9, "WHO"]]}]))
+    checked = check(path)
+    assert_found(checked, ("error", "lies outside its text", ["spans.jsonl:13"]))
+    assert "plain text" not in str(checked.remarks)
 
 
 TOKENS: dict[str, list[Any]] = {"tokens": [["we", "like"]], "ner_tags": [["O", "B-PER"]]}
