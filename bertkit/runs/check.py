@@ -42,7 +42,7 @@ from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClass
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.defaults import resolve_training
 from bertkit.tasks.labels import spelled_alike
-from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
@@ -175,7 +175,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             findings.append(_error(split, error))
     if splits[0] in rows:
         with suppress(DataError):  # raised again, and reported, when the split is standardized
-            columns = recipe.find_columns(rows[splits[0]])
+            columns = settle_columns(recipe, rows[splits[0]])
             recipe, remarks = replace(recipe, **columns.named), columns.remarks
             if pretrained is not None:  # as finetune would choose what nobody states
                 recipe = replace(recipe, training=resolve_training(recipe, rows[splits[0]], pretrained).training)
@@ -202,7 +202,9 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     regression = isinstance(recipe, TextClassification) and recipe.regression
     labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}
     numbers = {split: _statistics(names) for split, names in names_of.items()} if regression else {}
-    of_labels, of_task = _refused(recipe, examples_of, labels, {split for split in rows if refused[split]})
+    of_labels, of_task, named = _refused(recipe, examples_of, labels, {split for split in rows if refused[split]})
+    if not isinstance(recipe, TextClassification):  # tags as the task spells them
+        labels |= {split: Counter(chain.from_iterable(recipe.labels_of(examples))) for split, examples in named.items()}
     findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
     remarks += of_task
     for split, examples in examples_of.items():
@@ -233,27 +235,31 @@ def _refused(
     splits: Mapping[str, Examples],
     labels: Mapping[str, Counter[str]],
     faulty: Collection[str],
-) -> tuple[list[Finding], Remarks]:
-    """Label errors that training would raise, except for labels missing from training; and the remarks of fitting."""
+) -> tuple[list[Finding], Remarks, dict[str, Examples]]:
+    """Label errors that training would raise, except for labels missing from training; the remarks of fitting and of naming
+    labels; and the examples with labels as the task names them.
+    """
     training = recipe.train_split
     classified = isinstance(recipe, TextClassification)
     read = [split for split, examples in splits.items() if split not in faulty or (classified and "label" in examples.columns)]
     needed = [split for split in read if split in recipe.splits or labels[split]]
     if training not in needed:
-        return [], Remarks()
+        return [], Remarks(), {}
     try:
         task = Task.families[recipe.family].fit_examples(recipe, splits[training], None, {})
     except DataError as error:
-        return [_error(training, error)], Remarks()
-    findings = []
+        return [_error(training, error)], Remarks(), {}
+    findings, remarks, named = [], task.remarks, {}
     known = {*labels[training], *task.labels}
     for split in needed:
-        if known.issuperset(labels[split]):
+        if not classified or known.issuperset(labels[split]):
             try:
-                task.name_labels(splits[split])
+                named[split] = task.name_labels(splits[split])
+                notes = [note for note in named[split].remarks.notes if note not in splits[split].remarks.notes]
+                remarks += Remarks(tuple(f"{split}: {note}" for note in notes))
             except DataError as error:
                 findings.append(_error(split, error))
-    return findings, task.remarks
+    return findings, remarks, named
 
 
 def _are_refused(recipe: Recipe, only: Sequence[str], known: Collection[str]) -> bool:

@@ -21,7 +21,7 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Table
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
-from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.recipe import Recipe, settle_columns
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -98,7 +98,7 @@ class Task(ABC):
         DataError for rows without labels, ModelError for a head with other labels.
         """
         cls = Task.families[recipe.family]
-        columns = recipe.find_columns(rows)
+        columns = settle_columns(recipe, rows)
         named = replace(recipe, training=filled(recipe.training), **columns.named)
         examples = named.standardize(rows, labelled=True)
         block = read_block(config, where) if config is not None else None

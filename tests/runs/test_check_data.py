@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -424,7 +425,63 @@ def test_a_test_split_is_checked_as_the_others_are(tmp_path: Path, tiny_model_di
     tags.write_text(lines * 12, encoding="utf-8")
     (tmp_path / "test.conll").write_text("no O\nAda PER\n", encoding="utf-8")
     checked = check(tags, test=str(tmp_path / "test.conll"))
-    assert counts_of(checked)[1]["test"] == {"O": 1, "PER": 1}
+    assert counts_of(checked)[1]["test"] == {"O": 1, "B-PER": 1}, "as training spells it"
+
+
+def test_sentences_and_schemes_of_tags(tmp_path: Path) -> None:
+    path = tmp_path / "my.conll"
+
+    def checked(*sentences: str) -> Checked:
+        path.write_text("\n\n".join(each.replace(" ", "\n").replace("/", " ") for each in sentences) + "\n", encoding="utf-8")
+        return check(path)
+
+    found = checked("a/O b/I-PER c/I-LOC", "d/B-PER e/O")  # strict IOB1 begins no sentence with B
+    assert_found(found, ("note", "2 sentences, 5 words", []), ("warning", "1 tag in ", ["my.conll:5"]), others=True)
+    many = ["a/B-PER b/I-PER c/O"] * 20
+    found = checked(*many, "a/O b/I-PER", *many, *["a/O b/I-PER I-PER/I-PER"] * 3)
+    places = ["my.conll:81", "my.conll:164", "my.conll:168"]
+    assert_found(found, ("warning", "4 tags in places where iob2", places), others=True)
+    found = checked(*many, *["a/O b/I-PER"] * 9)
+    assert_found(
+        found,
+        ("warning", "9 of 29 sentences with chunks follow iob1, not iob2", [f"my.conll:{n}" for n in (81, 84, 87)]),
+        others=True,
+    )
+    assert not any(finding.severity == "warning" for finding in checked(*many).findings)
+    found = checked(" ".join(many * 6), *many)
+    assert_found(found, ("warning", "360 of 420 words are in one sentence", ["my.conll:1"]), others=True)
+    found = checked(" ".join(many * 6), " ".join(many * 6))
+    assert not any(finding.severity == "warning" for finding in found.findings), "documents"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "unused"),
+    [
+        (
+            "a.csv",
+            "title,description,label\n" + "".join(f"text {n},more {n},{'ab'[n % 2]}\n" for n in range(20)),
+            "description",
+        ),
+        ("a.csv", "text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(20)), None),
+        ("a.jsonl", '{"tokens": ["we", "x"], "tags": ["O", "B-X"], "pos": ["A", "B"]}\n', "pos"),
+        ("a.jsonl", '{"text": "we x", "entities": [[3, 4, "X"]], "note": ""}\n', "note"),
+        ("a.jsonl", '{"id": 1, "question": "a", "context": "b c", "answers": ["b"], "url": "x"}\n', "url"),
+        ("a.jsonl", '{"text": "a", "choices": ["b", "c"], "label": 1, "id": 2}\n', "id"),
+    ],
+)
+def test_columns_left_unused_are_named_once(tmp_path: Path, name: str, content: str, unused: str | None) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    own = {"text": "title"} if "title" in content else {}
+    target, recipe = tmp_path / name, "multiple-choice" if "choices" in content else None
+    notes = check(target, recipe, **own).remarks.notes
+    assert [note for note in notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+    opened, _, _ = open_data(str(target), recipe, own)
+    task = Task.fit(opened, read_splits(replace(opened, validation=opened.train)).rows["train"])
+    assert [note for note in task.remarks.notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+
+
+def test_a_recipe_knows_what_its_own_data_has_besides(data_dir: Path) -> None:
+    assert not any("unused" in note for note in check("mrpc", data=str(data_dir / "GLUE" / "MRPC")).remarks.notes)
 
 
 def test_the_total_counts_what_is_printed(run_bertkit, tmp_path: Path) -> None:

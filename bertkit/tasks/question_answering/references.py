@@ -30,12 +30,17 @@ def read_ids(examples: Examples, *, unique: bool) -> list[str]:
     return ids
 
 
+def answers_column(examples: Examples, column: str | None) -> str:
+    """The column of the answers: the one that is named, else "answers" or "answer"."""
+    return column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
+
+
 def read_answers(examples: Examples, column: str | None) -> list[Answers]:
     """The answers of each row as (text, first character in the context or None); empty if a question has no answer.
 
     column: default: "answers" or "answer". Raises DataError with the row for answers in another form.
     """
-    name = column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
+    name = answers_column(examples, column)
     values = examples.columns[require_column(examples, name, option="--answers")]
     is_text = [isinstance(value, str) for value in values if isinstance(value, (str, list, dict))]
     if not any(is_text):
