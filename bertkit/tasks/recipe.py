@@ -243,7 +243,8 @@ def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
     columns = recipe.find_columns(rows)
     read = replace(recipe, **columns.named).columns_read(rows)
     unused = [name for name in rows.columns if name not in read]
-    if not unused or (recipe.dataset is not None and not recipe.names_files):
+    is_own = not recipe.names_files and (recipe.dataset is not None or recipe.folder.files)
+    if is_own or not unused:
         return columns
     note = f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}"
     return columns._replace(remarks=columns.remarks + Remarks((note,)))

@@ -648,6 +648,31 @@ def test_examples_are_shown_and_three_steps_timed(
     assert files_of(tmp_path) == before
 
 
+def test_the_dry_run_holds_out_as_finetune_does_and_repeats_no_warning(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": f"\u738b \u738b printers {n}", "entities": [[4, 11, "THING"]], "spare": 1} for n in range(60)]
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options = ("-m", tiny_model_dir, "--max-length", 16, "--device", "cpu")
+    ran = run_bertkit("check", "my.jsonl", *options, "--json")
+    lines = ran.err.splitlines()
+    found = json.loads(ran.out)
+    assert (ran.code, found["rows"]) == (0, {"train": 60})
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    assert len(warnings) == sum(finding["severity"] == "warning" for finding in found["findings"]) == 2  # in a word, [UNK]
+    for part in (
+        "left unused: spare",
+        "tag scheme of",
+        "60 of 60 entities",
+        "54 features",
+        "train: 54 rows",
+        "validation: 6 rows",
+    ):
+        assert sum(part in line for line in lines) == 1, part
+    trained = run_bertkit("finetune", "token-classification", "--train", "my.jsonl", *options, "-o", "run", "--dry-run").err
+    assert all(trained.count(part) == 1 for part in ("train: 54 rows", "validation: 6 rows", "left unused: spare"))
+
+
 def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: Path, faulty: Path, tmp_path: Path) -> None:
     before = files_of(tmp_path)
     ran = run_bertkit("check", "data", "-m", tiny_model_dir, "--examples", 3, "--json")
