@@ -84,8 +84,8 @@ def _check_data(
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
     elif model is not None:
-        options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "num_examples": count, "baselines": True}
-        report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), **options)
+        options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
+        report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
     if as_json and not progress.console.quiet:
         typer.echo(json.dumps(report.json, ensure_ascii=False))
     if checked.has_errors:

@@ -36,13 +36,13 @@ from bertkit.readers.formats import (
     recognize,
 )
 from bertkit.report import SEVERITIES, Finding, Report, Table
-from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplicates, leaks
+from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplicates, leaks, without_text
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.defaults import resolve_training
 from bertkit.tasks.labels import spelled_alike
-from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
@@ -69,8 +69,10 @@ class Checked:
 
     def report(self, title: str) -> Report:
         """Tables of labels and lengths, and the findings sorted by severity."""
-        remarks = zip(("note", "warning"), self.remarks, strict=True)
-        parts: list[Table | Finding] = [Finding(severity, line) for severity, lines in remarks for line in lines]
+        by_severity = zip(("note", "warning"), self.remarks, strict=True)
+        remarks = [Finding(severity, line) for severity, lines in by_severity for line in lines]
+        findings = sorted([*remarks, *self.findings], key=lambda finding: SEVERITIES.index(finding.severity))
+        parts: list[Table | Finding] = [*remarks]
         for split, numbers in self.numbers.items():
             cells = [f"{value:g}" for value in numbers.values()]
             parts.append(Table(f"{title}: target values of {split}", list(numbers), [cells]))
@@ -82,14 +84,14 @@ class Checked:
             columns = list(next(iter(self.lengths.values())))
             rows = [[split, *(str(round(lengths[name], 1)) for name in columns)] for split, lengths in self.lengths.items()]
             parts.append(Table(f"{title}: tokens per sequence", ["split", *columns], rows))
-        counts = Counter(finding.severity for finding in self.findings)
+        counts = Counter(finding.severity for finding in findings)
         total = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES)
         values = {
             "rows": {split: len(examples) for split, examples in self.splits.items()},
             "labels": {split: dict(counts.most_common()) for split, counts in self.labels.items()},
             **({"numbers": self.numbers} if self.numbers else {}),
             "lengths": self.lengths,
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [asdict(finding) for finding in findings],
         }
         return Report([*parts, *self.findings, Finding("note", total)], values)
 
@@ -105,7 +107,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     if values is not None:
         own = load_recipe(recipe_name) if recipe_name is not None else load_builtin(str(values["recipe"].get("name")))
         recipe = read_recipe(values, path, own=own).overridden(overrides).with_other_data(overrides, own).resolved()
-        return recipe, recipe.splits, target
+        return recipe, _splits_of(recipe), target
     refuse_folder_of_runs(path)
     if path.is_dir():
         if "data" in overrides:
@@ -120,8 +122,6 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
         if "train" in overrides:
             raise UsageError(f"--train and {target} are both training files", hint="leave out one of the two")
         recipe = load_recipe(recipe_name or _family_of_file(path)).overridden({"train": target, **overrides}).resolved()
-        if "validation" not in overrides:  # check all rows, hold none out
-            recipe = replace(recipe, validation=recipe.train)
         return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), None
     if recipe_name is not None:
         raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
@@ -130,7 +130,13 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     recipe = load_recipe(target).overridden(overrides).resolved()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # an evaluation-only set
         recipe = replace(recipe, train_split=recipe.eval_splits[0])
-    return recipe, recipe.splits, None
+    return recipe, _splits_of(recipe), None
+
+
+def _splits_of(recipe: Recipe) -> tuple[str, ...]:
+    """The splits of a recipe, and the test split that the user names or has in the folder."""
+    has_test = recipe.test or (recipe.data and recipe.folder.has(Path(recipe.data), "test", recipe.file_endings))
+    return tuple(dict.fromkeys((*recipe.splits, *(["test"] if has_test else []))))
 
 
 def _family_of_folder(folder: Path) -> str:
@@ -160,43 +166,54 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     findings: list[Finding] = []
     remarks = Remarks()
     rows: dict[str, Examples] = {}
+    # Where held-out rows are no split of their own, all rows are checked together.
+    whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
     for split in splits:
         try:
-            rows |= read_splits(recipe, [split]).rows
+            rows |= read_splits(whole, [split]).rows
         except DataError as error:
             findings.append(_error(split, error))
     if splits[0] in rows:
         with suppress(DataError):  # raised again, and reported, when the split is standardized
-            columns = recipe.find_columns(rows[splits[0]])
+            columns = settle_columns(recipe, rows[splits[0]])
             recipe, remarks = replace(recipe, **columns.named), columns.remarks
             if pretrained is not None:  # as finetune would choose what nobody states
                 recipe = replace(recipe, training=resolve_training(recipe, rows[splits[0]], pretrained).training)
     recipe = replace(recipe, training=filled(recipe.training))
     examples_of: dict[str, Examples] = {}
-    faulty: set[str] = set()  # splits that training would refuse
+    refused: dict[str, list[Finding]] = {split: [] for split in rows}  # why training would not take a split
+    unlabelled: set[str] = set()
     for split, split_rows in rows.items():
-        # without labels where training would refuse those
-        for labelled in (True, False) if split in recipe.splits else (False,):
+        for labelled in (True, False):  # without labels where those would be refused
             try:
-                examples_of[split] = recipe.standardize(split_rows, labelled=labelled)
+                examples = recipe.standardize(split_rows, labelled=labelled)
+                examples_of[split] = examples if labelled else replace(examples, remarks=split_rows.remarks)
+                unlabelled |= set() if labelled else {split}
                 break
             except DataError as error:
-                faulty.add(split)
-                if (finding := _error(split, error)) not in findings:
-                    findings.append(finding)
+                finding = _error(split, error)
+                if labelled and split not in recipe.splits:  # a test split may have no labels
+                    finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
+                if finding not in refused[split]:
+                    refused[split].append(finding)
     for split, examples in examples_of.items():
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks))
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
     regression = isinstance(recipe, TextClassification) and recipe.regression
     labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}
     numbers = {split: _statistics(names) for split, names in names_of.items()} if regression else {}
-    refused, of_task = _refused(recipe, examples_of, labels, faulty)
-    findings += [*refused, *_check_labels(recipe, labels, splits[0])]
+    of_labels, of_task, named = _refused(recipe, examples_of, labels, {split for split in rows if refused[split]})
+    if not isinstance(recipe, TextClassification):  # tags as the task spells them
+        labels |= {split: Counter(chain.from_iterable(recipe.labels_of(examples))) for split, examples in named.items()}
+    findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
     remarks += of_task
     for split, examples in examples_of.items():
-        findings += [*check_texts(recipe, split, examples), *duplicates(recipe, split, examples)]
+        findings += [*without_text(recipe, split, examples, refused.pop(split)), *check_texts(recipe, split, examples)]
+        findings += duplicates(recipe, split, examples)
         findings += _without_label(recipe, split, examples)
-    findings += leaks(recipe, splits[0], examples_of)
+        if split not in unlabelled:
+            findings += [replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(examples)]
+    findings += [*chain.from_iterable(refused.values()), *leaks(recipe, splits[0], examples_of)]
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
         for split, examples in examples_of.items():
@@ -218,27 +235,31 @@ def _refused(
     splits: Mapping[str, Examples],
     labels: Mapping[str, Counter[str]],
     faulty: Collection[str],
-) -> tuple[list[Finding], Remarks]:
-    """Label errors that training would raise, except for labels missing from training; and the remarks of fitting."""
+) -> tuple[list[Finding], Remarks, dict[str, Examples]]:
+    """Label errors that training would raise, except for labels missing from training; the remarks of fitting and of naming
+    labels; and the examples with labels as the task names them.
+    """
     training = recipe.train_split
     classified = isinstance(recipe, TextClassification)
     read = [split for split, examples in splits.items() if split not in faulty or (classified and "label" in examples.columns)]
-    needed = [split for split in recipe.splits if split in read]
+    needed = [split for split in read if split in recipe.splits or labels[split]]
     if training not in needed:
-        return [], Remarks()
+        return [], Remarks(), {}
     try:
         task = Task.families[recipe.family].fit_examples(recipe, splits[training], None, {})
     except DataError as error:
-        return [_error(training, error)], Remarks()
-    findings = []
+        return [_error(training, error)], Remarks(), {}
+    findings, remarks, named = [], task.remarks, {}
     known = {*labels[training], *task.labels}
     for split in needed:
-        if known.issuperset(labels[split]):
+        if not classified or known.issuperset(labels[split]):
             try:
-                task.name_labels(splits[split])
+                named[split] = task.name_labels(splits[split])
+                notes = [note for note in named[split].remarks.notes if note not in splits[split].remarks.notes]
+                remarks += Remarks(tuple(f"{split}: {note}" for note in notes))
             except DataError as error:
                 findings.append(_error(split, error))
-    return findings, task.remarks
+    return findings, remarks, named
 
 
 def _are_refused(recipe: Recipe, only: Sequence[str], known: Collection[str]) -> bool:
@@ -252,6 +273,22 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
     known = labels.get(training)
     if not known:
         return
+    if recipe.has_classes:
+        yield from _check_classes(recipe, known, training)
+    for split, counts in labels.items():
+        if only := sorted(set(counts) - set(known)):
+            hint = (
+                "use one spelling, or add training rows with these labels"
+                if recipe.has_classes
+                else "add such rows to training"
+            )
+            severity = "error" if _are_refused(recipe, only, known) else "warning"
+            yield Finding(severity, f"{split}: labels missing from {training}: {listed(only, 12)}", hint=hint)
+        if split != training and (never := sorted(set(known) - set(counts))) and counts:
+            yield Finding("note", f"{split}: no row has {listed(never, 12)}: its scores do not cover them")
+
+
+def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
     rare = [f"{name} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
     if rare:
         weighted = isinstance(recipe, TextClassification) and not recipe.multi_label
@@ -265,13 +302,6 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
     if most > 0.9 * known.total() and len(known) > 1:
         what = f"{training}: {most / known.total():.1%} are {name}: accuracy says little, watch the F1 of the other labels"
         yield Finding("note", what)
-    for split, counts in labels.items():
-        if only := sorted(set(counts) - set(known)):
-            hint = "use one spelling, or add training rows with these labels"
-            severity = "error" if _are_refused(recipe, only, known) else "warning"
-            yield Finding(severity, f"{split}: labels missing from {training}: {listed(only, 12)}", hint=hint)
-        if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            yield Finding("note", f"{split}: no row has {listed(never, 12)}: its scores do not cover them")
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:

@@ -32,11 +32,22 @@ _SUSPICIOUS = {
 }
 
 
+def without_text(recipe: Recipe, split: str, examples: Examples, refusals: Sequence[Finding]) -> Iterator[Finding]:
+    """Why training refuses a split, and rows without text: one finding where that is why."""
+    empty = [row for row, texts in enumerate(recipe.texts_of(examples)) if not any(text.strip() for text in texts)]
+    what = f"{split}: {plural(len(empty), 'row')} without text"
+    places = {examples.where(row) for row in empty}
+    reason = next((refusal for refusal in refusals if places.intersection(refusal.places)), None)
+    yield from (refusal for refusal in refusals if refusal is not reason)
+    if reason is not None:
+        severity = "error" if reason.severity == "error" else "warning"
+        yield at_rows(severity, what + reason.what.removeprefix(split), empty, examples, reason.hint)
+    elif empty:
+        yield at_rows("warning", what, empty, examples, "fix or remove them")
+
+
 def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
     texts = recipe.texts_of(examples)
-    empty = [row for row, row_texts in enumerate(texts) if not any(text.strip() for text in row_texts)]
-    if empty:
-        yield at_rows("warning", f"{split}: {plural(len(empty), 'row')} without text", empty, examples, "fix or remove them")
     for name, pattern in _SUSPICIOUS.items():
         rows = [row for row, row_texts in enumerate(texts) if any(pattern.search(text) for text in row_texts)]
         if rows:

@@ -122,15 +122,18 @@ class Scored(NamedTuple):
     task: Task
 
 
-def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer) -> Split:
-    """Encode a split's rows; report the length of its sequences and what was truncated or dropped."""
+def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *, checked: bool = False) -> Split:
+    """Encode a split's rows; report the length of its sequences and what was truncated or dropped, and remarks and [UNK] unless
+    these were `checked` before.
+    """
     examples = task.examples(rows, labelled=True)
     features, remarks = task.encode(examples, tokenizer)
-    report_remarks(examples.remarks, f"{split}: ")
+    if not checked:
+        report_remarks(examples.remarks, f"{split}: ")
     mean = len(features.input_ids.values) / max(1, len(features.input_ids))
     progress.note(", ".join([f"{split}: {plural(len(examples), 'row')}, {mean:.0f} tokens on average", *remarks]))
     unknown = float((features.input_ids.values == tokenizer.unk_token_id).mean()) if len(features.input_ids.values) else 0.0
-    if unknown > _WRONG_VOCABULARY:
+    if unknown > _WRONG_VOCABULARY and not checked:
         hint = "does the model's vocabulary match the data's language, alphabet and case? `bertkit check` shows examples"
         progress.warn(f"{split}: {unknown:.0%} of the tokens are [UNK]; {hint}")
     return Split(examples, features)

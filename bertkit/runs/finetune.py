@@ -68,6 +68,7 @@ def finetune(
     fresh_head: bool | None = False,
     dry_run: bool = False,
     num_examples: int = 3,
+    checked: bool = False,
     data: Splits | None = None,
     settings: Settings | None = None,
     baselines: bool = False,
@@ -75,8 +76,9 @@ def finetune(
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
-    differs. dry_run: show num_examples examples, time the first steps, and write nothing. data, settings: the recipe's splits
-    and training settings, where they are already read and resolved. baselines: compare with what it must beat.
+    differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: remarks on the rows were
+    shown before, and are not repeated. data, settings: the recipe's splits and training settings, where they are already read
+    and resolved. baselines: compare with what it must beat.
     """
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
@@ -104,9 +106,10 @@ def finetune(
     )
     if settings.chosen:
         progress.note(str(settings))
-    report_remarks(task.remarks)
+    if not checked:
+        report_remarks(task.remarks)
     _report_held_out(task, rows)
-    splits = {name: encode_split(task, name, split, pretrained.tokenizer) for name, split in rows.items()}
+    splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
     for split in splits.values():
         check_segments(split.features, pretrained.config)
     if dry_run:

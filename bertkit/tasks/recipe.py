@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of evaluates the annotations
 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
@@ -43,6 +43,7 @@ class Recipe(ABC):
     family: ClassVar[str]
     formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
     usual_length: ClassVar[int] = 128  # max_length, where nobody states it and it is enough
+    has_classes: ClassVar[bool] = True  # whether `labels_of` gives names that are learned, which may be rare or misspelt
 
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
@@ -214,6 +215,10 @@ class Recipe(ABC):
         return Columns({})
 
     @abstractmethod
+    def columns_read(self, rows: Examples) -> set[str]:
+        """The columns that training reads, by a recipe whose columns are found."""
+
+    @abstractmethod
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
         """What to hold out rows by: the columns whose equal values must stay on one side, and labels to stratify by."""
 
@@ -231,6 +236,18 @@ class Recipe(ABC):
     @abstractmethod
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         """The labels of each row of `standardize` by name; empty for a row without."""
+
+
+def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
+    """`find_columns`, and a note of the columns that nothing reads, unless the data is the recipe's own. Raises DataError."""
+    columns = recipe.find_columns(rows)
+    read = replace(recipe, **columns.named).columns_read(rows)
+    unused = [name for name in rows.columns if name not in read]
+    is_own = not recipe.names_files and (recipe.dataset is not None or recipe.folder.files)
+    if is_own or not unused:
+        return columns
+    note = f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}"
+    return columns._replace(remarks=columns.remarks + Remarks((note,)))
 
 
 def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:

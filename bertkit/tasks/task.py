@@ -6,7 +6,7 @@ It knows no files, no command line and no terminal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -18,11 +18,11 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
-from bertkit.report import Table
+from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import Vectors
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
-from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.recipe import Recipe, settle_columns
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -99,7 +99,7 @@ class Task(ABC):
         DataError for rows without labels, ModelError for a head with other labels.
         """
         cls = Task.families[recipe.family]
-        columns = recipe.find_columns(rows)
+        columns = settle_columns(recipe, rows)
         named = replace(recipe, training=filled(recipe.training), **columns.named)
         examples = named.standardize(rows, labelled=True)
         block = read_block(config, where) if config is not None else None
@@ -206,6 +206,10 @@ class Task(ABC):
     def name_labels(self, examples: Examples) -> Examples:
         """Examples of `standardize` with labels by the names of this task. Raises DataError with the row for an unknown one."""
         return examples
+
+    def check(self, examples: Examples) -> Iterator[Finding]:
+        """What `bertkit check` finds in labelled examples of `standardize` for this family alone; the task may be unfitted."""
+        yield from ()
 
     @abstractmethod
     def encode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,13 @@ def clean(tmp_path: Path) -> Path:
 # --- what is found ---------------------------------------------------------------------------------------------------------
 
 FAULTS: list[Found] = [
-    ("error", "column 'text' is empty", ["dev.csv:5"]),
+    ("error", "2 rows without text: the text in column 'text' is empty", ["dev.csv:5", "dev.csv:7"]),
     ("error", "maybe", []),
     ("warning", "odd (1), neg (4)", []),
     ("warning", "1 row with U+FFFD", ["train.csv:9"]),
     ("warning", "\u00c3\u00a9", ["train.csv:8"]),
     ("warning", "1 row with control", ["train.csv:10"]),
     ("warning", "train: 1 text", ["train.csv:6", "train.csv:7"]),
-    ("warning", "2 rows without text", ["dev.csv:5", "dev.csv:7"]),
     ("warning", "2 of 6 rows also in train, 1 of them", ["dev.csv:2", "dev.csv:3"]),
     ("note", "no row has odd", []),
     ("note", "1 row with HTML", ["train.csv:11"]),
@@ -142,8 +142,9 @@ def test_every_fault_of_a_folder(run_bertkit, faulty: Path) -> None:
     severities = [finding["severity"] for finding in values["findings"]]
     assert severities == sorted(severities, key=SEVERITIES.index)
     lines = ran.err.splitlines()
-    assert lines[-1] == "2 errors, 7 warnings, 3 notes"
-    assert any(line.startswith("warning: ") and f"({faulty}/dev.csv:5, {faulty}/dev.csv:7); " in line for line in lines)
+    printed = [sum(line.startswith(f"{severity}: ") for line in lines) for severity in ("error", "warning")]
+    assert (lines[-1], printed) == ("2 errors, 6 warnings, 4 notes", [2, 6]), "columns by their names are a note"
+    assert any(line.startswith("error: ") and f"({faulty}/dev.csv:5, {faulty}/dev.csv:7); " in line for line in lines)
     cells = [[cell.strip() for cell in line.strip("\u2502").split("\u2502")] for line in lines]
     for row in (["pos", "16", "3"], ["neg", "4", "2"], ["odd", "1", "0"], ["maybe", "0", "1"]):
         assert row in cells
@@ -300,7 +301,7 @@ def test_tokens_are_counted(tiny_model_dir: Path, faulty: Path) -> None:
     write(faulty / "train.csv", [("", "a"), ("\u738b", "b"), ("good", "a")])
     checked = check(faulty / "train.csv", model=tiny_model_dir, max_length=16)
     expected: list[Found] = [("warning", "1 row with nothing but [UNK]", ["train.csv:3"])]
-    assert_found(checked, *expected, ("warning", "1 row without text", ["train.csv:2"]), others=True)
+    assert_found(checked, *expected, ("error", "1 row without text", ["train.csv:2"]), others=True)
 
 
 def test_little_unknown_is_a_note(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -394,7 +395,108 @@ def test_a_test_split_needs_no_labels(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("text\ngood 1 1\na movie\n", encoding="utf-8")
     checked = check(tmp_path)
     assert counts_of(checked)[0] == {"train": 20, "test": 2}
-    assert_found(checked, ("warning", "test: 1 of 2 rows also in train", ["test.csv:2"]))
+    unscored: Found = ("note", "test: cannot be scored", ["test.csv"])
+    assert_found(checked, ("warning", "test: 1 of 2 rows also in train", ["test.csv:2"]), unscored)
+
+
+def test_a_test_split_is_checked_as_the_others_are(tmp_path: Path, tiny_model_dir: Path) -> None:
+    train, dev = write(tmp_path / "data" / "train.csv", ab(40)), write(tmp_path / "data" / "dev.csv", ab(20, "new {0} {0}"))
+    rows = [("good 1 1", "b"), ("good 2 2", "b"), ("", "a"), ("fine", "c"), ("odd", "")]
+    test = write(tmp_path / "data" / "test.csv", rows)
+    expected: list[Found] = [
+        ("error", "test: labels missing from train: c", []),
+        ("warning", "test: 2 of 5 rows also in train, 1 of them", ["test.csv:2", "test.csv:3"]),
+        ("warning", "test: 1 row without text: cannot be scored: the text in column 'text'", ["test.csv:4"]),
+    ]
+    whole = {"train": str(train), "validation": str(dev), "test": str(test)}
+    for target, own in (
+        (train, {"test": str(test)}),
+        (train.parent, {}),
+        ("text-classification", whole),
+        ("text-classification", {"data": str(train.parent)}),
+    ):
+        checked = check(target, model=tiny_model_dir, max_length=16, **own)
+        assert_found(checked, *expected, others=True)
+        assert counts_of(checked)[1]["test"] == {"b": 2, "a": 1, "c": 1}
+        assert checked.lengths["test"]["longest"] == 6, "fine is two pieces"
+    write(test, [("fine", "a"), ("odd", ""), ("even", "b")])
+    assert_found(check(train, test=str(test)), ("error", "test: 1 of 3 rows without", ["test.csv:3"]), others=True)
+    tags, lines = tmp_path / "tags.conll", "we O\nsaw O\nAda B-PER\n\n"
+    tags.write_text(lines * 12, encoding="utf-8")
+    (tmp_path / "test.conll").write_text("no O\nAda PER\n", encoding="utf-8")
+    checked = check(tags, test=str(tmp_path / "test.conll"))
+    assert counts_of(checked)[1]["test"] == {"O": 1, "B-PER": 1}, "as training spells it"
+
+
+def test_sentences_and_schemes_of_tags(tmp_path: Path) -> None:
+    path = tmp_path / "my.conll"
+
+    def checked(*sentences: str) -> Checked:
+        path.write_text("\n\n".join(each.replace(" ", "\n").replace("/", " ") for each in sentences) + "\n", encoding="utf-8")
+        return check(path)
+
+    found = checked("a/O b/I-PER c/I-LOC", "d/B-PER e/O")  # strict IOB1 begins no sentence with B
+    assert_found(found, ("note", "2 sentences, 5 words", []), ("warning", "1 tag in ", ["my.conll:5"]), others=True)
+    many = ["a/B-PER b/I-PER c/O"] * 20
+    found = checked(*many, "a/O b/I-PER", *many, *["a/O b/I-PER I-PER/I-PER"] * 3)
+    places = ["my.conll:81", "my.conll:164", "my.conll:168"]
+    assert_found(found, ("warning", "4 tags in places where iob2", places), others=True)
+    found = checked(*many, *["a/O b/I-PER"] * 9)
+    assert_found(
+        found,
+        ("warning", "9 of 29 sentences with chunks follow iob1, not iob2", [f"my.conll:{n}" for n in (81, 84, 87)]),
+        others=True,
+    )
+    assert not any(finding.severity == "warning" for finding in checked(*many).findings)
+    found = checked(" ".join(many * 6), *many)
+    assert_found(found, ("warning", "360 of 420 words are in one sentence", ["my.conll:1"]), others=True)
+    found = checked(" ".join(many * 6), " ".join(many * 6))
+    assert not any(finding.severity == "warning" for finding in found.findings), "documents"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "unused"),
+    [
+        (
+            "a.csv",
+            "title,description,label\n" + "".join(f"text {n},more {n},{'ab'[n % 2]}\n" for n in range(20)),
+            "description",
+        ),
+        ("a.csv", "text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(20)), None),
+        ("a.jsonl", '{"tokens": ["we", "x"], "tags": ["O", "B-X"], "pos": ["A", "B"]}\n', "pos"),
+        ("a.jsonl", '{"text": "we x", "entities": [[3, 4, "X"]], "note": ""}\n', "note"),
+        ("a.jsonl", '{"id": 1, "question": "a", "context": "b c", "answers": ["b"], "url": "x"}\n', "url"),
+        ("a.jsonl", '{"text": "a", "choices": ["b", "c"], "label": 1, "id": 2}\n', "id"),
+    ],
+)
+def test_columns_left_unused_are_named_once(tmp_path: Path, name: str, content: str, unused: str | None) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    own = {"text": "title"} if "title" in content else {}
+    target, recipe = tmp_path / name, "multiple-choice" if "choices" in content else None
+    notes = check(target, recipe, **own).remarks.notes
+    assert [note for note in notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+    opened, _, _ = open_data(str(target), recipe, own)
+    task = Task.fit(opened, read_splits(replace(opened, validation=opened.train)).rows["train"])
+    assert [note for note in task.remarks.notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+
+
+def test_a_recipe_knows_what_its_own_data_has_besides(data_dir: Path) -> None:
+    assert not any("unused" in note for note in check("mrpc", data=str(data_dir / "GLUE" / "MRPC")).remarks.notes)
+
+
+def test_the_total_counts_what_is_printed(run_bertkit, tmp_path: Path) -> None:
+    """Warnings of reading and fitting too; what a fault makes of the rows is not told beside it."""
+    rows = [{"text": f"printer broken {n}", "entities": [[0, 4, "THING"]]} for n in range(12)]
+    path = tmp_path / "spans.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ran = run_bertkit("check", path, "--json")
+    severities = [finding["severity"] for finding in json.loads(ran.out)["findings"]]
+    assert (severities.count("warning"), ran.err.count("\nwarning: ") + ran.err.startswith("warning: ")) == (1, 1)
+    assert (ran.code, "0 errors, 1 warning, " in ran.err.splitlines()[-1]) == (0, True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "we", "entities": [[0, 9, "WHO"]]}]))
+    checked = check(path)
+    assert_found(checked, ("error", "lies outside its text", ["spans.jsonl:13"]))
+    assert "plain text" not in str(checked.remarks)
 
 
 TOKENS: dict[str, list[Any]] = {"tokens": [["we", "like"]], "ner_tags": [["O", "B-PER"]]}
@@ -445,6 +547,32 @@ def test_remarks_on_the_data_need_no_model(tmp_path: Path) -> None:
     checked = check(tmp_path / "choices.jsonl", "multiple-choice")
     assert "'label'" in checked.remarks.warnings[0]
     assert Finding("warning", checked.remarks.warnings[0]) in checked.report("x").parts
+
+
+def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Of a hundred questions one has no answer: it is no rare class, and the others are no majority."""
+    far = "the little, the big or the old lamp burns wood all night, wood"
+    rows = [(7, "lamp", "a fine lamp and an oil lamp")] * 93
+    rows += [(0, "lamp", far), (-1, "lamp", far), (0, "LAMP", far), (-1, "wood", far), (-1, "gas", far)]  # lines 94 to 98
+    lines = [
+        {"question": f"q{n}", "context": context, "answers": [{"text": text, "answer_start": start}]}
+        for n, (start, text, context) in enumerate(rows)
+    ]
+    path = tmp_path / "questions.jsonl"
+    unanswered = {"question": "q", "context": far, "answers": []}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, unanswered]), encoding="utf-8")
+    assert_found(
+        check(path),
+        ("error", "2 answers not found", ["questions.jsonl:97", "questions.jsonl:98"]),
+        ("warning", "1 answer found in another case", ["questions.jsonl:96"]),
+        ("warning", "2 answers found far", ["questions.jsonl:94", "questions.jsonl:95"]),
+    )
+    assert run_bertkit("check", path).code == 3
+    data = ("--train", path, "--validation", path, "--max-length", 32, "--max-query-length", 8, "--max-steps", 1)
+    options = (*data, "-m", tiny_model_dir, "-o", tmp_path / "run", "--device", "cpu")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines[-2:]), encoding="utf-8")
+    ran = run_bertkit("finetune", "question-answering", *options)
+    assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
 
 
 @pytest.mark.parametrize(
@@ -518,6 +646,31 @@ def test_examples_are_shown_and_three_steps_timed(
     shown = [line for line in ran.err.splitlines() if line.startswith("  [CLS]")]
     assert (len(shown), shown[0].startswith("  [CLS][sales] what d ##o ##e ##s the ")) == (2, True)
     assert files_of(tmp_path) == before
+
+
+def test_the_dry_run_holds_out_as_finetune_does_and_repeats_no_warning(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": f"\u738b \u738b printers {n}", "entities": [[4, 11, "THING"]], "spare": 1} for n in range(60)]
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options = ("-m", tiny_model_dir, "--max-length", 16, "--device", "cpu")
+    ran = run_bertkit("check", "my.jsonl", *options, "--json")
+    lines = ran.err.splitlines()
+    found = json.loads(ran.out)
+    assert (ran.code, found["rows"]) == (0, {"train": 60})
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    assert len(warnings) == sum(finding["severity"] == "warning" for finding in found["findings"]) == 2  # in a word, [UNK]
+    for part in (
+        "left unused: spare",
+        "tag scheme of",
+        "60 of 60 entities",
+        "54 features",
+        "train: 54 rows",
+        "validation: 6 rows",
+    ):
+        assert sum(part in line for line in lines) == 1, part
+    trained = run_bertkit("finetune", "token-classification", "--train", "my.jsonl", *options, "-o", "run", "--dry-run").err
+    assert all(trained.count(part) == 1 for part in ("train: 54 rows", "validation: 6 rows", "left unused: spare"))
 
 
 def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: Path, faulty: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from bertkit.readers.formats import TAGGED, read_file
 from bertkit.tasks.token_classification.tags import (
     SCHEMES,
     Span,
+    as_chunk_tags,
     convert,
     count_illegal,
     detect_scheme,
@@ -131,6 +132,30 @@ def test_tags_of_spans_by_definition_and_back(scheme, drawn):
         if scheme == "iobes":
             bilou = [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
             assert [(entity.start, entity.end, entity.tag) for entity in Tokens(bilou, BILOU).entities] == spans_of(bilou)
+
+
+@pytest.mark.parametrize(
+    ("tags", "types", "expected"),
+    [
+        ("O PER PER LOC", (), "O I-PER I-PER I-LOC"),
+        ("O B_PER I_PER", (), "O B-PER I-PER"),
+        ("O B_PER I-PER", (), "O B-PER I-PER"),
+        ("O PER-B PER-I LOC_S", (), "O B-PER I-PER S-LOC"),
+        ("O time_of_day", (), "O I-time_of_day"),
+        ("PER PER", ("PER", "LOC"), "I-PER I-PER"),  # a split without O
+        ("O B-PER PER", (), None),  # a stray
+        ("O B-PER I-PER_B", (), None),
+        ("O B I", (), None),
+        ("NOUN VERB", (), None),
+        ("NOUN VERB", ("PER",), None),
+        ("O", (), None),
+        ("", (), None),
+    ],
+)
+def test_other_forms_of_chunk_tags(tags, types, expected):
+    found, note = as_chunk_tags([tags.split(), ["O"] if "O" in tags.split() else []], types)
+    assert found[0] == (tags if expected is None else expected).split()
+    assert (note is None) == (expected is None)
 
 
 def test_conversion_by_hand():

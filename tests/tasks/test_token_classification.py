@@ -431,7 +431,10 @@ def test_illegal_tags_are_reported_and_not_asked_of_a_constrained_crf(write: Wri
     slips = [[("the", "O"), ("man", "I-WHO")], [("a", "B-THING"), ("b", "I-WHO")]]
     task, splits = fit_files(write("a.conll", as_columns([*TRAIN, *slips])), head=head, constrained=True)
     features, remarks = task.encode(splits["train"], tokenizer, max_length=24)
-    assert remarks == ("2 tags in places where iob2 does not allow them",)
+    [remark] = remarks
+    lines = (sum(len(sentence) + 1 for sentence in [*TRAIN, *slips[:at]]) + 1 for at in range(2))
+    assert remark.startswith("2 tags in places where iob2 does not allow them")
+    assert all(f"a.conll:{line}" in remark for line in lines)
     flat = [task.labels[target] for target in features.labels["labels"].values]
     ends = np.cumsum([*map(len, splits["train"].columns["tokens"])])
     targets = [row.tolist() for row in np.split(np.array(flat, dtype=object), ends[:-1])]
@@ -466,6 +469,47 @@ def test_a_stray_tag_that_hides_the_scheme_is_reported(write: Write) -> None:
     assert "'THING'" in warning
     assert f"{path}:{sum(map(len, TRAIN)) + len(TRAIN) + 1}" in warning
     assert task.scheme is None
+
+
+OTHER_FORMS = {"bare": "{1}", "underscore": "{0}_{1}", "suffix": "{1}-{0}"}
+
+
+@pytest.mark.parametrize("train", OTHER_FORMS)
+@pytest.mark.parametrize("dev", [None, *OTHER_FORMS])
+def test_other_forms_of_chunk_tags_are_scored_by_chunk(write: Write, tokenizer: Tokenizer, train: str, dev: str | None) -> None:
+    def source(form: str | None) -> Path:
+        how = OTHER_FORMS.get(form or "", "{0}-{1}")
+        rows = [[(w, t if t == "O" else how.format(*t.split("-"))) for w, t in row] for row in made_sentences(30, 5)]
+        return write(f"{form}.conll", as_columns(rows))
+
+    bare = [[("O" if t == "O" else "I" + t[1:]) for t in row] for row in tags_in(made_sentences(30, 5))]
+    task, splits = fit_files(source(train), source(dev))
+    labels = ("O", *(f"{prefix}-{kind}" for prefix in ("I" if train == "bare" else "BI") for kind in ("THING", "WHO")))
+    assert set(task.labels) == set(labels) - ({"I-WHO"} if train != "bare" else set())
+    assert splits["train"].columns["tags"] == (bare if train == "bare" else tags_in(made_sentences(30, 5)))
+    assert len(task.remarks.notes) == 2, "the form and the scheme"
+    scores = scores_of(task, splits["train"].columns["tags"], splits["train"])
+    assert (next(iter(scores)), scores["f1"]) == ("f1", 1.0)
+    encoded = task.encode(splits["validation"], tokenizer, max_length=64)
+    assert not any("training does not have" in remark for remark in encoded.remarks) or "bare" in (train, dev)
+    restored = Task.restore(task.configure(BertConfig()), TokenClassification(labels=task.labels))
+    assert restored.labels == task.labels
+
+
+def test_tags_without_a_form_stay_where_the_model_has_them_so() -> None:
+    rows = Examples({"tokens": [["a", "b", "c"]], "tags": [["O", "PER", "LOC"]]}, "f", [1])
+    own = filled(TokenClassification(labels=("O", "PER", "LOC")))
+    task = Task.fit(own, rows)
+    assert (task.labels, task.scheme) == (("O", "I-PER", "I-LOC"), "iob1")
+    extra = {"architectures": ["BertForTokenClassification"]}
+    assert Task.restore(replace(task.configure(BertConfig()), extra=extra), own).labels == task.labels
+    config = BertConfig(id2label=dict(enumerate(("O", "PER", "LOC"))), extra=extra)
+    for kept in (Task.fit(own, rows, config), Task.restore(config), Task.restore(config, own)):
+        assert (kept.labels, kept.scheme, kept.examples(rows, labelled=True).columns["tags"]) == (
+            ("O", "PER", "LOC"),
+            None,
+            rows.columns["tags"],
+        )
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,10 @@ class MultipleChoice(PoolingRecipe):
         warnings = (f"{warning} ({rows.source})",) if ambiguous else ()
         return Columns({**named, "labels_are": kind}, Remarks(guessed(self, named), warnings))
 
+    def columns_read(self, rows: Examples) -> set[str]:
+        named = self._columns(rows, labelled=True)
+        return {named["text"], named["question"], *named["choices"], named["label"]}
+
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         named = self._columns(rows, labelled=True)
         labels = rows.columns[named["label"]]

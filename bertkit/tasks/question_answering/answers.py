@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bertkit.features import Features, Ragged, ranges
 
-CHUNK = 512  # windows searched at once
+_CELLS = 2**22  # spans searched at once
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -64,8 +65,8 @@ def best_answers(
 ) -> Answers:
     """The n best spans of each example that lie in a context, of at most max_answer_length tokens.
 
-    As in Google's run_squad, a span begins at one of the n best starts of a window and ends at one of its n best ends; if no
-    two of them fit, it is the window's best single token. A span in two windows counts once, with its higher score.
+    Every span is looked at, so that the best answer does not depend on n_best_size (Google's run_squad looks only at those
+    between the n best starts and ends of a window). A span in two windows counts once, with its higher score.
     extras of the features: "context", the position of the context's first token; "starts" and "ends", the characters of
     each token of the context.
     """
@@ -74,10 +75,12 @@ def best_answers(
     begins = features.input_ids.offsets[:-1]
     context = begins + features.extras["context"].values
     order = np.argsort(starts.lengths, kind="stable")  # windows of similar length together
+    widest = int(max(1, starts.lengths.max(initial=0)))
+    size = max(1, _CELLS // (widest * min(widest, max_answer_length)))
     spans = _joined(
         [
-            _search(start, end, context, starts.lengths, order[at : at + CHUNK], n_best_size, max_answer_length)
-            for at in range(0, len(order), CHUNK)
+            _search(start, end, context, starts.lengths, order[at : at + size], n_best_size, max_answer_length)
+            for at in range(0, len(order), size)
         ]
     )
     return Answers(
@@ -95,20 +98,17 @@ def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, ch
         grid = np.full(inside.shape, -np.inf, dtype=np.float32)
         grid[inside] = logits[tokens]
         grids.append(grid)  # (W, T)
-    first, last = (_top(grid, n) for grid in grids)  # (W, n)
-    best_start, best_end = (np.take_along_axis(*pair, axis=1) for pair in zip(grids, (first, last), strict=True))
-    length = last[:, None, :] - first[:, :, None] + 1  # (W, n, n)
-    scores = np.where((length >= 1) & (length <= longest), best_start[:, :, None] + best_end[:, None, :], -np.inf)
-    scores = scores.reshape(len(chosen), -1)  # (W, n * n)
-    best = _top(scores, n)
+    longest = min(longest, inside.shape[1])
+    ends = np.pad(grids[1], ((0, 0), (0, longest - 1)), constant_values=-np.inf)
+    scores = grids[0][:, :, None] + sliding_window_view(ends, longest, axis=1)  # (W, T, longest) by first token and length
+    scores = scores.reshape(len(chosen), -1)
+    # argmax: of equal spans the first, whatever n is
+    best = np.column_stack([np.argmax(scores, axis=1), _top(scores, n)])
     kept = np.isfinite(np.take_along_axis(scores, best, axis=1))
     window = np.nonzero(kept)[0]
-    row, column = np.divmod(best[kept], last.shape[1])
-    pairs = _Spans(chosen[window], first[window, row], last[window, column], best_start[window, row], best_end[window, column])
-    without = np.nonzero(~kept.any(axis=1) & inside[:, 0])[0]
-    token = np.argmax(grids[0][without] + grids[1][without], axis=1)
-    singles = _Spans(chosen[without], token, token, *(grid[without, token] for grid in grids))
-    return _joined([pairs, singles])
+    first, more = np.divmod(best[kept], longest)
+    last = first + more
+    return _Spans(chosen[window], first, last, grids[0][window, first], grids[1][window, last])
 
 
 def _joined(parts: Sequence[_Spans]) -> _Spans:

@@ -13,7 +13,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
 from bertkit.readers.content import Content
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
-from bertkit.tasks.question_answering.references import read_answers, read_ids
+from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
 
 
@@ -27,6 +27,7 @@ class QuestionAnswering(Recipe):
 
     family: ClassVar[str] = "question-answering"
     usual_length: ClassVar[int] = 384
+    has_classes: ClassVar[bool] = False
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
 
     training: TrainConfig = TrainConfig(max_length=384)
@@ -81,6 +82,9 @@ class QuestionAnswering(Recipe):
 
     def find_columns(self, rows: Examples) -> Columns:
         return Columns({"question": None, "question_column": self._question})  # in predict, `question` may be a question
+
+    def columns_read(self, rows: Examples) -> set[str]:
+        return {"id", self._question, self._context, answers_column(rows, self.answers), "answer_start", "is_impossible"}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
         return (require_column(rows, self._context, option="--context"),), None

@@ -11,6 +11,7 @@ from bertkit.readers import FIX_ROW, Examples
 from bertkit.readers.columns import require_column
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
+_ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
 
@@ -29,15 +30,26 @@ def read_ids(examples: Examples, *, unique: bool) -> list[str]:
     return ids
 
 
+def answers_column(examples: Examples, column: str | None) -> str:
+    """The column of the answers: the one that is named, else "answers" or "answer"."""
+    return column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
+
+
 def read_answers(examples: Examples, column: str | None) -> list[Answers]:
     """The answers of each row as (text, first character in the context or None); empty if a question has no answer.
 
     column: default: "answers" or "answer". Raises DataError with the row for answers in another form.
     """
-    name = column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
+    name = answers_column(examples, column)
     values = examples.columns[require_column(examples, name, option="--answers")]
-    if not any(isinstance(value, str) for value in values):
+    is_text = [isinstance(value, str) for value in values if isinstance(value, (str, list, dict))]
+    if not any(is_text):
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
+    for row, value in enumerate(values):
+        if isinstance(value, (list, dict) if is_text[0] else str):
+            forms = ("text", "a list or object")[:: 1 if is_text[0] else -1]
+            what = f"column {name!r} holds {forms[1]} here and {forms[0]} before; expected one form in all rows"
+            raise DataError(what, where=examples.where(row), hint=_ONE_FORM[is_text[0]])
     starts = examples.columns.get("answer_start")
     answers: list[Answers] = []
     if None in values:

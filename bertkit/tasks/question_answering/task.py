@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, UsageError, plural
+from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.report import Finding
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
+from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, rows_by_way, spans_of
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
-from bertkit.tasks.question_answering.windows import encode_windows, find_answer
+from bertkit.tasks.question_answering.windows import encode_windows
 from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
 
 if TYPE_CHECKING:
@@ -124,11 +126,12 @@ class QuestionAnsweringTask(Task):
         """
         longest = self.max_tokens(max_length)
         query = longest if max_length == math.inf else self.recipe.max_query_length
-        spans, moved = self._spans(examples) if labelled else (np.full((len(examples), 2), -1), 0)
+        answers = examples.columns["answers"] if labelled else [[]] * len(examples)
+        places = find_answers(examples.columns["context"], answers)
         windows = encode_windows(
             examples.columns["question"],
             examples.columns["context"],
-            spans,
+            spans_of(places, answers),
             tokenizer,
             max_length=longest,
             max_query_length=query,
@@ -142,22 +145,21 @@ class QuestionAnsweringTask(Task):
             (windows.cut, "question", f" longer than {query} tokens truncated"),
         ]
         if labelled:
-            answers = examples.columns["answers"]
             has_answer = np.array([bool(accepted) for accepted in answers])
             lost = has_answer & (windows.spans[:, 0] < 0)
             if has_answer.any() and lost.sum() == has_answer.sum():
-                what = f"none of {lost.sum()} answers occurs at its answer_start or near it"
-                hint = "answer_start counts the characters of the context before the answer"
-                raise DataError(what, where=examples.where(int(np.flatnonzero(lost)[0])), hint=hint)
+                where = examples.where(int(np.flatnonzero(lost)[0]))
+                raise DataError(
+                    f"none of {plural(int(lost.sum()), 'answer')} is found in its context", where=where, hint=LOST.hint
+                )
             ignored = lost if self._unanswerable(answers) else lost | ~has_answer
             for term, positions in zip(("start", "end"), windows.positions(), strict=True):
                 labels[term] = Ragged.column(np.where(ignored[windows.examples], IGNORED, positions))
             whole = np.bincount(windows.examples, weights=labels["start"].values > 0, minlength=len(examples)) > 0
-            unplaced = sum(start is None for accepted in answers for _, start in accepted)
+            by_way = rows_by_way(places) | {LOST: np.flatnonzero(lost).tolist()}  # also an answer without a token
+            counts += [(len(by_way[how]), "answer", f" {how.what}") for how in WAYS if how is not LOST]
             counts += [
-                (unplaced, "answer", " without answer_start, taken at the first occurrence"),
-                (moved, "answer", " found near the given answer_start"),
-                (int(lost.sum()), "answer", " not found"),
+                (len(by_way[LOST]), "answer", f" {LOST.what} ({listed([examples.where(row) for row in by_way[LOST]], 3)})"),
                 (int((has_answer & ~lost & ~whole).sum()), "answer", " not within one window"),
             ]
         features = Features(
@@ -169,16 +171,13 @@ class QuestionAnsweringTask(Task):
         )
         return Encoding(features, tuple(plural(count, noun) + what for count, noun, what in counts if count))
 
-    def _spans(self, examples: Examples) -> tuple[NDArray[np.int64], int]:
-        """(E, 2) characters of each row's first answer, -1 for none; and how many were not at their answer_start."""
-        spans, moved = np.full((len(examples), 2), -1, dtype=np.int64), 0
-        for row, (context, answers) in enumerate(zip(examples.columns["context"], examples.columns["answers"], strict=True)):
-            if answers:
-                text, start = answers[0]
-                found = context.find(text) if start is None else find_answer(context, text, start)
-                spans[row] = (found, found + len(text)) if found >= 0 else -1
-                moved += start is not None and found not in (-1, start)
-        return spans, moved
+    def check(self, examples: Examples) -> Iterator[Finding]:
+        """Answers that are not at their answer_start, by how they were found; an error for those that were not."""
+        rows = rows_by_way(find_answers(examples.columns["context"], examples.columns["answers"]))
+        for how in reversed(WAYS):
+            if rows[how]:
+                what = f"{plural(len(rows[how]), 'answer')} {how.what}"
+                yield Finding(how.severity, what, tuple(map(examples.where, rows[how][:3])), how.hint)
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """One prediction per example: its answer, its span, its probability among the n best, and these.

@@ -18,8 +18,6 @@ from bertkit.features import Ragged, offsets_of, ranges
 if TYPE_CHECKING:
     from bertkit.text.tokenizer import Tokenizer
 
-NEAR = 20  # characters to each side of answer_start in which an answer is searched; 2 are enough for CMRC 2018
-
 Integers = NDArray[np.int64]
 
 
@@ -119,12 +117,3 @@ def _tokens_of(
     last = np.searchsorted(of_token + starts, begins[which] + spans[:, 1], side="left") - 1
     found = (spans[:, 0] >= 0) & (first <= last)
     return np.where(found[:, None], np.stack([first, last], axis=1), -1)
-
-
-def find_answer(context: str, text: str, start: int) -> int:
-    """Where an answer begins in its context: at `start`, else nearest to it within NEAR characters, else -1."""
-    for distance in range(NEAR + 1):
-        for place in (start - distance, start + distance):
-            if place >= 0 and context.startswith(text, place):
-                return place
-    return -1

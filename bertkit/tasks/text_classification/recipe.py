@@ -107,6 +107,9 @@ class TextClassification(PoolingRecipe):
                 notes += (f"labels in a cell are separated by {separator!r} (--label-separator says otherwise)",)
         return Columns({**named, "label_separator": separator}, Remarks(notes))
 
+    def columns_read(self, rows: Examples) -> set[str]:
+        return {*self._columns_by_role(rows).values(), *self._marks}
+
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._columns_by_role(rows)
         self._require_texts(rows, columns)

@@ -14,7 +14,13 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.formats import TAGGED, Format, read_file
 from bertkit.tasks.recipe import Columns, Recipe
-from bertkit.tasks.token_classification.sentences import check_tags_named, standard_columns
+from bertkit.tasks.token_classification.sentences import (
+    GIVEN,
+    check_tags_named,
+    columns_by_role,
+    intent_column,
+    standard_columns,
+)
 from bertkit.tasks.token_classification.tags import SCHEMES
 
 HEADS = ("linear", "bilstm", "crf")
@@ -62,6 +68,15 @@ class TokenClassification(Recipe):
             check_tags_named(rows, self.tags)
         return Columns({})
 
+    def columns_read(self, rows: Examples) -> set[str]:
+        roles = columns_by_role(rows, self._named)
+        words = ("tokens", "tags") if "tokens" in roles else ("text", "entities")
+        return {
+            *(roles.get(role, self._named[role] or role) for role in words),
+            GIVEN,
+            *([intent_column(rows, self.intent_column)] if self.intent else []),
+        }
+
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
         guesses = (guess_column(rows.columns, role) for role in ("tokens", "text"))
         found = next((name for name in (self.tokens, self.text, *guesses) if name in rows.columns), None)
@@ -74,13 +89,17 @@ class TokenClassification(Recipe):
         """
         examples = standard_columns(
             rows,
-            named={"tokens": self.tokens, "tags": self.tags, "text": self.text, "entities": self.entities},
+            named=self._named,
             intent=(self.intent_column or "") if self.intent and labelled else None,
             to_predict=not labelled,
         )
         if labelled and not any(examples.columns["tokens"]):
             raise DataError("no row has a word", where=examples.source)
         return examples
+
+    @property
+    def _named(self) -> dict[str, str | None]:
+        return {"tokens": self.tokens, "tags": self.tags, "text": self.text, "entities": self.entities}
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return [(" ".join(words),) for words in examples.columns["tokens"]]

@@ -6,7 +6,6 @@ import ast
 import io
 import re
 import tokenize
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +17,7 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.words import split_words
 from bertkit.tasks.labels import refuse_repeated
-from bertkit.tasks.token_classification.tags import detect_scheme, tags_of
+from bertkit.tasks.token_classification.tags import tags_of
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
 _ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
@@ -37,18 +36,10 @@ def standard_columns(
     named: the columns that the user names for tokens, tags, text and entities. intent: that of the intent, "" for the usual
     names, None without intents. `given`: the words that predictions show, if a recipe changed them. Raises DataError.
     """
-    by_role: dict[str, str] = {}
     given = examples.columns.get(GIVEN)
     examples = replace(examples, columns={name: values for name, values in examples.columns.items() if name != GIVEN})
-    if set(examples.columns) <= {"tokens", "tags", "label"}:  # a file whose columns have no names of their own
-        named = {role: name if name in examples.columns else None for role, name in named.items()}
-    names_text = named["tokens"] is None and {named["text"], named["entities"]} & examples.columns.keys()
-    for role, wanted in named.items():
-        if role == "tokens" and names_text:  # the user says which of two forms the rows have
-            continue
-        name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
-        if name is not None:
-            by_role[role] = name
+    named = _named_in(examples, named)
+    by_role = columns_by_role(examples, named)
     if by_role.get("tokens", "") == by_role.get("tags"):
         raise UsageError(f"column {by_role['tokens']!r} is named for both the words and the tags", where=examples.source)
     columns: dict[str, list] = {}
@@ -73,7 +64,7 @@ def standard_columns(
         missing = "text" if named["text"] else "entities" if "text" in by_role and named["tokens"] is None else "tokens"
         require_column(examples, named[missing] or missing, option=f"--{missing}")
     if intent is not None:
-        column = intent or guess_column(examples.columns, "intent") or "intent"
+        column = intent_column(examples, intent)
         if not intent and set(examples.columns) == {"tokens", "tags"}:
             hint = "expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent; or --no-intent"
             raise DataError("the data has no intents", where=examples.source, hint=hint)
@@ -84,6 +75,32 @@ def standard_columns(
         counts = f"{len(examples)} sentences, {sum(map(len, columns['tokens']))} words"
         remarks += Remarks((f"read as {kind}: {counts}",))
     return replace(examples, columns=columns, label_names={}, remarks=examples.remarks + remarks)
+
+
+def _named_in(examples: Examples, named: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """The columns that are named, except for other names in a file whose columns have none of their own."""
+    if set(examples.columns) <= {"tokens", "tags", "label"}:
+        return {role: name if name in examples.columns else None for role, name in named.items()}
+    return named
+
+
+def columns_by_role(examples: Examples, named: Mapping[str, str | None]) -> dict[str, str]:
+    """The columns of tokens, tags, text and entities: those that are named, else those with usual names."""
+    named = _named_in(examples, named)
+    by_role: dict[str, str] = {}
+    names_text = named["tokens"] is None and {named["text"], named["entities"]} & examples.columns.keys()
+    for role, wanted in named.items():
+        if role == "tokens" and names_text:  # the user says which of two forms the rows have
+            continue
+        name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
+        if name is not None:
+            by_role[role] = name
+    return by_role
+
+
+def intent_column(examples: Examples, named: str | None) -> str:
+    """The column of the intent: the one that is named, else one with a usual name."""
+    return named or guess_column(examples.columns, "intent") or "intent"
 
 
 def check_tags_named(examples: Examples, tags: str) -> None:
@@ -212,17 +229,6 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
             what = f"the entities {list(before)} and {list(after)} overlap; a word has only one tag"
             raise DataError(what, where=where, hint="keep one of the two")
     return entities
-
-
-def warn_of_strays(examples: Examples) -> str | None:
-    """A warning if only a few tags are no chunk tags, so that words are scored in place of chunks."""
-    counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
-    strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
-    if 0 < sum(counts[tag] for tag in strays) < counts.total() / 10 and any("-" in tag for tag in counts):
-        row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
-        what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor a tag such as B-PER"
-        return f"{what}; words are scored, not chunks"
-    return None
 
 
 def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, examples: Examples) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +26,12 @@ SCHEMES = ("iob2", "iob1", "iobes")
 Span = tuple[int, int, str]  # first token, the one after the last, type
 
 _TAG = re.compile(r"O|([BIEOSMLU])(?:-(.*))?", re.DOTALL)
+# Other forms of chunk tags, each as B-PER: B_PER; PER-B; and PER alone, of which each run is a chunk.
+_FORMS = (
+    (re.compile(r"([BIESMLU])_(.+)", re.DOTALL), r"\1-\2"),
+    (re.compile(r"(.+)[-_]([BIESMLU])", re.DOTALL), r"\2-\1"),
+    (re.compile(r"(.+)", re.DOTALL), r"I-\1"),
+)
 PREFIXES = {"M": "I", "L": "E", "U": "S"}  # of BMES and BILOU, to those of IOBES
 _FORBIDDEN = -1e9  # outweighs any legal path; finite, so that if no path is legal, the one with the fewest illegal steps wins
 _LEAST = -1e4  # lower bound of scores of tokens: log(0) would outweigh a forbidden step
@@ -85,6 +91,26 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str | None:
     if any(_parse(tag) is None for pair in pairs for tag in pair):
         return None
     return min(SCHEMES, key=lambda scheme: _count(pairs, scheme))
+
+
+def as_chunk_tags(sentences: Sequence[Sequence[str]], types: Collection[str] = ()) -> tuple[list[list[str]], str | None]:
+    """Tags in another form than B-PER in this one, and a note that says so; tags that are in no form, or mixed, are kept.
+
+    Without O, as parts of speech are, they are kept too, unless they are of these types alone.
+    """
+    kept = [list(tags) for tags in sentences]
+    others = {tag for tags in sentences for tag in tags} - {"O"}
+    strays = sorted(tag for tag in others if _parse(tag) is None)
+    for pattern, form in _FORMS if strays else ():
+        if not all(map(pattern.fullmatch, strays)) or (len(strays) < len(others) and pattern is not _FORMS[0][0]):
+            continue
+        spelled = {tag: pattern.sub(form, tag) for tag in strays}
+        if any("O" in tags for tags in kept) or {kind_of(tag) for tag in spelled.values()} <= {*types}:
+            tag = strays[0]
+            how = "each run of one tag is a chunk" if pattern is _FORMS[-1][0] else f"{tag} is read as {spelled[tag]}"
+            note = f"tags such as {tag}, not B-...: {how}"
+            return [[spelled.get(tag, tag) for tag in tags] for tags in kept], note
+    return kept, None
 
 
 def scheme_of(labels: Sequence[str]) -> str:
@@ -164,6 +190,11 @@ def canonical(tag: str) -> str:
     """A chunk tag in the letters B, I, O, E and S."""
     prefix, kind = _parts(tag)
     return f"{prefix}-{kind}" if kind else prefix
+
+
+def kind_of(tag: str) -> str:
+    """The type of a chunk tag's chunk; "" for O and a bare prefix."""
+    return _parts(tag).kind
 
 
 def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[list[str]]:

@@ -6,7 +6,7 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -19,22 +19,26 @@ from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
+from bertkit.report import Finding
 from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Vectors, most_frequent
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, refuse_other_spellings
 from bertkit.tasks.output import FORMATS
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
+from bertkit.tasks.token_classification.faults import find_faults, illegal_rows, warn_of_strays
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.scores import Intents, tag_scorer
-from bertkit.tasks.token_classification.sentences import settle_labels, warn_of_strays
+from bertkit.tasks.token_classification.sentences import settle_labels
 from bertkit.tasks.token_classification.tags import (
+    as_chunk_tags,
     canonical,
     convert,
     count_illegal,
     detect_scheme,
+    kind_of,
     respell,
     scheme_of,
     transitions,
@@ -83,16 +87,19 @@ class TokenClassificationTask(Task):
     def fit_examples(
         cls, recipe: TokenClassification, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
     ) -> TokenClassificationTask:
-        scheme, remarks = cls._find_scheme(recipe, examples)
-        tags: list[list[str]] = examples.columns["tags"]
+        tags, form = _in_form_of(config, examples.columns["tags"])
+        given = recipe.labels and tuple(_in_form_of(config, [recipe.labels])[0][0])
+        scheme, remarks = cls._find_scheme(recipe, replace(examples, columns=examples.columns | {"tags": tags}))
+        if form is not None:
+            remarks = Remarks((form,)) + remarks
         if scheme is not None:
             if scheme != detect_scheme(tags) and count_illegal(tags, scheme):
                 tags = [convert(row, scheme) for row in tags]
-            if recipe.labels is not None:
-                tags = respell(tags, recipe.labels)
+            if given is not None:
+                tags = respell(tags, given)
             elif recipe.scheme is not None:
                 tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
-        labels, warning = settle_labels(tags, recipe.labels, examples), None
+        labels, warning = settle_labels(tags, given, examples), None
         if config is not None:
             labels, warning = in_model_order(labels, config)
         intents = tuple(sorted(set(examples.columns["intent"]))) if recipe.intent else ()
@@ -130,7 +137,7 @@ class TokenClassificationTask(Task):
         if recipe.constrained and scheme is None:
             raise UsageError(f"--constrained is for chunk tags such as B-PER; the model has {names[0]!r}", where=where)
         if recipe.labels is not None:
-            names, warning = in_model_order(recipe.labels, config, where)
+            names, warning = in_model_order(tuple(_in_form_of(config, [recipe.labels])[0][0]), config, where)
             scheme = None
         return cls(
             recipe=recipe,
@@ -171,8 +178,10 @@ class TokenClassificationTask(Task):
     def name_labels(self, examples: Examples) -> Examples:
         if self.scheme is None:
             return examples
-        tags: list[list[str]] = examples.columns["tags"]
+        tags, form = as_chunk_tags(examples.columns["tags"], {kind_of(label) for label in self.labels})
         found, remarks = detect_scheme(tags), examples.remarks
+        if form is not None and form not in self.remarks.notes:
+            remarks += Remarks((form,))
         if found is None:
             row = next(row for row, sentence in enumerate(tags) if detect_scheme([sentence]) is None)
             what = f"not all tags are chunk tags such as B-PER, as in training: {', '.join(dict.fromkeys(tags[row]))}"
@@ -181,6 +190,9 @@ class TokenClassificationTask(Task):
             tags = [convert(row, self.scheme) for row in tags]
             remarks += Remarks((f"tags converted from {found} to {self.scheme}",))
         return replace(examples, columns=examples.columns | {"tags": respell(tags, self.labels)}, remarks=remarks)
+
+    def check(self, examples: Examples) -> Iterator[Finding]:
+        return find_faults(examples)
 
     def encode(
         self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
@@ -215,7 +227,8 @@ class TokenClassificationTask(Task):
         tags: list[list[str]] = examples.columns["tags"]
         remarks = []
         if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
-            remarks.append(f"{plural(illegal, 'tag')} in places where {self.scheme} does not allow them")
+            places = listed([examples.where(row) for row in illegal_rows(tags, self.scheme)], 3)
+            remarks.append(f"{plural(illegal, 'tag')} in places where {self.scheme} does not allow them ({places})")
             if self.recipe.head == "crf" and self.recipe.constrained:  # it gives illegal tags no probability
                 tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
 
@@ -348,6 +361,13 @@ class TokenClassificationTask(Task):
         if self.intents and (intent := int(features.labels["intent"][feature][0])) != IGNORED:
             described[0] = self.intents[intent]
         return [described]
+
+
+def _in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
+    """`as_chunk_tags`, unless the model whose head is kept has tags in another form itself."""
+    if config is not None and detect_scheme([labels_of_model(config)]) is None:
+        return [list(tags) for tags in sentences], None
+    return as_chunk_tags(sentences)
 
 
 def _numbered(
