@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of evaluates the annotations
 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
-from bertkit.errors import UsageError, did_you_mean, listed, plural
+from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
@@ -216,7 +216,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def columns_read(self, rows: Examples) -> set[str]:
-        """The columns that training reads, by a recipe whose columns are found."""
+        """The columns that training reads, by a recipe whose columns are found. Raises DataError where one is missing."""
 
     @abstractmethod
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
@@ -241,13 +241,15 @@ class Recipe(ABC):
 def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
     """`find_columns`, and a note of the columns that nothing reads, unless the data is the recipe's own. Raises DataError."""
     columns = recipe.find_columns(rows)
-    read = replace(recipe, **columns.named).columns_read(rows)
-    unused = [name for name in rows.columns if name not in read]
-    is_own = not recipe.names_files and (recipe.dataset is not None or recipe.folder.files)
-    if is_own or not unused:
+    if not recipe.names_files and (recipe.dataset is not None or recipe.folder.files):
         return columns
-    note = f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}"
-    return columns._replace(remarks=columns.remarks + Remarks((note,)))
+    try:
+        read = replace(recipe, **columns.named).columns_read(rows)
+    except DataError:  # of a missing column, which `standardize` reports
+        return columns
+    unused = [name for name in rows.columns if name not in read]
+    notes = (f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}",) if unused else ()
+    return columns._replace(remarks=columns.remarks + Remarks(notes))
 
 
 def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:

@@ -463,6 +463,7 @@ def test_sentences_and_schemes_of_tags(tmp_path: Path) -> None:
             "description",
         ),
         ("a.csv", "text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(20)), None),
+        ("a.csv", "text,kind of,other\n" + "".join(f"text {n},a,b\n" for n in range(20)), None),  # an error of its own
         ("a.jsonl", '{"tokens": ["we", "x"], "tags": ["O", "B-X"], "pos": ["A", "B"]}\n', "pos"),
         ("a.jsonl", '{"text": "we x", "entities": [[3, 4, "X"]], "note": ""}\n', "note"),
         ("a.jsonl", '{"id": 1, "question": "a", "context": "b c", "answers": ["b"], "url": "x"}\n', "url"),
@@ -475,6 +476,8 @@ def test_columns_left_unused_are_named_once(tmp_path: Path, name: str, content: 
     target, recipe = tmp_path / name, "multiple-choice" if "choices" in content else None
     notes = check(target, recipe, **own).remarks.notes
     assert [note for note in notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+    if "kind of" in content:
+        return
     opened, _, _ = open_data(str(target), recipe, own)
     task = Task.fit(opened, read_splits(replace(opened, validation=opened.train)).rows["train"])
     assert [note for note in task.remarks.notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])

@@ -108,7 +108,10 @@ class TextClassification(PoolingRecipe):
         return Columns({**named, "label_separator": separator}, Remarks(notes))
 
     def columns_read(self, rows: Examples) -> set[str]:
-        return {*self._columns_by_role(rows).values(), *self._marks}
+        columns = self._columns_by_role(rows)
+        self._require_texts(rows, columns)
+        self._require_label(rows, columns)
+        return {*columns.values(), *self._marks}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._columns_by_role(rows)
