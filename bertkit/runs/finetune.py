@@ -121,6 +121,9 @@ def finetune(
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
     freeze(module, config)
     training = splits.pop(recipe.train_split)
+    for tuned_on, held_out in [*splits.items()][:1]:
+        for remark in task.remarks_on_tuning(task.truth(held_out.examples)):
+            progress.note(f"{tuned_on}: {remark}")
     sampler = Sampler(len(training.features), config.batch_size, config.seed)
     steps = total_steps(config, sampler)
     dtype = str(working_dtype(config.precision, accelerator.device)).removeprefix("torch.")

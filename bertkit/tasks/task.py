@@ -236,6 +236,10 @@ class Task(ABC):
         """This task with thresholds tuned on these rows; those that the user set are kept."""
         return self
 
+    def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
+        """What a user should know about tuning on these rows, a line each."""
+        return ()
+
     def thresholds_tuned(self) -> dict[str, float]:
         """The tuned thresholds by name, to be listed among the scores."""
         return {}

@@ -21,6 +21,7 @@ from bertkit.tasks.text_classification.label_sets import check_label_sets
 
 COLUMN = "label"  # of examples under their standard names
 HALF = 0.5  # the default threshold of a label
+ENOUGH = 10  # rows with a label, and as many without, to tune its threshold on: on fewer it is chance
 
 
 @dataclass(frozen=True)
@@ -210,10 +211,18 @@ class AnyOf(Target):
         return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}
 
     def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float]:
-        """The threshold of each label that gives the best F1 on these rows."""
-        probabilities = np.stack([each.probabilities for each in predictions])
-        pairs = zip(probabilities.T, self.as_array(truth).T, strict=True)
-        return {label: best_threshold(*pair) for label, pair in zip(self.labels, pairs, strict=True)}
+        """The threshold of each label that gives the best F1 on these rows; 1/2 for those that they are too few for."""
+        probabilities, references = np.stack([each.probabilities for each in predictions]), self.as_array(truth)
+        few = self.too_few(truth)
+        return {
+            label: HALF if label in few else best_threshold(probabilities[:, number], references[:, number])
+            for number, label in enumerate(self.labels)
+        }
+
+    def too_few(self, truth: Sequence[Any]) -> list[str]:
+        """The labels that fewer than ENOUGH of these rows have, or that fewer lack."""
+        counts = self.as_array(truth).sum(axis=0).tolist()
+        return [label for label, count in zip(self.labels, counts, strict=True) if min(count, len(truth) - count) < ENOUGH]
 
 
 def best_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:

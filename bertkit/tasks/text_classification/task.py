@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import ModelError, UsageError, listed
 from bertkit.features import Features, Ragged
 from bertkit.metrics.classification import f1, measured
 from bertkit.model.config import BertConfig
@@ -32,7 +32,7 @@ from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.task import Encoding, Prediction, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
-from bertkit.tasks.text_classification.targets import COLUMN, HALF, AnyOf, Number, OneOf, Target
+from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target
 
 if TYPE_CHECKING:
     from torch import nn
@@ -213,6 +213,11 @@ class TextClassificationTask(PoolingTask):
         if not isinstance(self._target, AnyOf):
             return self
         return replace(self, thresholds=self._target.best_thresholds(predictions, truth))
+
+    def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
+        if not isinstance(self._target, AnyOf) or not (few := self._target.too_few(truth)):
+            return ()
+        return (f"the threshold stays {HALF}, as fewer than {ENOUGH} rows have the label, or lack it: {listed(few, 12)}",)
 
     def thresholds_tuned(self) -> dict[str, float]:
         return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}
