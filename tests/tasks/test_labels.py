@@ -78,6 +78,33 @@ def test_columns_that_hold_no_labels(values: list[Any], part: str) -> None:
     assert "data.csv" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        (["1", "2", "2.5", "2.5", "3.5"] * 5, "data.csv:4"),
+        ([0.0, 1.0, 0.5] * 5, "data.csv:4"),
+        ([".5", "-1", "", "1e0"], "data.csv:2"),
+        ([str(n % 21) for n in range(420)], "data.csv"),
+        ([n % 21 for n in range(420)], "data.csv"),
+    ],
+)
+def test_numbers_are_classes_only_if_the_user_insists(values: list[Any], where: str) -> None:
+    with pytest.raises(DataError) as error:
+        derive_labels(examples(values), "label")
+    assert (error.value.where, "--regression" in str(error.value.hint), "--classes" in str(error.value.hint)) == (
+        where,
+        True,
+        True,
+    )
+    expected = {label_name(value) for value in values if not is_missing(value)}
+    assert set(derive_labels(examples(values), "label", are_classes=True)) == expected
+
+
+@pytest.mark.parametrize("values", [[n % 20 for n in range(100)], ["1.0", "2.0"], ["1.5", "2.5", "other"], ["v1.5", "v2.5"]])
+def test_whole_numbers_and_names_are_classes(values: list[Any]) -> None:
+    assert set(derive_labels(examples(values), "label")) == set(map(label_name, values))
+
+
 @settings(max_examples=30)
 @given(st.data())
 def test_a_name_has_the_number_of_its_place(data: st.DataObject) -> None:

@@ -19,7 +19,7 @@ from bertkit.metrics.classification import (
 )
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name
+from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
@@ -45,6 +45,7 @@ class TextClassification(PoolingRecipe):
         None, "names of the labels in the order of their numbers; default: from the data", used=DATA
     )
     regression: bool = option(False, "predict a number instead of a class", used=DATA)
+    classes: bool = option(False, "labels that are decimals, or many different numbers, are classes", used=MEASURE)
     multi_label: bool = option(
         False, "a text has any number of labels: a list, names separated by | ; or , or columns of 0 and 1", used=DATA
     )
@@ -84,6 +85,9 @@ class TextClassification(PoolingRecipe):
             raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
         if recipe.regression and recipe.labels:
             raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
+        if recipe.classes and (recipe.regression or recipe.multi_label):
+            what = f"--classes is for one class a text, and {'--regression' if recipe.regression else '--multi-label'} is not"
+            raise UsageError(what, hint="leave out one of the two")
         other = "--regression" if recipe.regression else "--multi-label" if recipe.multi_label else None
         if other and (recipe.class_weights or recipe.label_smoothing):
             flag = "--class-weights" if recipe.class_weights else "--label-smoothing"
@@ -117,6 +121,8 @@ class TextClassification(PoolingRecipe):
         if self.multi_label:
             return texts, [names or () for names in self._label_sets(rows, columns)[0] or ()]
         check_labels(rows, columns["label"])
+        if not (self.classes or self.labels or columns["label"] in rows.label_names):
+            refuse_numbers(rows, columns["label"])  # of which many are the only one of their kind: no split by label
         return texts, [(label,) for label in rows.columns[columns["label"]]]
 
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:

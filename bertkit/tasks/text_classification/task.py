@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -70,7 +70,7 @@ class TextClassificationTask(PoolingTask):
     ) -> TextClassificationTask:
         if recipe.regression:
             return cls._fit_number(recipe, config)
-        derive = derive_set_labels if recipe.multi_label else derive_labels
+        derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=recipe.classes)
         # the order that the data declares comes before one that is derived
         data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
         refuse_repeated(data_labels)
