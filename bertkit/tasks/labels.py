@@ -178,21 +178,6 @@ def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: s
             raise DataError(f"the {what} {name!r} is spelled {own!r} in training", where=place(name), hint="use one spelling")
 
 
-def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> tuple[str, ...]:
-    """The weight of each class: as given, or for "balanced" rows / (classes * rows of the class), as in scikit-learn.
-
-    ids: the training rows' classes. Raises UsageError for anything but a number of at least 0 for each label.
-    """
-    if given == ("balanced",):
-        counts = np.bincount(ids, minlength=len(labels))
-        return tuple(repr(float(weight)) for weight in len(ids) / (len(labels) * np.maximum(counts, 1)))
-    numbers = [float(weight) for weight in given if re.fullmatch(r"\d+(\.\d*)?|\.\d+", weight)]
-    if len(numbers) != len(given) or len(given) != len(labels) or not any(numbers):
-        what = f"--class-weights is {','.join(given)}; expected balanced, or {len(labels)} numbers for {', '.join(labels[:12])}"
-        raise UsageError(what)
-    return given
-
-
 def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
     """The numbers to regress to. Raises DataError with the row for one that is missing, not a number or not finite."""
     values = examples.columns[column]

@@ -18,10 +18,10 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
+from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.labels import (
     FRESH_HEAD,
-    class_weights,
     derive_labels,
     in_model_order,
     labels_of_model,
@@ -89,8 +89,7 @@ class TextClassificationTask(PoolingTask):
         if recipe.class_weights is None:
             return task
         target = task._target
-        weights = class_weights(recipe.class_weights, target.as_array(target.read(examples)), target.order)
-        return replace(task, weights=dict(zip(target.order, map(float, weights), strict=True)))
+        return replace(task, weights=class_weights(recipe.class_weights, target.as_array(target.read(examples)), target.order))
 
     @classmethod
     def _restore(
@@ -107,8 +106,7 @@ class TextClassificationTask(PoolingTask):
         thresholds = block.get("thresholds") or {}
         weights = block.get("class_weights")
         if weights is None and not has_format and recipe.class_weights not in (None, ("balanced",)):  # a run of bertkit 0.1
-            given = class_weights(recipe.class_weights or (), np.zeros(0, dtype=np.int64), numbers or labels)
-            weights = dict(zip(numbers or labels, map(float, given), strict=True))
+            weights = class_weights(recipe.class_weights or (), np.zeros(0, dtype=np.int64), numbers or labels)
         return cls(
             recipe=recipe,
             labels=labels,

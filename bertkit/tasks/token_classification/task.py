@@ -19,6 +19,7 @@ from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
+from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, refuse_other_spellings
 from bertkit.tasks.output import FORMATS
@@ -57,6 +58,7 @@ class Tagged(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationTask(Task):
     """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs.
+    weights: of each tag in the loss.
 
     A prediction's value is the list of a sentence's tags, its probabilities are theirs; details: the intent, with `intent`.
     """
@@ -69,6 +71,7 @@ class TokenClassificationTask(Task):
     recipe: TokenClassification
     scheme: str | None = None
     intents: tuple[str, ...] = ()
+    weights: Mapping[str, float] | None = None
 
     # --- fitting and restoring ---
 
@@ -91,7 +94,10 @@ class TokenClassificationTask(Task):
                 tags = respell(tags, recipe.labels)
             elif recipe.scheme is not None:
                 tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
-        labels, warning = settle_labels(tags, recipe.labels, examples), None
+        labels, warning, weights = settle_labels(tags, recipe.labels, examples), None, None
+        if recipe.class_weights is not None:
+            numbers, _ = _numbered([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
+            weights = class_weights(recipe.class_weights, numbers, labels)
         if config is not None:
             labels, warning = in_model_order(labels, config)
         intents = tuple(sorted(set(examples.columns["intent"]))) if recipe.intent else ()
@@ -102,7 +108,7 @@ class TokenClassificationTask(Task):
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = known
         remarks += Remarks(warnings=(warning,) if warning else ())
-        return cls(recipe=recipe, labels=labels, scheme=scheme, intents=intents, remarks=remarks)
+        return cls(recipe=recipe, labels=labels, scheme=scheme, intents=intents, weights=weights, remarks=remarks)
 
     @classmethod
     def _find_scheme(cls, recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
@@ -136,6 +142,7 @@ class TokenClassificationTask(Task):
             labels=names,
             scheme=recipe.scheme or scheme,
             intents=tuple(block.get("intents") or ()) if recipe.intent else (),
+            weights=block.get("class_weights"),
             remarks=Remarks(warnings=(warning,) if warning else ()),
         )
 
@@ -148,7 +155,8 @@ class TokenClassificationTask(Task):
         return replace(super().configure(config), id2label=dict(enumerate(self.labels)))
 
     def fitted(self) -> dict[str, Any]:
-        return {"scheme": self.scheme, "intents": list(self.intents) or None}
+        weights = self.weights and dict(self.weights)
+        return {"scheme": self.scheme, "intents": list(self.intents) or None, "class_weights": weights}
 
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForTokenClassification
@@ -163,7 +171,19 @@ class TokenClassificationTask(Task):
             # A window may begin and end within a chunk; `decode` checks the ends of sentences.
             edge, follow = torch.ones(config.num_labels, dtype=torch.bool), transitions(self.labels, self.scheme)[1]
             legal = (edge, torch.from_numpy(follow), edge)
-        return BertForTokenClassification(config, head=self.recipe.head, legal=legal, num_intents=len(self.intents))
+        return BertForTokenClassification(
+            config,
+            head=self.recipe.head,
+            legal=legal,
+            num_intents=len(self.intents),
+            class_weights=self._output_weights,
+            label_smoothing=self.recipe.label_smoothing,
+        )
+
+    @property
+    def _output_weights(self) -> tuple[float, ...] | None:
+        """The weights of the tags in the order of the model's outputs."""
+        return None if self.weights is None else tuple(self.weights[label] for label in self.labels)
 
     # --- rows, features, predictions ---
 
@@ -207,7 +227,8 @@ class TokenClassificationTask(Task):
                 ),
                 "intent": Ragged.column(np.where(encoded.firsts, numbers[encoded.features.examples], IGNORED)),
             }
-        return Encoding(replace(encoded.features, labels=labels), (*remarks, *more))
+        weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
+        return Encoding(replace(encoded.features, labels=labels, class_weights=weights), (*remarks, *more))
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
         """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and remarks."""
