@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -155,6 +155,16 @@ def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Acce
     return predict(module, batches, accelerator, num_features=len(split.features), description=description)
 
 
+def decode_split(
+    task: Task, modules: Sequence[nn.Module], split: Split, accelerator: Accelerator, *, description: str
+) -> tuple[list[Prediction], dict[str, float]]:
+    """The predictions for a split, of several modules by their mean probabilities, and the loss by term, of one module."""
+    parts = [predict_split(task, module, split, accelerator, description=description) for module in modules]
+    if len(parts) > 1:
+        return task.average([part.outputs for part in parts], split.features, split.examples), {}
+    return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
+
+
 def check_finite(loss: float, split: str) -> None:
     """Raise UsageError for a loss that is not finite: the model is useless."""
     if not math.isfinite(loss):
@@ -163,9 +173,10 @@ def check_finite(loss: float, split: str) -> None:
 
 
 def score_splits(
-    task: Task, module: nn.Module, splits: Mapping[str, Split], accelerator: Accelerator, *, tune: bool = False
+    task: Task, modules: Sequence[nn.Module], splits: Mapping[str, Split], accelerator: Accelerator, *, tune: bool = False
 ) -> Scored:
-    """Every metric of every split; the first metric is the objective. tune: choose thresholds on the first split.
+    """Every metric of every split; the first metric is the objective. modules: see `decode_split`. tune: choose thresholds on
+    the first split.
 
     Raises UsageError for a loss that is not finite.
     """
@@ -173,8 +184,8 @@ def score_splits(
     predictions: dict[str, list[Prediction]] = {}
     truth: dict[str, list[Any]] = {}
     for number, (split, data) in enumerate(splits.items()):
-        outputs, losses = predict_split(task, module, data, accelerator, description=f"evaluate {split}")
-        decoded, truth_of = task.decode(outputs, data.features, data.examples), task.truth(data.examples)
+        decoded, losses = decode_split(task, modules, data, accelerator, description=f"evaluate {split}")
+        truth_of = task.truth(data.examples)
         thresholds = {}
         if tune and number == 0:
             task = task.tuned(decoded, truth_of)

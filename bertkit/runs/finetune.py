@@ -161,7 +161,7 @@ def finetune(
 
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         nonlocal tuned
-        scored = score_splits(task, trained, splits, accelerator, tune=True)
+        scored = score_splits(task, [trained], splits, accelerator, tune=True)
         tuned = scored.task
         return scored.scores, scored.objective
 

@@ -232,6 +232,29 @@ def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict
     }
 
 
+def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
+    """The runs that a folder stands for: the folder itself, or of a series the median run by the first score, said in a note;
+    with ensemble all of them. Raises UsageError for an ensemble of one.
+    """
+    folder = Path(name)
+    series = next((series for series in (SEEDS, FOLDS) if series.runs_in(folder)), None)
+    if series is None:
+        if ensemble:
+            what = "--ensemble averages the runs of a folder of --seeds or --folds, which this is not"
+            raise UsageError(what, where=name, hint="leave it out, or repeat their command if it was stopped")
+        return [name]
+    runs, scores = series.runs_in(folder), series.read(folder).get("scores") or {}
+    if ensemble:
+        return [*map(str, runs)]
+    first = next(iter(scores), None)
+    each = scores[first]["each"] if first else [None] * len(runs)
+    ranked = sorted((value, place) for place, value in enumerate(each) if value is not None) or [(0.0, 0)]
+    median = runs[ranked[(len(ranked) - 1) // 2][1]]
+    by = f", the median by {first}" if first else ""
+    progress.note(f"{name}: of {len(runs)} {series.nouns} {median.name}{by}; --ensemble averages all")
+    return [str(median)]
+
+
 def summarize(values: Sequence[float | None]) -> dict[str, Any]:
     """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves."""
     known = [value for value in values if value is not None]

@@ -64,6 +64,10 @@ class Target(ABC):
         """A prediction per row of (E, C) logits."""
 
     @abstractmethod
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        """The prediction from the mean probabilities, or numbers, of several for the same row."""
+
+    @abstractmethod
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         """(E, ...) labels as numbers for metrics."""
 
@@ -98,6 +102,9 @@ class Number(Target):
 
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         return [Prediction(value) for value in logits[:, 0].tolist()]
+
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        return Prediction(float(np.mean([each.value for each in predictions])))
 
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         return np.array(labels)
@@ -140,6 +147,10 @@ class OneOf(Target):
             for best, row in zip(logits.argmax(axis=1).tolist(), probabilities, strict=True)
         ]
 
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        row = np.mean([each.probabilities for each in predictions], axis=0)
+        return Prediction(self.labels[row.argmax()], float(row.max()), row)
+
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         number = {label: number for number, label in enumerate(self.order)}
         return np.array([number[label] for label in labels])
@@ -180,6 +191,10 @@ class AnyOf(Target):
 
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         return self.decide([Prediction(None, None, row) for row in sigmoid(logits)])
+
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        (decided,) = self.decide([Prediction(None, None, np.mean([each.probabilities for each in predictions], axis=0))])
+        return decided
 
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
         """The predictions with those labels as values whose probabilities reach their thresholds."""

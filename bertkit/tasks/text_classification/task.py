@@ -200,6 +200,20 @@ class TextClassificationTask(PoolingTask):
         np.add.at(sums, features.examples, logits)
         return self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None])
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        joined = super().joined(others)
+        if self.thresholds is None:
+            return joined
+        each = [task.thresholds or {} for task in (self, *others)]
+        mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
+        return replace(joined, thresholds=mean)
+
+    def average(
+        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    ) -> list[Prediction]:
+        of_models = [self.decode(each, features, examples) for each in outputs]
+        return [self._target.average(predictions) for predictions in zip(*of_models, strict=True)]
+
     def truth(self, examples: Examples) -> list[Any]:
         return examples.columns[COLUMN]
 

@@ -273,6 +273,19 @@ class TokenClassificationTask(Task):
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
 
+    def outputs_named(self) -> tuple[Any, ...]:
+        return self.labels, self.intents
+
+    def average(
+        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    ) -> list[Prediction]:
+        """As `decode`, of the mean probability of each tag of a word; a CRF's best sequence is that of one model alone."""
+        names = [name for name in outputs[0] if name != "path"]
+        rows = {name: zip(*(each[name] for each in outputs), strict=True) for name in names}
+        with np.errstate(divide="ignore"):
+            mean = {name: [np.log(np.mean([softmax(one) for one in each], axis=0)) for each in rows[name]] for name in names}
+        return self.decode(mean, features, examples)
+
     def _decode_intents(self, logits: Sequence[NDArray], features: Features, count: int) -> list[dict[str, Any]]:
         """The intent of each sentence and its probability; None for a sentence without words."""
         intents: list[dict[str, Any]] = [{"intent": None, "intent_probability": None} for _ in range(count)]
