@@ -135,6 +135,7 @@ def write_world(folder: Path) -> None:
             rows.append(f"{text},{pair},{kind},{score:.1f},{tags}")
             long_rows.append(f"{phrase(PLAIN, 20 + rng.randint(30))} {text},{kind}")
         write(f"{split}.csv", "text,pair,kind,score,tags\n" + "\n".join(rows) + "\n")
+        write("thrice.csv", "text,pair,kind,score,tags\n" + "\n".join(rows * 3) + "\n")  # of dev: enough to tune thresholds on
         write(f"{split}-long.csv", "text,kind\n" + "\n".join(long_rows) + "\n")
 
     for split, count in (("train", 24), ("dev", 8)):
@@ -301,7 +302,7 @@ CASES: dict[str, list[Step]] = {
         "predict run new.csv --output said.tsv",
     ],
     "multi-label": [
-        f"finetune text-classification {ROWS} --label tags --multi-label {HOW} -o run",
+        f"finetune text-classification {ROWS} --validation thrice.csv --label tags --multi-label {HOW} -o run",
         f"eval run {LOOK}",
         "predict run new.csv",
         "predict run new.csv --output said.csv",

@@ -140,7 +140,7 @@ def write_questions(folder: Path) -> None:
 def small(command: list[str]) -> list[str]:
     """The command with a size that a test can wait for, and with local data where it would ask the hub."""
     if command[0] == "finetune":
-        command = ["2" if before == "--seeds" else word for before, word in zip(["", *command], command)]
+        command = ["2" if before in ("--seeds", "--folds") else word for before, word in zip(["", *command], command)]
         command = [*command, "--max-steps", "2", "--max-length", "32"]
         if command[1] in ("squad", "question-answering"):
             command += ["--doc-stride", "8"]

@@ -13,7 +13,7 @@ from bertkit.errors import MachineError, UsageError, UserError
 from bertkit.files import Kind, OutputFolder, lock
 from bertkit.model.directory import TOKENIZER
 from bertkit.runs.directory import RUN
-from bertkit.runs.seeds import SEEDS
+from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.submission import SUBMISSION
 
 A_RUN = json.dumps({"status": "finished", "recipe": {}, "training": {}, "model": {}, "data": {}})
@@ -26,7 +26,8 @@ FINISHED: list[tuple[Kind, dict[str, str]]] = [
 ]
 EVERY_KIND = [
     *FINISHED,
-    (SEEDS, {"seeds.json": "{}", "seed-1/run.json": A_RUN, "seed-12/run.json": A_RUN, "seed-1.old-1/run.json": A_RUN}),
+    (FOLDS.kind, {"folds.json": "{}", "fold-1/run.json": A_RUN, "fold-2.old-1/run.json": A_RUN}),
+    (SEEDS.kind, {"seeds.json": "{}", "seed-1/run.json": A_RUN, "seed-12/run.json": A_RUN, "seed-1.old-1/run.json": A_RUN}),
 ]
 by_name = {"ids": lambda value: value.name if isinstance(value, Kind) else ""}
 
@@ -85,7 +86,7 @@ def test_other_content_is_never_touched(kind: Kind, files: dict[str, str], overw
 
 
 def test_seeds_can_be_added_to_seeds(tmp_path: Path) -> None:
-    assert OutputFolder.prepare(fill(tmp_path, dict(EVERY_KIND[-1][1])), SEEDS, resume=True).resumes
+    assert OutputFolder.prepare(fill(tmp_path, dict(EVERY_KIND[-1][1])), SEEDS.kind, resume=True).resumes
 
 
 def test_preparing_changes_nothing(tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ def test_two_commands_cannot_write_into_one_folder(tmp_path: Path) -> None:
 def test_a_folder_that_another_process_writes_is_not_moved(tmp_path: Path, inside: str) -> None:
     folder = fill(tmp_path / "run", {"seed-1/run.json": A_RUN})
     with lock(folder / inside):
-        assert refused(folder, SEEDS, overwrite=True).where == str(folder / inside)
+        assert refused(folder, SEEDS.kind, overwrite=True).where == str(folder / inside)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

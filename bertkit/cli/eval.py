@@ -15,7 +15,11 @@ from bertkit.errors import UsageError
 @with_options(recipe_options("eval"))
 def evaluate(
     target: Annotated[
-        str, typer.Argument(help="A run folder, or any Hugging Face model of the recipe's kind.", metavar="RUN|MODEL")
+        str,
+        typer.Argument(
+            help="A run folder, of --seeds or --folds the median run; or any Hugging Face model of the recipe's kind.",
+            metavar="RUN|MODEL",
+        ),
     ],
     recipe: Annotated[
         str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
@@ -25,6 +29,9 @@ def evaluate(
         Path | None,
         typer.Option("--output", help="Folder for the predictions; further splits go into subfolders.", metavar="DIR"),
     ] = None,
+    ensemble: Annotated[
+        bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
+    ] = False,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
@@ -52,21 +59,23 @@ def evaluate(
     from bertkit.runs import masked_inference
     from bertkit.runs import predict as inference
     from bertkit.runs.scores import report_scores
+    from bertkit.runs.series import runs_to_use
     from bertkit.tasks.recipe import published_scores
 
     if output is not None and output.is_file():
         raise UsageError("--output is a file; expected a folder", where=str(output))
-    if recipe is None and masked_inference.is_language_model(target):
+    run, *others = runs_to_use(target, ensemble=ensemble)
+    if recipe is None and masked_inference.is_language_model(run):
         flags = {"split": split, "output": output, "intervals": intervals, "errors": errors}
         masked_inference.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
-        scores = masked_inference.evaluate_corpus(target, corpus, overrides)
+        scores = masked_inference.evaluate_corpus(run, corpus, overrides)
         if as_json and not progress.console.quiet:
             typer.echo(json.dumps(scores))
         progress.table(target, ["score", "value"], list(scores.items()))
         return
     if corpus is not None:
         raise UsageError("--corpus is for pre-trained models; a recipe has data of its own")
-    opened = inference.open_target(target, recipe, overrides)
+    opened = inference.open_target(run, recipe, overrides, others=others)
     scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
     if output is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):

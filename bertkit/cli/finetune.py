@@ -61,6 +61,14 @@ def finetune(
     no_baselines: Annotated[
         bool, typer.Option("--no-baselines", help="Do not compare with what a model must beat, such as a linear probe.")
     ] = False,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Train N times, each with another of N parts of the rows held out, and summarize the scores.",
+            metavar="N",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read the data, build the model, time 3 steps; write nothing.")
     ] = False,
@@ -112,9 +120,15 @@ def finetune(
         raise UsageError(what, where=str(config), hint="leave out one of the two, or give the preset's options one by one")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
-    if several := "--seeds" if seeds is not None else glue.NAME if recipe == glue.NAME else None:
+    series = "--seeds" if seeds is not None else "--folds" if folds is not None else None
+    if several := series or (glue.NAME if recipe == glue.NAME else None):
         single = {f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
         single |= {"--seed": "seed" in overrides} if seeds is not None else {}
+        if folds is not None:
+            others = {"--seeds": seeds is not None, "--validation": "validation" in overrides, glue.NAME: recipe == glue.NAME}
+            if other := next((other for other, is_given in others.items() if is_given), None):
+                what = f"--folds holds out parts of one recipe's training rows, which {other} does not"
+                raise UsageError(what, hint="leave out one of the two")
         if flag := next((flag for flag, is_given in single.items() if is_given), None):
             raise UsageError(f"{several} trains several runs, and {flag} is for one", hint="leave out one of the two")
     arguments: dict[str, Any] = {
@@ -127,7 +141,7 @@ def finetune(
     if recipe == glue.NAME:
         options = preset_options | saved.options | overrides
         chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
-        glue.finetune_glue(chosen_tasks, options, _run(seeds), several=seeds is not None, **arguments)
+        glue.finetune_glue(chosen_tasks, options, _run(seeds, folds), several=seeds is not None, **arguments)
         return
     chosen = load_recipe(recipe).overridden(preset_options)
     try:
@@ -136,16 +150,17 @@ def finetune(
         raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
     chosen = chosen.overridden(overrides)
     arguments["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
-    single_run = {} if seeds is not None else {"resume": resume, "dry_run": dry_run, "baselines": not no_baselines}
-    _run(seeds)(chosen, **arguments, **single_run)
+    single_run = {} if series else {"resume": resume, "dry_run": dry_run, "baselines": not no_baselines}
+    _run(seeds, folds)(chosen, **arguments, **single_run)
 
 
-def _run(seeds: int | None) -> Callable[..., dict[str, Any]]:
-    """The function that trains a recipe: once, or with several seeds."""
-    if seeds is None:
+def _run(seeds: int | None, folds: int | None) -> Callable[..., dict[str, Any]]:
+    """The function that trains a recipe: once, or with several seeds or folds."""
+    count = seeds or folds
+    if count is None:
         from bertkit.runs.finetune import finetune
 
         return finetune
-    from bertkit.runs.seeds import finetune_seeds
+    from bertkit.runs.series import FOLDS, SEEDS, finetune_series
 
-    return partial(finetune_seeds, seeds=seeds)
+    return partial(finetune_series, FOLDS if folds else SEEDS, count=count)

@@ -18,7 +18,13 @@ from bertkit.tasks.output import FORMATS
 
 @with_options(recipe_options("predict"))
 def predict(
-    target: Annotated[str, typer.Argument(help="A run folder, or any Hugging Face BERT with a head.", metavar="RUN|MODEL")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A run folder, of --seeds or --folds the median run; or any Hugging Face BERT with a head.",
+            metavar="RUN|MODEL",
+        ),
+    ],
     file: Annotated[
         str, typer.Argument(help="CSV, TSV, JSONL, CoNLL, SQuAD JSON or plain text, depending on the task; - is stdin.")
     ] = "-",
@@ -35,6 +41,9 @@ def predict(
         str | None,
         typer.Option("--format", help="Format on stdout: text (the default in a terminal), jsonl, ..."),
     ] = None,
+    ensemble: Annotated[
+        bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
+    ] = False,
     top_k: Annotated[int | None, typer.Option(help="Tokens to show per \\[MASK]; default: 5.", min=1)] = None,
     *,
     overrides: dict[str, Any],
@@ -58,6 +67,7 @@ def predict(
     from bertkit import progress
     from bertkit.runs import masked_inference
     from bertkit.runs import predict as inference
+    from bertkit.runs.series import runs_to_use
 
     endings = list(dict.fromkeys(ending for cls in Task.families.values() for ending in cls.prediction_endings))
     if output is not None and form is not None:
@@ -71,15 +81,16 @@ def predict(
         raise UsageError("--split is for the run's own data, but a file is given", hint="leave out one of the two")
     if split is None and "data" in overrides:
         raise UsageError("--data needs --split, which is missing", hint="for example: --split test")
-    if recipe is None and masked_inference.is_language_model(target):
+    run, *others = runs_to_use(target, ensemble=ensemble)
+    if recipe is None and masked_inference.is_language_model(run):
         _check_form(form, tuple(FORMATS), "a filled mask")
         masked_inference.refuse_task_options(overrides | ({"split": split} if split else {}))
-        rows, mask_token = masked_inference.fill_masks(target, file, overrides, top_k=top_k or 5)
+        rows, mask_token = masked_inference.fill_masks(run, file, overrides, top_k=top_k or 5)
         _write(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.format_filled(row, mask_token), output)
         return
     if top_k is not None:
         raise UsageError("--top-k is for pre-trained models, which fill masks")
-    opened = inference.open_target(target, recipe, overrides, to_predict=split is None)
+    opened = inference.open_target(run, recipe, overrides, to_predict=split is None, others=others)
     task = opened.task
     _check_form(form, task.prediction_endings, task.family)
     if split is not None:

@@ -167,9 +167,8 @@ class BertForSequenceClassification(_PooledHead):
         elif self.config.problem_type == "regression" or self.config.num_labels == 1:
             loss = (logits.view(-1) - labels.to(logits.dtype)).square().sum()
         else:
-            weight = None if self.class_weights is None else logits.new_tensor(self.class_weights)
             smoothing = self.label_smoothing if self.training else 0.0
-            loss = F.cross_entropy(logits, labels, weight, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
+            loss = _cross_entropy(logits, labels, self.class_weights, smoothing)
         return Outputs({"labels": loss}, {"logits": logits})
 
 
@@ -225,6 +224,7 @@ class BertForTokenClassification(Head):
     head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a
     linear-chain CRF on top of it (Lafferty et al., 2001). legal: what a CRF lets begin, follow and end, as booleans.
     num_intents: classes of the whole sequence, from [CLS], which must then be the first row of each; loss term "intent".
+    class_weights, label_smoothing: of the tags, without a CRF, as torch's cross_entropy has them.
     A trained CRF gives log marginals as its logits, and "path": (R,) the class of each row in the best sequence. "intent" is
     (B, intents). Parameters that transformers does not have are under `head`.
     """
@@ -236,8 +236,11 @@ class BertForTokenClassification(Head):
         head: str = "linear",
         legal: tuple[Tensor, Tensor, Tensor] | None = None,
         num_intents: int = 0,
+        class_weights: tuple[float, ...] | None = None,
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(config, add_pooling_layer=False)
+        self.class_weights, self.label_smoothing = class_weights, label_smoothing
         size, extra = config.hidden_size, nn.ModuleDict()
         if head == "linear":
             self.classifier = nn.Linear(size, config.num_labels)
@@ -277,7 +280,8 @@ class BertForTokenClassification(Head):
                 logits = logits.masked_scatter(steps[:, None], chain.log_marginals())
             return Outputs(losses, {"logits": logits, **outputs})
         if labels is not None:
-            losses["labels"] = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+            smoothing = self.label_smoothing if self.training else 0.0
+            losses["labels"] = _cross_entropy(logits, labels, self.class_weights, smoothing)
         return Outputs(losses, {"logits": logits, **outputs})
 
     def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
@@ -308,6 +312,12 @@ def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
     assert isinstance(classifier, nn.Linear)
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     return F.linear(hidden.to(dtype), classifier.weight.to(dtype), classifier.bias.to(dtype))
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, class_weights: tuple[float, ...] | None, smoothing: float) -> Tensor:
+    """The sum over (R,) targets, each with the weight of its class; divide it by the sum of those weights."""
+    weight = None if class_weights is None else logits.new_tensor(class_weights)
+    return F.cross_entropy(logits, labels, weight, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:

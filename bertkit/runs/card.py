@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bertkit.corpus.objectives import OBJECTIVES
+from bertkit.runs.usage import usage
 
 _CARD = """---
-library_name: transformers
-pipeline_tag: {family}
-base_model: {model}
-tags:
-- bertkit
-- {recipe}
----
+{front}---
 
 # {model}, fine-tuned on {recipe}
 
 Trained by bertkit {version} on {rows} rows of {source}: {steps} steps of {batch_size}, peak learning rate {learning_rate},
-seed {seed}. The weights here are those of step {best_step}, the best by {objective}.
+seed {seed}. The weights here are those of step {best_step}, the best by {objective}.{rounded}
 
 | score | best (step {best_step}) | last (step {steps}) |
 |---|---|---|
@@ -29,24 +27,6 @@ seed {seed}. The weights here are those of step {best_step}, the best by {object
 
 All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 """
-
-
-_PIPELINE = """```python
-from transformers import pipeline
-
-predict = pipeline("{family}", model="path/to/this/folder"{more})
-print(predict({example}))
-```"""
-_OWN_CODE = """```python
-from transformers import {architecture}, AutoTokenizer
-
-model = {architecture}.from_pretrained("path/to/this/folder")
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
-```
-
-or `bertkit predict path/to/this/folder FILE`, which also reads the file and decodes the predictions."""
-_ENCODER_ONLY = """Its head is bertkit's own: transformers opens the folder as an encoder only (`AutoModel`). `bertkit predict
-path/to/this/folder FILE` uses the head too."""
 
 
 _PRETRAINED = """---
@@ -74,6 +54,27 @@ All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 """
 
 
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+_ROUNDED = """
+The scores are those of bf16, in which the model was trained; in fp32, as transformers opens it, they may differ in the third
+digit."""
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _hub_id(model: str) -> str | None:
+    """The name of a model if it is one of the hub, not a folder of this machine."""
+    local = model == "minilm" or Path(model).expanduser().exists()
+    return model if not local and _HUB_ID.fullmatch(model) else None
+
+
+def _called(model: str) -> str:
+    """A model's name without the folders of this machine."""
+    return _hub_id(model) or _one_line(Path(model).name)
+
+
 def pretraining_card(run: dict[str, Any]) -> str:
     """Markdown with the hub's metadata, from the run.json of a pre-training run."""
     best, training, fresh = run["best"], run["training"], "config" in run["model"]
@@ -83,8 +84,8 @@ def pretraining_card(run: dict[str, Any]) -> str:
     pairs = ", whose two next-sentence logits mean that segment B is " + " or ".join(objective.pair_labels)
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     return _PRETRAINED.format(
-        corpus=Path(run["data"]["corpus"]["source"]).name,
-        origin="Trained from fresh weights" if fresh else f"Trained further from {run['model']['name']}",
+        corpus=_one_line(Path(run["data"]["corpus"]["source"]).name),
+        origin="Trained from fresh weights" if fresh else f"Trained further from {_called(run['model']['name'])}",
         version=run["versions"].get("bertkit", ""),
         steps=run["last"]["step"],
         best_step=best["step"],
@@ -100,34 +101,24 @@ def pretraining_card(run: dict[str, Any]) -> str:
     )
 
 
-def _usage(family: str, task: dict[str, Any], architecture: str) -> str:
-    """How to use the model: transformers' pipeline for the task, or its class if there is none."""
-    if architecture == "BertModel":
-        return _ENCODER_ONLY
-    if family == "text-classification":
-        example = '{"text": "one", "text_pair": "two"}' if task.get("text_pair") else '"a text"'
-        return _PIPELINE.format(family=family, more="", example=example)
-    if family == "token-classification":
-        more = ', aggregation_strategy="simple"' if task.get("scheme") else ""
-        return _PIPELINE.format(family=family, more=more, example='"a text"')
-    return _OWN_CODE.format(architecture=architecture)
-
-
 def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
     """Markdown with the hub's metadata, from run.json; architecture: the class that opens the model."""
     best, last, recipe, training = run["best"], run["last"], run["recipe"], run["training"]
-    data = next(iter(run["data"].values()))
+    data, name = next(iter(run["data"].values())), _one_line(Path(recipe["name"]).stem)
+    front = {"library_name": "transformers", "pipeline_tag": recipe["family"]}
+    if base := _hub_id(model):
+        front["base_model"] = base
 
     def cell(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
 
     return _CARD.format(
-        family=recipe["family"],
-        model=model,
-        recipe=Path(recipe["name"]).stem,
+        front=yaml.safe_dump({**front, "tags": ["bertkit", name]}, sort_keys=False, allow_unicode=True),
+        model=_called(model),
+        recipe=name,
         version=run["versions"].get("bertkit", ""),
         rows=data["rows"],
-        source=Path(data["source"]).name,
+        source=_one_line(Path(data["source"]).name),
         steps=last["step"],
         best_step=best["step"],
         batch_size=training["batch_size"],
@@ -135,5 +126,6 @@ def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
         seed=training["seed"],
         objective=next(iter(best["scores"]), "the last step"),
         scores="\n".join(f"| {name} | {cell(v)} | {cell(last['scores'].get(name))} |" for name, v in best["scores"].items()),
-        usage=_usage(recipe["family"], run["task"], architecture),
+        usage=usage(recipe["family"], run["task"], architecture),
+        rounded=_ROUNDED if run["dtype"] == "bfloat16" else "",
     )

@@ -40,6 +40,7 @@ from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplica
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
+from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import resolve_training
 from bertkit.tasks.labels import spelled_alike
 from bertkit.tasks.recipe import Recipe, settle_columns
@@ -291,7 +292,7 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
     rare = [f"{name} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
     if rare:
-        weighted = isinstance(recipe, TextClassification) and not recipe.multi_label
+        weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
         what = f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {listed(rare, 12)}"
         yield Finding("warning", what, hint=hint)

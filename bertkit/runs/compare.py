@@ -21,7 +21,7 @@ from bertkit.readers import Examples
 from bertkit.report import Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
 from bertkit.runs.predict import evaluate_target, open_target
-from bertkit.runs.seeds import read_seeds
+from bertkit.runs.series import SEEDS
 
 _COMPARED = ("recipe", "training", "model")
 
@@ -105,7 +105,7 @@ def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> t
 
 def _runs(name: str) -> dict[Path, dict[str, Any]]:
     """The run.json of a run, or of each run in a folder of seeds."""
-    return {folder: require_run(folder) for folder in read_seeds(Path(name)) or [Path(name)]}
+    return {folder: require_run(folder) for folder in SEEDS.runs_in(Path(name)) or [Path(name)]}
 
 
 def _differing_columns(examples: Examples, first: Examples) -> list[str]:

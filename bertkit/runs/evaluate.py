@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertkit import progress
-from bertkit.errors import UsageError, plural
+from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.batch import Batch
 from bertkit.readers import Examples, Remarks
@@ -158,6 +158,26 @@ def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Acce
     return predict(module, batches, accelerator, num_features=len(split.features), description=description)
 
 
+def decode_split(
+    task: Task, modules: Sequence[nn.Module], split: Split, accelerator: Accelerator, *, description: str
+) -> tuple[list[Prediction], dict[str, float]]:
+    """The predictions for a split, of several modules by their mean probabilities, and the loss by term, of one module.
+
+    Raises ModelError for outputs that are not numbers, where there is no loss to tell.
+    """
+    parts = [predict_split(task, module, split, accelerator, description=description) for module in modules]
+    if len(parts) == 1 and parts[0].losses:  # which tell whether they are numbers
+        return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
+    arrays = (rows for part in parts for logits in part.outputs.values() for rows in logits)
+    if nan := sum(bool(np.isnan(rows).any()) for rows in arrays):
+        hint = "try --precision fp32; or the training went wrong: see its losses in metrics.jsonl"
+        what = f"the model's outputs are not numbers, for {nan} of {plural(len(split.features), 'feature')}"
+        raise ModelError(what, hint=hint)
+    if len(parts) > 1:
+        return task.average([part.outputs for part in parts], split.features, split.examples), {}
+    return task.decode(parts[0].outputs, split.features, split.examples), {}
+
+
 def check_finite(loss: float, split: str) -> None:
     """Raise UsageError for a loss that is not finite: the model is useless."""
     if not math.isfinite(loss):
@@ -166,9 +186,10 @@ def check_finite(loss: float, split: str) -> None:
 
 
 def score_splits(
-    task: Task, module: nn.Module, splits: Mapping[str, Split], accelerator: Accelerator, *, tune: bool = False
+    task: Task, modules: Sequence[nn.Module], splits: Mapping[str, Split], accelerator: Accelerator, *, tune: bool = False
 ) -> Scored:
-    """Every metric of every split; the first metric is the objective. tune: choose thresholds on the first split.
+    """Every metric of every split; the first metric is the objective. modules: see `decode_split`. tune: choose thresholds on
+    the first split.
 
     Raises UsageError for a loss that is not finite.
     """
@@ -176,8 +197,8 @@ def score_splits(
     predictions: dict[str, list[Prediction]] = {}
     truth: dict[str, list[Any]] = {}
     for number, (split, data) in enumerate(splits.items()):
-        outputs, losses = predict_split(task, module, data, accelerator, description=f"evaluate {split}")
-        decoded, truth_of = task.decode(outputs, data.features, data.examples), task.truth(data.examples)
+        decoded, losses = decode_split(task, modules, data, accelerator, description=f"evaluate {split}")
+        truth_of = task.truth(data.examples)
         thresholds = {}
         if tune and number == 0:
             task = task.tuned(decoded, truth_of)

@@ -118,8 +118,8 @@ def finetune(
 
     to_beat = None
     if baselines and task.recipe.eval_splits:
-        of_training, held_out = (splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0]))
-        to_beat = fit_baselines(task, of_training, held_out, recipe.eval_splits[0], pretrained, accelerator)
+        of_training, of_evaluation = (splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0]))
+        to_beat = fit_baselines(task, of_training, of_evaluation, recipe.eval_splits[0], pretrained, accelerator)
     if to_beat is not None:
         show(to_beat.report(task))
 
@@ -136,6 +136,9 @@ def finetune(
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
     freeze(module, config)
     training = splits.pop(recipe.train_split)
+    for tuned_on, held_out in [*splits.items()][:1]:
+        for remark in task.remarks_on_tuning(task.truth(held_out.examples)):
+            progress.note(f"{tuned_on}: {remark}")
     sampler = Sampler(len(training.features), config.batch_size, config.seed)
     steps = total_steps(config, sampler)
     precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
@@ -179,7 +182,7 @@ def finetune(
 
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         nonlocal tuned
-        scored = score_splits(task, trained, splits, accelerator, tune=True)
+        scored = score_splits(task, [trained], splits, accelerator, tune=True)
         tuned = scored.task
         return scored.scores, scored.objective
 

@@ -70,7 +70,7 @@ def finetune_glue(
 ) -> dict[str, float | None]:
     """Fine-tune on every task into output_dir/TASK; print and return the paper's columns with their average.
 
-    options: for every recipe; `data` is the folder of GLUE's download. run: `finetune`, or with `several` `finetune_seeds`
+    options: for every recipe; `data` is the folder of GLUE's download. run: `finetune`, or with `several` several of it,
     and its mean scores. Finished runs are kept. Data are checked before the first task: UsageError, DataError.
     """
     recipes = {task: _recipe(task, options) for task in tasks or TASKS}
@@ -140,6 +140,6 @@ def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool | None)
 
 def _score(result: Mapping[str, Any], name: str) -> float | None:
     """A score of a run, or its mean over seeds."""
-    if "seeds" in result:
+    if "scores" in result:
         return result["scores"].get(name, {}).get("mean")
     return result["best"]["scores"].get(name)

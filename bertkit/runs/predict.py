@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from bertkit import progress
@@ -20,7 +19,7 @@ from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
-from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows, predict_split, report_remarks, score_splits
+from bertkit.runs.evaluate import Scored, Split, decode_split, encode_split, hash_of_rows, report_remarks, score_splits
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import refuse_code
@@ -30,21 +29,39 @@ from bertkit.tasks.task import FINETUNE, Prediction, Task
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with its task. trained_from: the name of its base model. written: the recipe before its run, if known."""
+    """A model with its task. trained_from: the name of its base model. written: the recipe before its run, if known.
+
+    others: runs of the same task, whose probabilities are averaged with this one's.
+    """
 
     pretrained: Pretrained
     task: Task
     trained_from: str
     written: Recipe | None
     run: Mapping[str, Any] = field(default_factory=dict)  # run.json; empty for other models
+    others: tuple[Opened, ...] = ()
 
 
-def open_target(name: str, recipe_name: str | None, overrides: Mapping[str, Any], *, to_predict: bool = False) -> Opened:
+def open_target(
+    name: str,
+    recipe_name: str | None,
+    overrides: Mapping[str, Any],
+    *,
+    to_predict: bool = False,
+    others: Sequence[str] = (),
+) -> Opened:
     """Open a run folder with its own recipe, or a model with the given one; overrides win over both.
 
-    to_predict: the task is restored from config.json alone. Code that a run refers to is never executed. Raises UsageError,
-    ModelError.
+    to_predict: the task is restored from config.json alone. others: runs whose probabilities are averaged with this one's.
+    Code that a run refers to is never executed. Raises UsageError, ModelError.
     """
+    opened = _open(name, recipe_name, overrides, to_predict)
+    more = tuple(_open(other, recipe_name, overrides, to_predict) for other in others)
+    report_remarks(opened.task.remarks)
+    return replace(opened, task=opened.task.joined([each.task for each in more]), others=more) if more else opened
+
+
+def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_predict: bool) -> Opened:
     folder = Path(name)
     run = read_run_file(folder) if folder.is_dir() else None
     refuse_folder_of_runs(folder)
@@ -68,7 +85,6 @@ def open_target(name: str, recipe_name: str | None, overrides: Mapping[str, Any]
         task = Task.restore(pretrained.config, recipe, where=name)
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
-    report_remarks(task.remarks)
     check_max_length(task.recipe.training.max_length, pretrained.config)
     return Opened(pretrained, task, trained_from, written, run or {})
 
@@ -83,21 +99,35 @@ def build(target: Opened, accelerator: Any) -> nn.Module:
     return module.to(accelerator.device, resolve_precision(asked, target.pretrained.config, accelerator, training=False).dtype)
 
 
+def _modules(target: Opened, accelerator: Any) -> list[nn.Module]:
+    return [build(each, accelerator) for each in (target, *target.others)]
+
+
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
     """The scores and predictions of every split, and the examples."""
     task = replace(target.task, recipe=target.task.recipe.resolved())
     refuse_code(task.recipe)
     if note := check_metrics(task.recipe.metrics):
         progress.note(note)
+    _refuse_other_folds(target, splits or task.recipe.eval_splits)
     accelerator = start_accelerator(task.recipe.training.device)
     rows = read_splits(task.recipe, splits or task.recipe.eval_splits).rows
     data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
         _warn_if_changed(target, task, name, split.examples)
-    scored = score_splits(task, build(target, accelerator), data, accelerator)
+    scored = score_splits(task, _modules(target, accelerator), data, accelerator)
     accelerator.wait_for_everyone()
     return scored, {name: split.examples for name, split in data.items()}
+
+
+def _refuse_other_folds(target: Opened, splits: Collection[str]) -> None:
+    """Raise UsageError for rows that the mean of several folds would be scored on, although most folds were trained on them."""
+    recipe = target.task.recipe
+    held_out = {each.task.recipe.held_out_share for each in (target, *target.others)}
+    if len(held_out) > 1 and (seen := [split for split in splits if split in (recipe.train_split, "validation")]):
+        hint = "give other rows: --split test, or --validation FILE"
+        raise UsageError(f"the runs are folds, which were trained on rows of {seen[0]}", hint=hint)
 
 
 def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
@@ -139,11 +169,7 @@ def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Pre
         remarks = (*remarks, f"{empty} without text")
     if remarks:
         progress.note(f"{plural(len(examples), 'row')}, {', '.join(remarks)}")
-    module = build(target, accelerator)
-    outputs, _ = predict_split(task, module, Split(examples, features), accelerator, description="predict")
+    split = Split(examples, features)
+    predictions, _ = decode_split(task, _modules(target, accelerator), split, accelerator, description="predict")
     accelerator.wait_for_everyone()
-    if nan := sum(bool(np.isnan(rows).any()) for logits in outputs.values() for rows in logits):
-        what = f"the model's outputs are not numbers for {nan} of {plural(len(features), 'feature')}"
-        hint = "try --precision fp32; or the training went wrong: see its losses in metrics.jsonl"
-        raise ModelError(what, where=str(target.pretrained.folder), hint=hint)
-    return task.decode(outputs, features, examples)
+    return predictions

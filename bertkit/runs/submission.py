@@ -18,7 +18,7 @@ from bertkit.readers import Examples
 from bertkit.runs.directory import read_recipe, read_run_file, require_run
 from bertkit.runs.glue import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.runs.predict import Opened, open_target, predict_examples
-from bertkit.runs.seeds import SEEDS_FILE, read_seeds
+from bertkit.runs.series import SEEDS
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Prediction, Task
@@ -89,9 +89,9 @@ def _by_task(runs: Sequence[str]) -> dict[str, Path]:
 
 def _run_of(folder: Path) -> list[Path]:
     """The run folder itself, the best run of a folder of seeds, or none."""
-    if seeds := read_seeds(folder):
+    if seeds := SEEDS.runs_in(folder):
         return [max(seeds, key=_dev_score)]
-    if (folder / SEEDS_FILE).is_file():
+    if SEEDS.summary(folder).is_file():
         raise UsageError("the seeds are not finished", where=str(folder), hint="repeat their command to resume them")
     return [folder] if read_run_file(folder) is not None else []
 

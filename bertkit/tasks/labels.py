@@ -15,7 +15,8 @@ from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
-_MOST_CLASSES = 20  # above this, labels that hardly repeat are taken for text or numbers rather than classes
+_MOST_CLASSES = 20  # above this, numbers, and labels that hardly repeat, are not taken for classes unless the user insists
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
@@ -52,9 +53,27 @@ def check_labels(examples: Examples, column: str) -> None:
             raise DataError(what, where=examples.where(row), hint=hint)
 
 
-def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
-    """The label names of the training data: numbers in numeric order, other names in alphabetical order."""
+def refuse_numbers(examples: Examples, column: str) -> None:
+    """Raise DataError for labels that look like numbers to predict: decimals, or many different numbers."""
+    names = {label_name(value): row for row, value in reversed([*enumerate(examples.columns[column])]) if not is_missing(value)}
+    if not all(map(_NUMBER.fullmatch, names)):
+        return
+    own, hint = examples.own_name(column), "add --regression to predict a number, or --classes if each number is a class"
+    if decimals := [name for name in names if not float(name).is_integer()]:
+        first = min(decimals, key=names.__getitem__)
+        raise DataError(f"the label in column {own!r} is the decimal {first}", where=examples.where(names[first]), hint=hint)
+    if len(names) > _MOST_CLASSES:
+        raise DataError(f"the labels in column {own!r} are {len(names)} numbers", where=examples.source, hint=hint)
+
+
+def derive_labels(examples: Examples, column: str, *, are_classes: bool = False) -> tuple[str, ...]:
+    """The label names of the training data: numbers in numeric order, other names in alphabetical order.
+
+    are_classes: the user insists on it. Raises DataError for what does not look like classes.
+    """
     check_labels(examples, column)
+    if not are_classes:
+        refuse_numbers(examples, column)
     values = examples.columns[column]
     own = examples.own_name(column)
     kinds = {
@@ -72,9 +91,9 @@ def derive_labels(examples: Examples, column: str) -> tuple[str, ...]:
     if len(names) == 1:
         what = f"every row has the label {next(iter(names))!r}; expected two or more labels"
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
-    if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
+    if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2 and not are_classes:
         what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
-        raise DataError(what, where=examples.source, hint="choose another column with --label, or --regression for numbers")
+        raise DataError(what, where=examples.source, hint="choose another column with --label, or add --classes if it is right")
     return tuple(sorted(names, key=int if all(re.fullmatch("-?[0-9]+", name) for name in names) else None))
 
 
@@ -157,21 +176,6 @@ def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: s
     for name in unknown:
         if own := spellings.get(name.casefold()):
             raise DataError(f"the {what} {name!r} is spelled {own!r} in training", where=place(name), hint="use one spelling")
-
-
-def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> tuple[str, ...]:
-    """The weight of each class: as given, or for "balanced" rows / (classes * rows of the class), as in scikit-learn.
-
-    ids: the training rows' classes. Raises UsageError for anything but a number of at least 0 for each label.
-    """
-    if given == ("balanced",):
-        counts = np.bincount(ids, minlength=len(labels))
-        return tuple(repr(float(weight)) for weight in len(ids) / (len(labels) * np.maximum(counts, 1)))
-    numbers = [float(weight) for weight in given if re.fullmatch(r"\d+(\.\d*)?|\.\d+", weight)]
-    if len(numbers) != len(given) or len(given) != len(labels) or not any(numbers):
-        what = f"--class-weights is {','.join(given)}; expected balanced, or {len(labels)} numbers for {', '.join(labels[:12])}"
-        raise UsageError(what)
-    return given
 
 
 def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import ModelError, UsageError, listed
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
@@ -225,6 +225,23 @@ class Task(ABC):
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """One prediction per example, from one array of logits per feature. The features' token ids may be renumbered."""
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        """This task for the mean probabilities of its model and others. Raises ModelError where their outputs differ."""
+        for other in others:
+            if other.outputs_named() != self.outputs_named():
+                raise ModelError(f"the runs have other labels: {listed(other.labels)}; expected {listed(self.labels)}")
+        return self
+
+    def outputs_named(self) -> tuple[Any, ...]:
+        """What the outputs of the model stand for."""
+        return self.labels
+
+    def average(
+        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    ) -> list[Prediction]:
+        """One prediction per example, from the mean probabilities of several models; outputs: of each."""
+        raise NotImplementedError  # `joined` refuses such a family
+
     @abstractmethod
     def truth(self, examples: Examples) -> list[Any]:
         """The references that predictions are compared with: all accepted answers; tags in the task's scheme."""
@@ -247,6 +264,10 @@ class Task(ABC):
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
         """This task with thresholds tuned on these rows; those that the user set are kept."""
         return self
+
+    def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
+        """What a user should know about tuning on these rows, a line each."""
+        return ()
 
     def thresholds_tuned(self) -> dict[str, float]:
         """The tuned thresholds by name, to be listed among the scores."""

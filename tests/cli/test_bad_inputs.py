@@ -15,6 +15,8 @@ import pytest
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 FROM_ONE = "text,label\ngood movie,1\nbad movie,2\n"
+DECIMALS = "text,score\n" + "".join(f"movie {n},{n + 0.5}\n" for n in range(8))
+MANY = "text,label\n" + "".join(f"movie {n},{n % 21}\n" for n in range(63))
 BARE = "good movie,pos\nbad movie,neg\n"
 
 
@@ -91,6 +93,10 @@ def trained(ran, tmp_path: Path) -> dict[str, Any]:
         ("no-text.csv", "text,label\ngood,pos\n,neg\n", (), ":3", ["'text'"]),
         ("no-text.jsonl", '{"text": "good", "label": "pos"}\n{"label": "neg"}\n', (), ":2", ["'text'"]),
         ("one-class.csv", "text,label\ngood,a\nbad,a\n", (), "", ()),
+        ("decimals.csv", DECIMALS, ("--label", "score"), ":2", ["--regression", "--classes"]),
+        ("decimals.csv", DECIMALS, ("--label", "score", "--validation", "10%"), ":2", ["--regression", "--classes"]),
+        ("decimals.csv", DECIMALS, ("--label", "score", "--validation", "1/5"), ":2", ["--regression", "--classes"]),
+        ("many.csv", MANY, (), "", ["--regression", "--classes"]),
         ("nan.csv", "text,label\ngood,1\nbad,nan\n", ("--regression",), ":3", ()),
     ],
 )
@@ -121,10 +127,17 @@ def test_labels_that_a_recipe_does_not_have_are_refused(bertkit, write, refused)
     refused(lambda: bertkit(recipe="mnli", train="xnli.tsv", validation="xnli.tsv"), 3, f"({path}:2)")
 
 
+def test_numbers_are_classes_where_the_user_insists(bertkit, write, tmp_path: Path) -> None:
+    write("many.csv", MANY)
+    run = trained(bertkit("--classes", train="many.csv", validation="1/3"), tmp_path)
+    assert (run["task"]["labels"], run["data"]["validation"]["rows"]) == ([str(number) for number in range(21)], 21)
+
+
 @pytest.mark.parametrize(
     ("content", "options", "labels"),
     [
         (FROM_ONE, (), ["1", "2"]),
+        (FROM_ONE.replace("1", "1.5"), ("--classes",), ["1.5", "2"]),
         ("text;label\ngood movie;pos\nbad movie;neg\n", ("--separator", ";"), ["neg", "pos"]),
         ("pos,good movie\nneg,bad movie\n", ("--columns", "label,text"), ["neg", "pos"]),
     ],

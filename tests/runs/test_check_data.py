@@ -153,6 +153,7 @@ def test_every_fault_of_a_folder(run_bertkit, faulty: Path) -> None:
 MANY = [("good movie", "a")] * 5 + [("bad &lt; movie", "b")] * 2 + [("<p>a book", "b")] * 10 + [("a film", "a")] * 9
 FREQUENT = ab(110, labels="a") + ab(12, "bad {0} {0}", "b")  # 110 of 122 are a
 NUMBERS: Rows = [("the same", 1), ("the same", 9), ("twice", 2.5), ("twice", 2.5), *((f"text {n}", n / 2) for n in range(10))]
+DECIMALS: Rows = [(f"text {n}", n % 3 / 2) for n in range(60)]
 MINUS: Rows = [(f"text {n}", (-1, 0, 1)[n % 3]) for n in range(60)]
 SPELLED: Rows = [(f"text {n}", ("Neg", "neg", "pos", "pos ")[n % 4]) for n in range(80)]
 FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line in (7, 2))
@@ -178,6 +179,8 @@ FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line i
             {"regression": True},
             [("warning", "1 text", ["rows.csv:2", "rows.csv:3"]), ("note", "1 duplicate", ["rows.csv:4", "rows.csv:5"])],
         ),
+        (DECIMALS, {}, [("error", "0.5", ["rows.csv:3"])]),
+        (DECIMALS, {"classes": True}, []),
         ([("good", 0.5), ("bad", "x")], {"regression": True}, [("error", "'x'", ["rows.csv:3"])]),
     ],
 )

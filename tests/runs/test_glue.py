@@ -18,6 +18,7 @@ from bertkit.runs import glue, submission
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.glue import finetune_glue
 from bertkit.runs.predict import open_target, predict_file, predict_split_of
+from bertkit.runs.series import SEEDS
 from bertkit.runs.submission import write_submission
 from bertkit.tasks.catalog import load_recipe
 
@@ -114,7 +115,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, options, model: str) -> tu
 
 
 class Run:
-    """In place of `finetune` or `finetune_seeds`: notes the tasks that it is called for, and returns a result."""
+    """In place of `finetune` or `finetune_series`: notes the tasks that it is called for, and returns a result."""
 
     def __init__(self, result: dict[str, Any] | None = None) -> None:
         self.tasks: list[str] = []
@@ -236,7 +237,13 @@ def test_the_command_names_tasks_and_options(run_bertkit, monkeypatch: pytest.Mo
     assert run_bertkit("finetune", "glue", "--tasks", "rte, wnli", "--seeds", 2, *how).code == 0
     tasks, options, run, named = given
     assert (tasks, options["learning_rate"], options["num_epochs"]) == (["rte", "wnli"], 1e-3, PRESETS["stable"]["num_epochs"])
-    assert (run.keywords, named["several"], named["model"], named["output_dir"]) == ({"seeds": 2}, True, "model", Path("runs"))
+    assert (run.args, run.keywords, named["several"], named["model"], named["output_dir"]) == (
+        (SEEDS,),
+        {"count": 2},
+        True,
+        "model",
+        Path("runs"),
+    )
 
 
 def test_only_a_recipe_in_a_file_is_an_input() -> None:

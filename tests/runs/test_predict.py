@@ -114,9 +114,8 @@ def test_predictions_that_are_no_numbers_are_refused(make_model_dir, tmp_path: P
     state["classifier.bias"][0] = float("nan")
     save_file(state, model / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
-    with pytest.raises(ModelError) as error:
+    with pytest.raises(ModelError):
         predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
-    assert error.value.where == str(model)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------------

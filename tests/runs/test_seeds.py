@@ -17,7 +17,7 @@ from scipy import stats
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import lock
-from bertkit.runs.seeds import describe_seeds, summarize
+from bertkit.runs.series import SEEDS, describe_runs, summarize
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
@@ -164,7 +164,7 @@ def test_runs_with_constant_predictions_are_counted(train, tmp_path: Path) -> No
         1: {"best": {"scores": {"validation/accuracy": 0.5, "validation/constant_predictions": 1.0}}},
         2: {"best": {"scores": {"validation/accuracy": 0.75, "validation/f1_A": 0.5}}},
     }
-    found = describe_seeds(runs)
+    found = describe_runs(SEEDS, runs)
     assert (found["constant"], list(found["scores"])) == ([1], ["validation/accuracy", "validation/f1_A"])
     assert found["scores"]["validation/f1_A"]["each"] == [None, 0.5]
     same = tmp_path / "same.csv"  # for which every model predicts the same

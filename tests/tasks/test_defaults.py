@@ -14,7 +14,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.runs.finetune import finetune
-from bertkit.runs.seeds import finetune_seeds
+from bertkit.runs.series import SEEDS, finetune_series
 from bertkit.tasks import MultipleChoice, QuestionAnswering, Recipe, TextClassification, TokenClassification
 from bertkit.tasks.defaults import resolve_training
 from bertkit.text.tokenizer import Tokenizer
@@ -161,10 +161,10 @@ def test_a_folder_of_seeds_keeps_the_settings_of_its_first(make_model_dir, tmp_p
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 10, encoding="utf-8")
     recipe = TextClassification().overridden({"train": str(path), "validation": str(path), "num_epochs": 1, "max_length": 16})
-    finetune_seeds(recipe, seeds=1, name="text-classification", model=model, output_dir=folder)
+    finetune_series(SEEDS, recipe, count=1, name="text-classification", model=model, output_dir=folder)
     for file in (folder / "seeds.json", folder / "seed-1" / "run.json"):  # as if the choice had been another one then
         file.write_text(file.read_text(encoding="utf-8").replace("0.0003", "0.0007"), encoding="utf-8")
-    summary = finetune_seeds(recipe, seeds=2, name="text-classification", model=model, output_dir=folder)
+    summary = finetune_series(SEEDS, recipe, count=2, name="text-classification", model=model, output_dir=folder)
     second = json.loads((folder / "seed-2" / "run.json").read_text(encoding="utf-8"))
     assert second["training"]["learning_rate"] == second["chosen"]["learning_rate"] == 7e-4
     assert summary["plan"]["training"]["learning_rate"] == 7e-4

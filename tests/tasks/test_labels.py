@@ -17,7 +17,8 @@ from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.tasks import Prediction, Task
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.labels import class_name, class_weights, derive_labels, is_missing, label_ids, label_name, scores_of
+from bertkit.tasks.class_loss import class_weights
+from bertkit.tasks.labels import class_name, derive_labels, is_missing, label_ids, label_name, scores_of
 
 NAN = float("nan")
 CLASSIFIER = "BertForSequenceClassification"
@@ -78,6 +79,33 @@ def test_columns_that_hold_no_labels(values: list[Any], part: str) -> None:
     assert "data.csv" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        (["1", "2", "2.5", "2.5", "3.5"] * 5, "data.csv:4"),
+        ([0.0, 1.0, 0.5] * 5, "data.csv:4"),
+        ([".5", "-1", "", "1e0"], "data.csv:2"),
+        ([str(n % 21) for n in range(420)], "data.csv"),
+        ([n % 21 for n in range(420)], "data.csv"),
+    ],
+)
+def test_numbers_are_classes_only_if_the_user_insists(values: list[Any], where: str) -> None:
+    with pytest.raises(DataError) as error:
+        derive_labels(examples(values), "label")
+    assert (error.value.where, "--regression" in str(error.value.hint), "--classes" in str(error.value.hint)) == (
+        where,
+        True,
+        True,
+    )
+    expected = {label_name(value) for value in values if not is_missing(value)}
+    assert set(derive_labels(examples(values), "label", are_classes=True)) == expected
+
+
+@pytest.mark.parametrize("values", [[n % 20 for n in range(100)], ["1.0", "2.0"], ["1.5", "2.5", "other"], ["v1.5", "v2.5"]])
+def test_whole_numbers_and_names_are_classes(values: list[Any]) -> None:
+    assert set(derive_labels(examples(values), "label")) == set(map(label_name, values))
+
+
 @settings(max_examples=30)
 @given(st.data())
 def test_a_name_has_the_number_of_its_place(data: st.DataObject) -> None:
@@ -129,12 +157,17 @@ def test_classes_that_the_source_declares() -> None:
 
 
 def test_class_weights() -> None:
-    ids = np.array([0, 0, 0, 1])
-    assert [float(weight) for weight in class_weights(("balanced",), ids, ("a", "b"))] == [4 / (2 * 3), 4 / (2 * 1)]
-    assert class_weights(("1", ".5"), ids, ("a", "b")) == ("1", ".5")
-    for wrong in (("1",), ("1", "-1"), ("1", "x"), ("0", "0"), ("1", "2", "3")):
+    ids, labels = np.array([0, 0, 0, 1]), ("a", "b", "c=d")
+    assert class_weights(("balanced",), ids, ("a", "b")) == {"a": 4 / (2 * 3), "b": 4 / (2 * 1)}
+    assert class_weights(("1", ".5"), ids, ("a", "b")) == {"a": 1, "b": 0.5}
+    assert class_weights(("b=2",), ids, labels) == {"a": 1, "b": 2, "c=d": 1}
+    assert class_weights(("c=d=0.5", " a = 0"), ids, labels) == {"a": 0, "b": 1, "c=d": 0.5}
+    for wrong in ("1", "1,-1", "1,x", "0,0", "1,2,3", "a=1,2", "a=", "a=x", "a=-1", "a=1,a=2", "a=0,b=0", "=1", "A=1"):
         with pytest.raises(UsageError):
-            class_weights(wrong, ids, ("a", "b"))
+            class_weights(tuple(wrong.split(",")), ids, ("a", "b"))
+    with pytest.raises(UsageError) as error:
+        class_weights(("prise=2",), ids, ("praise", "blame"))
+    assert error.value.hint == "did you mean praise?"
 
 
 def test_numbers_to_regress_to() -> None:

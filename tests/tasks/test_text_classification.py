@@ -369,6 +369,8 @@ def test_a_prediction_for_people_and_files(
         {"data": "x", "train": "y"},
         {"train": "-"},  # read more than once
         {"train": "a.csv", "regression": True, "multi_label": True},
+        {"train": "a.csv", "regression": True, "classes": True},
+        {"train": "a.csv", "multi_label": True, "classes": True},
         {"train": "a.csv", "regression": True, "labels": ("a", "b")},
         {"train": "a.csv", "label_separator": ";"},  # of several labels
         {"train": "a.csv", "regression": True, "class_weights": ("balanced",)},

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from file_contents import read_conll
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -43,7 +44,7 @@ from bertkit.tasks.token_classification.tags import SCHEMES, convert, count_ille
 from bertkit.tasks.token_classification.task import Tagged
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
-from bertkit.training.batching import evaluation_batches
+from bertkit.training.batching import evaluation_batches, micro_batches_for_rank
 
 Sentences = list[list[tuple[str, str]]]
 Write = Callable[[str, str], Path]
@@ -356,6 +357,9 @@ SCENARIO = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
         ("x.conll", "a O\nb B-WHO\n", {"column": "5"}, UsageError, ":1"),
         ("x.conll", ANY_CASE, {"labels": "O,B-WHO"}, DataError, ":3"),
         ("x.conll", ANY_CASE, {"labels": "O,O"}, UsageError, None),
+        ("x.conll", ANY_CASE, {"class_weights": "b-who=2"}, UsageError, None),
+        ("x.conll", POS, {"head": "crf", "class_weights": "NOUN=2"}, UsageError, None),
+        ("x.conll", POS, {"head": "crf", "label_smoothing": 0.1}, UsageError, None),
         ("x.jsonl", as_tokens(TRAIN), {"column": "2"}, UsageError, ""),
         ("x.jsonl", as_tokens(TRAIN), {"tokens": "tags"}, UsageError, ""),
         ("x.jsonl", SCENARIO, {"tags": "tag_s"}, DataError, ""),
@@ -647,6 +651,44 @@ def test_a_model_with_other_labels_or_another_head_is_refused() -> None:
         with pytest.raises(error) as raised:
             Task.restore(of_model, asked, where="run")
         assert raised.value.where == "run"
+
+
+@pytest.mark.parametrize("head", ["linear", "bilstm"])
+@pytest.mark.parametrize("intent", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{"class_weights": "B-WHO=3,O=0.5"}, {"class_weights": "balanced", "label_smoothing": 0.3}, {"label_smoothing": 0.1}],
+)
+def test_the_loss_of_a_step_is_torchs_with_weights_and_smoothing(
+    write: Write, tokenizer: Tokenizer, options: dict[str, Any], intent: bool, head: str
+) -> None:
+    """In micro-batches, and in windows; of all targets at once torch takes the weighted mean."""
+    rows = [
+        {"tokens": [word for word, _ in row], "tags": [tag for _, tag in row], "label": "ab"[at % 2]}
+        for at, row in enumerate(made_sentences(9, 1))
+    ]
+    task, splits = fit_files(write("x.jsonl", jsonl(rows)), intent=intent, head=head, **options)
+    counts = Counter(tag for row in rows for tag in row["tags"])
+    expected = {
+        "B-WHO=3,O=0.5": {"B-WHO": 3.0, "O": 0.5},
+        "balanced": {tag: counts.total() / len(counts) / count for tag, count in counts.items()},
+    }.get(options.get("class_weights", ""))
+    weight = expected and torch.tensor([expected.get(label, 1.0) for label in task.labels], dtype=torch.float64)
+    small = SMALL | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = task.configure(BertConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.5, **small))
+    for each in (task, Task.restore(config)):
+        module = each.build(config).double()
+        initialize(module, config, seed=4)
+        features = each.encode(splits["train"], tokenizer, max_length=12).features
+        batches = micro_batches_for_rank(features, np.arange(len(features)), 24)
+        assert len(batches) > 2
+        outputs = [module(batch) for batch in batches]
+        found = sum(out.loss_sums["labels"] for out in outputs) / sum(batch.weights["labels"] for batch in batches)
+        logits = torch.cat([out.logits["logits"] for out in outputs])
+        targets = torch.cat([batch.labels["labels"] for batch in batches])
+        smoothing = options.get("label_smoothing", 0.0) if each is task else 0.0
+        wanted = F.cross_entropy(logits, targets, weight, label_smoothing=smoothing)
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
 
 
 def test_a_metric_of_the_recipes_own_decides() -> None:

@@ -253,15 +253,18 @@ def test_resume_from_another_folder_leaves_it_alone_and_has_the_best_model(stopp
     assert_same_run(tmp_path / "other", whole)
 
 
-def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(command, tmp_path: Path, monkeypatch) -> None:
-    arguments = command(tmp_path / "run", "--multi-label", "--eval-steps", "3")
+def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(
+    command, data: Path, tmp_path: Path, monkeypatch
+) -> None:
+    enough = str(data / "train.csv")  # rows to tune thresholds on
+    arguments = command(tmp_path / "run", "--multi-label", "--eval-steps", "3", "--validation", enough)
     thresholds = []
     for step in (3, 4):  # after the first evaluation
         with monkeypatch.context() as patch:
             stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, step, 0)
             assert main(arguments) == 130
         thresholds.append(read(tmp_path / "run" / f"checkpoint-{step + 1}" / "config.json")["bertkit"]["thresholds"])
-    assert thresholds[0] == thresholds[1] != {}
+    assert thresholds[0] == thresholds[1] != dict.fromkeys(("no", "yes"), 0.5)
 
 
 @pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])

@@ -84,12 +84,17 @@ class MultipleChoiceTask(PoolingTask):
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """One prediction per example: the best choice, and the probabilities of all."""
-        logits = np.concatenate(outputs["logits"])[:, 0].astype(np.float64)  # (S,)
-        probabilities = softmax_of_groups(logits, features.offsets)
+        return self.average([outputs], features, examples)
+
+    def average(
+        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    ) -> list[Prediction]:
+        of_models = [softmax_of_groups(np.concatenate(each["logits"])[:, 0], features.offsets) for each in outputs]
+        probabilities = np.mean(of_models, axis=0)  # (S,)
         predictions = []
         own = zip(pairwise(features.offsets), examples.columns["places"], examples.columns["choices"], strict=True)
         for (start, end), places, texts in own:
-            best = int(logits[start:end].argmax())
+            best = int(probabilities[start:end].argmax())
             of_places = np.zeros(places[-1] + 1)  # 0 for a choice that is empty in the data
             of_places[places] = probabilities[start:end]
             value = places[best]

@@ -214,6 +214,9 @@ class QuestionAnsweringTask(Task):
             decided.append(Prediction(chosen["text"], chosen["probability"], details=details))
         return decided
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        raise UsageError("--ensemble averages probabilities of classes, and answers are spans", hint="leave it out")
+
     def truth(self, examples: Examples) -> list[Any]:
         answers = examples.columns["answers"]
         how = self._by_characters(examples), self._unanswerable(answers)

@@ -19,7 +19,8 @@ from bertkit.metrics.classification import (
 )
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name
+from bertkit.tasks.class_loss import ClassLossRecipe
+from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
@@ -30,7 +31,7 @@ ROLES = (*TEXTS, "label")  # of columns
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextClassification(PoolingRecipe):
+class TextClassification(PoolingRecipe, ClassLossRecipe):
     """A recipe of this family; see Recipe for where its data comes from.
 
     labels: names in the order of the data's numbers; default: those in the training data, in alphabetical order.
@@ -45,6 +46,7 @@ class TextClassification(PoolingRecipe):
         None, "names of the labels in the order of their numbers; default: from the data", used=DATA
     )
     regression: bool = option(False, "predict a number instead of a class", used=DATA)
+    classes: bool = option(False, "labels that are decimals, or many different numbers, are classes", used=MEASURE)
     multi_label: bool = option(
         False, "a text has any number of labels: a list, names separated by | ; or , or columns of 0 and 1", used=DATA
     )
@@ -61,22 +63,15 @@ class TextClassification(PoolingRecipe):
         choices=TRUNCATIONS,
         used=USE,
     )
-    class_weights: tuple[str, ...] | None = option(
-        None,
-        "weight of each class in the loss, in the order of the labels; or balanced: the rarer, the higher",
-        used=MEASURE,
-    )
-    label_smoothing: float = option(
-        0.0,
-        "share of the target that is spread evenly over all classes in training (Szegedy et al., 2016)",
-        minimum=0,
-        maximum=1,
-        used=MEASURE,
-    )
 
     @property
     def truncates(self) -> bool:
         return self.truncate != "windows"
+
+    @property
+    def other_loss(self) -> str | None:
+        other = "--regression" if self.regression else "--multi-label" if self.multi_label else None
+        return other and f"for one class a text, which {other} does not predict"
 
     def resolved(self) -> Self:
         recipe = super().resolved()
@@ -84,10 +79,8 @@ class TextClassification(PoolingRecipe):
             raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
         if recipe.regression and recipe.labels:
             raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
-        other = "--regression" if recipe.regression else "--multi-label" if recipe.multi_label else None
-        if other and (recipe.class_weights or recipe.label_smoothing):
-            flag = "--class-weights" if recipe.class_weights else "--label-smoothing"
-            what = f"{flag} is for one class a text, which {other} does not predict"
+        if recipe.classes and (recipe.regression or recipe.multi_label):
+            what = f"--classes is for one class a text, and {'--regression' if recipe.regression else '--multi-label'} is not"
             raise UsageError(what, hint="leave out one of the two")
         if recipe.regression:
             refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
@@ -123,6 +116,8 @@ class TextClassification(PoolingRecipe):
         if self.multi_label:
             return texts, [names or () for names in self._label_sets(rows, columns)[0] or ()]
         check_labels(rows, columns["label"])
+        if not (self.classes or self.labels or columns["label"] in rows.label_names):
+            refuse_numbers(rows, columns["label"])  # of which many are the only one of their kind: no split by label
         return texts, [(label,) for label in rows.columns[columns["label"]]]
 
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:

@@ -21,6 +21,7 @@ from bertkit.tasks.text_classification.label_sets import check_label_sets
 
 COLUMN = "label"  # of examples under their standard names
 HALF = 0.5  # the default threshold of a label
+ENOUGH = 10  # rows with a label, and as many without, to tune its threshold on: on fewer it is chance
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Target(ABC):
         """A prediction per row of (E, C) logits."""
 
     @abstractmethod
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        """The prediction from the mean probabilities, or numbers, of several for the same row."""
+
+    @abstractmethod
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         """(E, ...) labels as numbers for metrics."""
 
@@ -101,6 +106,9 @@ class Number(Target):
 
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         return [Prediction(value) for value in logits[:, 0].tolist()]
+
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        return Prediction(float(np.mean([each.value for each in predictions])))
 
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         return np.array(labels, dtype=np.float64)
@@ -146,6 +154,10 @@ class OneOf(Target):
             for best, row in zip(logits.argmax(axis=1).tolist(), probabilities, strict=True)
         ]
 
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        row = np.mean([each.probabilities for each in predictions], axis=0)
+        return Prediction(self.labels[row.argmax()], float(row.max()), row)
+
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         number = {label: number for number, label in enumerate(self.order)}
         return np.array([number[label] for label in labels])
@@ -190,6 +202,10 @@ class AnyOf(Target):
     def decode(self, logits: NDArray[np.float64]) -> list[Prediction]:
         return self.decide([Prediction(None, None, row) for row in sigmoid(logits)])
 
+    def average(self, predictions: Sequence[Prediction]) -> Prediction:
+        (decided,) = self.decide([Prediction(None, None, np.mean([each.probabilities for each in predictions], axis=0))])
+        return decided
+
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
         """The predictions with those labels as values whose probabilities reach their thresholds."""
         thresholds = np.array([(self.thresholds or {}).get(label, HALF) for label in self.labels])
@@ -223,10 +239,18 @@ class AnyOf(Target):
         return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}
 
     def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float]:
-        """The threshold of each label that gives the best F1 on these rows."""
-        probabilities = np.stack([each.probabilities for each in predictions])
-        pairs = zip(probabilities.T, self.as_array(truth).T, strict=True)
-        return {label: best_threshold(*pair) for label, pair in zip(self.labels, pairs, strict=True)}
+        """The threshold of each label that gives the best F1 on these rows; 1/2 for those that they are too few for."""
+        probabilities, references = np.stack([each.probabilities for each in predictions]), self.as_array(truth)
+        few = self.too_few(truth)
+        return {
+            label: HALF if label in few else best_threshold(probabilities[:, number], references[:, number])
+            for number, label in enumerate(self.labels)
+        }
+
+    def too_few(self, truth: Sequence[Any]) -> list[str]:
+        """The labels that fewer than ENOUGH of these rows have, or that fewer lack."""
+        counts = self.as_array(truth).sum(axis=0).tolist()
+        return [label for label, count in zip(self.labels, counts, strict=True) if min(count, len(truth) - count) < ENOUGH]
 
 
 def best_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:

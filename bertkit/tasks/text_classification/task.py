@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import ModelError, UsageError, listed
 from bertkit.features import Features, Ragged
 from bertkit.metrics.classification import f1, measured
 from bertkit.model.config import BertConfig
@@ -19,10 +19,10 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, Vectors, bag_of_words, most_frequent, probe
+from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.labels import (
     FRESH_HEAD,
-    class_weights,
     derive_labels,
     in_model_order,
     labels_of_model,
@@ -33,7 +33,7 @@ from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.task import Encoding, Prediction, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
-from bertkit.tasks.text_classification.targets import COLUMN, HALF, AnyOf, Number, OneOf, Target
+from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,7 +71,7 @@ class TextClassificationTask(PoolingTask):
     ) -> TextClassificationTask:
         if recipe.regression:
             return cls._fit_number(recipe, config)
-        derive = derive_set_labels if recipe.multi_label else derive_labels
+        derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=recipe.classes)
         # the order that the data declares comes before one that is derived
         data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
         refuse_repeated(data_labels)
@@ -90,8 +90,7 @@ class TextClassificationTask(PoolingTask):
         if recipe.class_weights is None:
             return task
         target = task._target
-        weights = class_weights(recipe.class_weights, target.as_array(target.read(examples)), target.order)
-        return replace(task, weights=dict(zip(target.order, map(float, weights), strict=True)))
+        return replace(task, weights=class_weights(recipe.class_weights, target.as_array(target.read(examples)), target.order))
 
     @classmethod
     def _restore(
@@ -108,8 +107,7 @@ class TextClassificationTask(PoolingTask):
         thresholds = block.get("thresholds") or {}
         weights = block.get("class_weights")
         if weights is None and not has_format and recipe.class_weights not in (None, ("balanced",)):  # a run of bertkit 0.1
-            given = class_weights(recipe.class_weights or (), np.zeros(0, dtype=np.int64), numbers or labels)
-            weights = dict(zip(numbers or labels, map(float, given), strict=True))
+            weights = class_weights(recipe.class_weights or (), np.zeros(0, dtype=np.int64), numbers or labels)
         return cls(
             recipe=recipe,
             labels=labels,
@@ -203,6 +201,20 @@ class TextClassificationTask(PoolingTask):
         np.add.at(sums, features.examples, logits)
         return self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None])
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        joined = super().joined(others)
+        if self.thresholds is None:
+            return joined
+        each = [task.thresholds or {} for task in (self, *others)]
+        mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
+        return replace(joined, thresholds=mean)
+
+    def average(
+        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    ) -> list[Prediction]:
+        of_models = [self.decode(each, features, examples) for each in outputs]
+        return [self._target.average(predictions) for predictions in zip(*of_models, strict=True)]
+
     def truth(self, examples: Examples) -> list[Any]:
         return examples.columns[COLUMN]
 
@@ -226,6 +238,11 @@ class TextClassificationTask(PoolingTask):
         if not isinstance(self._target, AnyOf):
             return self
         return replace(self, thresholds=self._target.best_thresholds(predictions, truth))
+
+    def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
+        if not isinstance(self._target, AnyOf) or not (few := self._target.too_few(truth)):
+            return ()
+        return (f"the threshold stays {HALF}, as fewer than {ENOUGH} rows have the label, or lack it: {listed(few, 12)}",)
 
     def thresholds_tuned(self) -> dict[str, float]:
         return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}

@@ -13,6 +13,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
 from bertkit.readers.formats import TAGGED, Format, read_file
+from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.recipe import Columns, Recipe
 from bertkit.tasks.token_classification.sentences import (
     GIVEN,
@@ -27,7 +28,7 @@ HEADS = ("linear", "bilstm", "crf")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassification(Recipe):
+class TokenClassification(ClassLossRecipe):
     """A recipe of this family; see Recipe for where its data comes from."""
 
     family: ClassVar[str] = "token-classification"
@@ -54,6 +55,10 @@ class TokenClassification(Recipe):
     constrained: bool = option(False, "predict only sequences of tags that the scheme allows", used=USE)
     intent: bool = option(False, "also learn and predict the intent of the whole sentence", used=DATA)
     intent_column: str | None = option(None, "column of the intent; default: intent or label", used=DATA, needs="intent")
+
+    @property
+    def other_loss(self) -> str | None:
+        return "for the tag of each word, and --head crf learns whole sequences" if self.head == "crf" else None
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)

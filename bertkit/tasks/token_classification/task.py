@@ -21,6 +21,7 @@ from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding
 from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Vectors, most_frequent
+from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, refuse_other_spellings
 from bertkit.tasks.output import FORMATS
@@ -62,6 +63,7 @@ class Tagged(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationTask(Task):
     """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs.
+    weights: of each tag in the loss.
 
     A prediction's value is the list of a sentence's tags, its probabilities are theirs; details: the intent, with `intent`.
     """
@@ -74,6 +76,7 @@ class TokenClassificationTask(Task):
     recipe: TokenClassification
     scheme: str | None = None
     intents: tuple[str, ...] = ()
+    weights: Mapping[str, float] | None = None
 
     # --- fitting and restoring ---
 
@@ -99,7 +102,10 @@ class TokenClassificationTask(Task):
                 tags = respell(tags, given)
             elif recipe.scheme is not None:
                 tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
-        labels, warning = settle_labels(tags, given, examples), None
+        labels, warning, weights = settle_labels(tags, given, examples), None, None
+        if recipe.class_weights is not None:
+            numbers, _ = _numbered([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
+            weights = class_weights(recipe.class_weights, numbers, labels)
         if config is not None:
             labels, warning = in_model_order(labels, config)
         intents = tuple(sorted(set(examples.columns["intent"]))) if recipe.intent else ()
@@ -110,7 +116,7 @@ class TokenClassificationTask(Task):
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = known
         remarks += Remarks(warnings=(warning,) if warning else ())
-        return cls(recipe=recipe, labels=labels, scheme=scheme, intents=intents, remarks=remarks)
+        return cls(recipe=recipe, labels=labels, scheme=scheme, intents=intents, weights=weights, remarks=remarks)
 
     @classmethod
     def _find_scheme(cls, recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
@@ -144,6 +150,7 @@ class TokenClassificationTask(Task):
             labels=names,
             scheme=recipe.scheme or scheme,
             intents=tuple(block.get("intents") or ()) if recipe.intent else (),
+            weights=block.get("class_weights"),
             remarks=Remarks(warnings=(warning,) if warning else ()),
         )
 
@@ -156,7 +163,8 @@ class TokenClassificationTask(Task):
         return replace(super().configure(config), id2label=dict(enumerate(self.labels)))
 
     def fitted(self) -> dict[str, Any]:
-        return {"scheme": self.scheme, "intents": list(self.intents) or None}
+        weights = self.weights and dict(self.weights)
+        return {"scheme": self.scheme, "intents": list(self.intents) or None, "class_weights": weights}
 
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForTokenClassification
@@ -171,7 +179,19 @@ class TokenClassificationTask(Task):
             # A window may begin and end within a chunk; `decode` checks the ends of sentences.
             edge, follow = torch.ones(config.num_labels, dtype=torch.bool), transitions(self.labels, self.scheme)[1]
             legal = (edge, torch.from_numpy(follow), edge)
-        return BertForTokenClassification(config, head=self.recipe.head, legal=legal, num_intents=len(self.intents))
+        return BertForTokenClassification(
+            config,
+            head=self.recipe.head,
+            legal=legal,
+            num_intents=len(self.intents),
+            class_weights=self._output_weights,
+            label_smoothing=self.recipe.label_smoothing,
+        )
+
+    @property
+    def _output_weights(self) -> tuple[float, ...] | None:
+        """The weights of the tags in the order of the model's outputs."""
+        return None if self.weights is None else tuple(self.weights[label] for label in self.labels)
 
     # --- rows, features, predictions ---
 
@@ -220,7 +240,8 @@ class TokenClassificationTask(Task):
                 ),
                 "intent": Ragged.column(np.where(encoded.firsts, numbers[encoded.features.examples], IGNORED)),
             }
-        return Encoding(replace(encoded.features, labels=labels), (*remarks, *more))
+        weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
+        return Encoding(replace(encoded.features, labels=labels, class_weights=weights), (*remarks, *more))
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
         """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and remarks."""
@@ -265,6 +286,19 @@ class TokenClassificationTask(Task):
             Prediction(names[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
+
+    def outputs_named(self) -> tuple[Any, ...]:
+        return self.labels, self.intents
+
+    def average(
+        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    ) -> list[Prediction]:
+        """As `decode`, of the mean probability of each tag of a word; a CRF's best sequence is that of one model alone."""
+        names = [name for name in outputs[0] if name != "path"]
+        rows = {name: zip(*(each[name] for each in outputs), strict=True) for name in names}
+        with np.errstate(divide="ignore"):
+            mean = {name: [np.log(np.mean([softmax(one) for one in each], axis=0)) for each in rows[name]] for name in names}
+        return self.decode(mean, features, examples)
 
     def _decode_intents(self, logits: Sequence[NDArray], features: Features, count: int) -> list[dict[str, Any]]:
         """The intent of each sentence and its probability; None for a sentence without words."""

@@ -1,0 +1,292 @@
+"""Several runs of a recipe that differ in one option, such as its seed or its fold; and a summary of their scores.
+
+One seed is not enough: on small data the best and worst of ten differ by points (Devlin et al., 2019, section 4.1; Dodge et
+al., 2020; Mosbach et al., 2021). Folds evaluate on every row once (Kohavi, 1995).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from bertkit import progress
+from bertkit.config import filled
+from bertkit.errors import ModelError, UsageError
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
+from bertkit.model.devices import start_accelerator
+from bertkit.model.pretrained import open_pretrained
+from bertkit.report import Finding, Report, Table, show
+from bertkit.runs.directory import NEW_FOLDER, changed_settings, finished_run
+from bertkit.runs.evaluate import CONSTANT
+from bertkit.runs.finetune import finetune, input_paths
+from bertkit.tasks.defaults import Settings, resolve_training
+from bertkit.tasks.recipe import Recipe, published_scores
+from bertkit.tasks.saved import as_asked, to_json
+from bertkit.tasks.splits import Splits, read_splits
+from bertkit.tasks.task import Task
+
+Changes = dict[str, dict[str, Any]]  # fields of the recipe and of its training settings
+
+
+@dataclass(frozen=True)
+class Series:
+    """noun: of a run; its folder is noun-N, and the summary beside them nouns.json. changes: what is different in a run, from
+    the recipe, its number and how many there are. own_rows: whether each run has its own rows to train on.
+    """
+
+    noun: str
+    changes: Callable[[Recipe, int, int], Changes]
+    own_rows: bool
+
+    @property
+    def nouns(self) -> str:
+        return f"{self.noun}s"
+
+    @property
+    def kind(self) -> Kind:
+        """Its output folder. It is never finished: the same command repeats the summary, and more seeds can be added."""
+        parts = re.compile(rf"{self.nouns}\.json|{self.noun}-\d+(\.old-\d+)?")
+
+        def finished(folder: Path) -> bool | None:
+            return None if kind.foreign(path.name for path in folder.iterdir()) else False
+
+        kind = Kind(f"run of several {self.nouns}", finished, parts)
+        return kind
+
+    def run(self, recipe: Recipe, number: int, count: int) -> Recipe:
+        """The recipe of one of its runs."""
+        changes = self.changes(recipe, number, count)
+        training = dataclasses.replace(recipe.training, **changes.get("training", {}))
+        return dataclasses.replace(recipe, **changes.get("recipe", {}), training=training)
+
+    def summary(self, folder: Path) -> Path:
+        return folder / f"{self.nouns}.json"
+
+    def read(self, folder: Path) -> dict[str, Any]:
+        """The summary; empty without one. Raises ModelError for a damaged one."""
+        path = self.summary(folder)
+        if not path.is_file():
+            return {}
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(values, dict) or not isinstance(values.get(self.nouns, []), list):
+                raise ValueError(f"it does not list {self.nouns}")
+            return values
+        except ValueError as error:
+            what = f"{path.name} is damaged: {error}"
+            raise ModelError(what, where=str(path), hint="remove it: the runs beside it are kept") from None
+
+    def runs_in(self, folder: Path) -> list[Path]:
+        """The runs that the summary in a folder lists; none for other or unfinished folders."""
+        return [folder / f"{self.noun}-{number}" for number in self.read(folder).get(self.nouns, [])]
+
+
+def _fold(recipe: Recipe, number: int, count: int) -> Changes:
+    """The fold as the validation split, of a user's file or of the recipe's own data."""
+    fold = f"{number}/{count}"
+    if recipe.names_files:
+        return {"recipe": {"validation": fold}}
+    return {"recipe": {"held_out": fold, "eval_splits": ("validation",), "reference": {}}}
+
+
+SEEDS = Series("seed", lambda recipe, number, count: {"training": {"seed": number}}, own_rows=False)
+FOLDS = Series("fold", _fold, own_rows=True)
+
+
+def finetune_series(
+    series: Series,
+    recipe: Recipe,
+    *,
+    count: int,
+    name: str,
+    model: str,
+    output_dir: Path,
+    overwrite: bool = False,
+    fresh_head: bool | None = False,
+) -> dict[str, Any]:
+    """Fine-tune each of the runs 1 to `count` into output_dir/NOUN-N; returns the final content of the summary.
+
+    Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. Raises UsageError if the
+    existing runs have different settings, model or data.
+    """
+    resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
+    reads = [pretrained.folder, *input_paths(recipe, name)]
+    accelerator = start_accelerator(recipe.training.device or "auto")
+    folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
+    earlier = {} if overwrite else series.read(output_dir).get("plan", {})
+    data = read_splits(resolved) if series.own_rows or not earlier else None  # once for all seeds
+    if earlier:  # what nobody states is as in the first runs
+        settings = Settings(filled(recipe.training, earlier["training"]), earlier.get("chosen"))
+    else:
+        assert data is not None
+        settings = resolve_training(resolved, data.rows[resolved.train_split], pretrained)
+    varied = series.changes(recipe, 1, count).get("training", {})
+    plan = {
+        "recipe": to_json(resolved, name=name),
+        "training": dataclasses.asdict(settings.training) | dict.fromkeys(varied),
+        "model": {"name": model, "fresh_head": fresh_head},
+        "chosen": settings.chosen,
+    }
+    if series.own_rows:
+        assert data is not None
+        plan["data"] = {"sha256": _hash_of_all(data)}
+    plan = json.loads(json.dumps(plan))
+    if series.own_rows:
+        _check_rows(series, recipe, count)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        folder_of_runs.move_aside()
+    accelerator.wait_for_everyone()
+    finished = _finished(series, output_dir, plan, recipe, count)
+    runs: dict[int, dict[str, Any]] = {}
+    if data is None and len(finished) < count:
+        data = read_splits(resolved)
+    for number in range(1, count + 1):
+        folder = output_dir / f"{series.noun}-{number}"
+        if number in finished:
+            progress.note(f"{series.noun} {number}: finished in {folder}")
+            runs[number] = finished[number]
+            continue
+        progress.note(f"{series.noun} {number} of {count}")
+        runs[number] = finetune(
+            series.run(recipe, number, count),
+            name=name,
+            model=model,
+            output_dir=folder,
+            fresh_head=fresh_head,
+            data=None if series.own_rows else data,
+            settings=settings,
+        )
+        _refuse_changed_inputs(series, runs, output_dir)
+        if accelerator.is_main_process and len(runs) == 1:
+            write_json(series.summary(output_dir), {"plan": plan})
+    summary = {"plan": plan, **describe_runs(series, runs)}
+    if accelerator.is_main_process:
+        write_json(series.summary(output_dir), summary)
+        show(report_series(series, summary, output_dir, published_scores(resolved, model)))
+    accelerator.wait_for_everyone()
+    return summary
+
+
+def _check_rows(series: Series, recipe: Recipe, count: int) -> None:
+    """Raise DataError, before the first run, for rows that a later one would refuse, such as a label of one fold alone."""
+    for number in range(1, count + 1):
+        own = series.run(recipe, number, count).resolved()
+        data = read_splits(own)
+        task = Task.fit(own, data.rows[own.train_split])
+        for rows in data.rows.values():
+            task.examples(rows, labelled=True)
+
+
+def _hash_of_all(data: Splits) -> str:
+    """sha256 of all rows in whatever order: of every fold the same."""
+    rows = [repr(row) for part in data.rows.values() for row in zip(*part.columns.values(), strict=True)]
+    return sha256("\n".join(sorted(rows)).encode("utf-8", "replace")).hexdigest()
+
+
+def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Recipe, count: int) -> dict[int, dict[str, Any]]:
+    """The finished runs of a folder by number. Raises UsageError if they have different settings."""
+    hint = f"repeat their command, or {NEW_FOLDER}"
+    earlier = series.read(folder).get("plan", plan)
+    if changed := changed_settings({**earlier, "recipe": as_asked(earlier["recipe"])}, plan):
+        raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
+    runs: dict[int, dict[str, Any]] = {}
+    model = {name: value for name, value in plan["model"].items() if value}  # a model without a head gets a fresh one by itself
+    for path in sorted(path for path in folder.glob(f"{series.noun}-*") if not MOVED_ASIDE.search(path.name)):
+        number = int(path.name.rpartition("-")[2])
+        own = json.loads(json.dumps(series.changes(recipe, number, count)))
+        # of the recipe only what is the run's own: bertkit 0.1 saved resolved values there
+        wanted = {"recipe": {}, "model": model, **own, "training": {**plan["training"], **own.get("training", {})}}
+        if (run := finished_run(path, wanted, hint)) is not None:
+            runs[number] = run
+    return runs
+
+
+def _refuse_changed_inputs(series: Series, runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
+    """Raise UsageError if the model, or data that the runs share, have changed between runs."""
+    first = next(iter(runs))
+    for number, run in runs.items():
+        for part in ("model",) if series.own_rows else ("model", "data"):
+            if changed_settings({part: runs[first][part]}, {part: run[part]}):
+                what = f"the {part} changed between {series.noun} {first} and {series.noun} {number}"
+                raise UsageError(what, where=str(folder), hint=NEW_FOLDER)
+
+
+def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """The best scores of each run, summarized; and the runs that predict the same for every row."""
+    scores = {number: run["best"]["scores"] for number, run in runs.items()}
+    names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
+    return {
+        series.nouns: list(runs),
+        "scores": {name: summarize([best.get(name) for best in scores.values()]) for name in names},
+        "constant": [number for number, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
+    }
+
+
+def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
+    """The runs that a folder stands for: the folder itself, or of a series the median run by the first score, said in a note;
+    with ensemble all of them. Raises UsageError for an ensemble of one.
+    """
+    folder = Path(name)
+    series = next((series for series in (SEEDS, FOLDS) if series.runs_in(folder)), None)
+    if series is None:
+        if ensemble:
+            what = "--ensemble averages the runs of a folder of --seeds or --folds, which this is not"
+            raise UsageError(what, where=name, hint="leave it out, or repeat their command if it was stopped")
+        return [name]
+    runs, scores = series.runs_in(folder), series.read(folder).get("scores") or {}
+    if ensemble:
+        return [*map(str, runs)]
+    first = next(iter(scores), None)
+    each = scores[first]["each"] if first else [None] * len(runs)
+    ranked = sorted((value, place) for place, value in enumerate(each) if value is not None) or [(0.0, 0)]
+    median = runs[ranked[(len(ranked) - 1) // 2][1]]
+    by = f", the median by {first}" if first else ""
+    progress.note(f"{name}: of {len(runs)} {series.nouns} {median.name}{by}; --ensemble averages all")
+    return [str(median)]
+
+
+def summarize(values: Sequence[float | None]) -> dict[str, Any]:
+    """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"median": None, "mean": None, "std": None, "interval": None, "each": list(values)}
+    mean, std, interval = statistics.fmean(known), None, None
+    if len(known) > 1:
+        std = statistics.stdev(known)
+        half = float(stats.t.ppf(0.975, len(known) - 1)) * std / len(known) ** 0.5
+        interval = [mean - half, mean + half]
+    return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
+
+
+def report_series(series: Series, summary: Mapping[str, Any], folder: Path, published: Mapping[str, float]) -> Report:
+    """A table of the scores, and a warning about runs that failed to learn."""
+    columns = ["score", "median", "mean", "std", "95% interval", f"each {series.noun}", *(["published"] if published else [])]
+    rows = [
+        [
+            name,
+            score["median"],
+            score["mean"],
+            score["std"],
+            progress.format_interval(score["interval"]),
+            " ".join("-" if value is None else f"{value:.4f}" for value in score["each"]),
+            *([published.get(name)] if published else []),
+        ]
+        for name, score in summary["scores"].items()
+    ]
+    count = len(summary[series.nouns])
+    parts: list[Table | Finding] = [Table(f"{folder}: {count} {series.nouns}", columns, rows)]
+    if constant := summary["constant"]:
+        which = ", ".join(map(str, constant))
+        what = f"{len(constant)} of {count} runs predict the same for every row: {series.noun} {which}"
+        parts.append(Finding("warning", what))
+    return Report(parts, summary)

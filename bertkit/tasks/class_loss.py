@@ -1,0 +1,72 @@
+"""What families share whose head is trained by cross-entropy of classes: the weight of each class, and label smoothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.config import MEASURE, option
+from bertkit.errors import UsageError, did_you_mean
+from bertkit.tasks.recipe import Recipe
+
+_WEIGHT = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassLossRecipe(Recipe):
+    """A recipe of such a family."""
+
+    class_weights: tuple[str, ...] | None = option(
+        None,
+        "weight of each class in the loss: by name, as in spam=2,ham=1 (1 for the others); in the order of the labels; or "
+        "balanced: the rarer, the higher",
+        used=MEASURE,
+    )
+    label_smoothing: float = option(
+        0.0,
+        "share of the target that is spread evenly over all classes in training (Szegedy et al., 2016)",
+        minimum=0,
+        maximum=1,
+        used=MEASURE,
+    )
+
+    @property
+    def other_loss(self) -> str | None:
+        """Why these options cannot be used, in words; None where they can."""
+        return None
+
+    def resolved(self) -> Self:
+        recipe = super().resolved()
+        for name in ("class_weights", "label_smoothing"):
+            if getattr(recipe, name) and recipe.other_loss:
+                raise UsageError(f"--{name.replace('_', '-')} is {recipe.other_loss}", hint="leave out one of the two")
+        return recipe
+
+
+def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> dict[str, float]:
+    """The weight of each class: as given, or for "balanced" rows / (classes * rows of the class), as in scikit-learn.
+
+    ids: the training rows' classes. Raises UsageError for anything but numbers of at least 0, for each label or by name.
+    """
+    if given == ("balanced",):
+        counts = np.bincount(ids, minlength=len(labels))
+        weights = len(ids) / (len(labels) * np.maximum(counts, 1))
+        return dict(zip(labels, weights.tolist(), strict=True))
+    if by_name := all("=" in weight for weight in given):
+        pairs = [weight.rpartition("=")[::2] for weight in given]
+    else:
+        pairs = list(zip(labels, given, strict=False))
+    named = {name.strip(): weight.strip() for name, weight in pairs}
+    if by_name and (unknown := [name for name in named if name not in labels]):
+        raise UsageError(f"--class-weights names {unknown[0]!r}, which is no label", hint=did_you_mean(unknown[0], labels))
+    numbers = {name: float(weight) for name, weight in named.items() if _WEIGHT.fullmatch(weight)}
+    weights_of = dict.fromkeys(labels, 1.0) | numbers
+    if len(numbers) != len(given) or (not by_name and len(given) != len(labels)) or not any(weights_of.values()):
+        what = f"--class-weights is {','.join(given)}; expected balanced, numbers by name such as {labels[0]}=2, or "
+        raise UsageError(f"{what}{len(labels)} numbers for {', '.join(labels[:12])}")
+    return weights_of

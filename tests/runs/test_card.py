@@ -1,0 +1,204 @@
+"""Model cards: the code on each is run as it stands there, and must say what `bertkit predict` says; and the front matter."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from bertkit.runs.card import model_card
+from bertkit.runs.directory import read_run_file
+
+pytestmark = pytest.mark.e2e
+WORDS = "the good bad movie story was unreadable".split()
+SHORT = "the unreadable movie was late"
+LONG = " ".join(np.random.default_rng(0).choice([*WORDS, "old", "not", "new", "in", "city"], 61).tolist())  # for 24 tokens
+KNOWN = " ".join(WORDS * 9)  # likewise, of words that training has
+CONTEXT = f"{LONG} printer {LONG}"
+QUESTION = "where is the printer"
+
+TABLE = "text\tpair\tkind\tkinds\n" + "".join(
+    f"{' '.join(WORDS[at % 5 :])}\t{WORDS[at % 7]}\t{at % 3}\t{'a' * (at % 2)}|{'b' * (at % 3 > 0)}\n" for at in range(30)
+)
+CHOICES = [{"text": SHORT, "question": "why", "choices": WORDS[at % 3 : at % 3 + 3], "label": at % 2} for at in range(12)]
+ANSWERS = [{"question": QUESTION, "context": CONTEXT, "answers": {"text": ["printer"], "answer_start": [len(LONG) + 1]}}] * 4
+NO_ANSWERS = [*ANSWERS, *[{"question": QUESTION, "context": LONG, "answers": {"text": [], "answer_start": []}}] * 4]
+
+
+LONGER = "--max-steps 120 --learning-rate 5e-3".split()  # until a word's tag is known in any sentence
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def tagged(*tags: str) -> str:
+    """Sentences of WORDS in any order; a word has the same tag everywhere."""
+    orders = [np.random.default_rng(at).permutation(len(WORDS)) for at in range(48)]
+    return "\n".join("".join(f"{WORDS[n]} {tags[n % 3]}\n" for n in order) for order in orders)
+
+
+@pytest.fixture
+def train(run_bertkit, make_model_dir: Callable[..., Path], tmp_path: Path) -> Callable[..., str]:
+    """A function that trains in the folder "run" on a file of this content, and returns the code on its card."""
+    model = make_model_dir("BertModel", seed=3, initializer_range=0.1)
+
+    def train(family: str, content: str, *options: str) -> str:
+        name = {"text-classification": "my.tsv", "token-classification": "my.conll"}.get(family, "my.jsonl")
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        how = "--max-length 24 --precision fp32 --device cpu --max-steps 30 --learning-rate 1e-3 --dropout 0".split()
+        ran = run_bertkit("finetune", family, "--train", name, "--validation", name, "-m", model, "-o", "run", *how, *options)
+        assert ran.code == 0, ran.err
+        (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "run" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+        return code
+
+    return train
+
+
+@pytest.fixture
+def predicted(run_bertkit, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A function that gives what `predict` writes for a row."""
+
+    def predicted(**row: Any) -> dict[str, Any]:
+        (tmp_path / "new.jsonl").write_text(lines([row]), encoding="utf-8")
+        return json.loads(run_bertkit("predict", "run", "new.jsonl").out)
+
+    return predicted
+
+
+def said(code: str, run: Path, changes: dict[str, Any]) -> Any:
+    """What the code of a card prints, with other values in the place of its examples."""
+    printed: list[Any] = []
+    for old, new in {"path/to/this/folder": run, **changes}.items():
+        assert f'"{old}"' in code, old
+        code = code.replace(f'"{old}"', repr(str(new)))
+    exec(compile(code, "README.md", "exec"), {"print": printed.append})
+    return printed[0]
+
+
+KINDS = {
+    "classes": ("--label", "kind"),
+    "labels": ("--label", "kinds", "--multi-label"),
+    "number": ("--label", "kind", "--regression"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("truncate", ["head", "tail", "head+tail", "windows"])
+@pytest.mark.parametrize("pair", [False, True])
+def test_classifiers(kind: str, truncate: str, pair: bool, train, predicted, tmp_path: Path) -> None:
+    texts = ("--text", "text", *(("--text-pair", "pair") if pair else ()))
+    code = train("text-classification", TABLE, *texts, *KINDS[kind], "--truncate", truncate)
+    second = LONG[:30] if truncate == "head" else "no"
+    for text in (SHORT, LONG) if truncate == "head" or not pair else (SHORT[:20],):
+        found = said(code, tmp_path / "run", {"one": text, "two": second} if pair else {"a text": text})
+        expected = predicted(text=text, **({"pair": second} if pair else {}))
+        if kind == "labels":
+            assert sorted(found) == expected["labels"]
+            continue
+        if isinstance(found, list):  # of the pipeline
+            (found,) = found
+        if isinstance(found, dict) and "score" in found:
+            found = {found["label"]: found["score"]} if kind == "classes" else found["score"]
+        if kind == "number":
+            assert found == pytest.approx(expected["prediction"], abs=1e-5)
+        else:
+            best = max(found, key=found.__getitem__)
+            assert (best, found[best]) == (expected["label"], pytest.approx(expected["probability"], abs=1e-5))
+
+
+def test_chunks_are_of_whole_words(train, predicted, tmp_path: Path) -> None:
+    code = train("token-classification", tagged("B-X", "O", "B-Y"), *LONGER)
+    for text in (SHORT, KNOWN):
+        found = [(each["start"], each["end"], each["entity_group"]) for each in said(code, tmp_path / "run", {"a text": text})]
+        expected = [(each["start"], each["end"], each["label"]) for each in predicted(tokens=text.split())["entities"]]
+        assert found
+        if text == SHORT:
+            assert found == expected
+        assert max(end for _, end, _ in found) > 0.8 * len(text), "it is read to its end"
+        bounds = {place for word in re.finditer(r"\S+", text) for place in word.span()}
+        assert {place for start, end, _ in found for place in (start, end)} <= bounds
+
+
+@pytest.mark.parametrize(
+    ("tags", "options"),
+    [
+        (("DET", "NOUN", "VERB"), ()),
+        (("O", "S-X", "S-Y"), ("--scheme", "iobes")),
+    ],
+)
+def test_tags_of_words(tags: tuple[str, ...], options: tuple[str, ...], train, predicted, tmp_path: Path) -> None:
+    content = tagged(*tags)
+    code = train("token-classification", content, *LONGER, *options)
+    for text in (SHORT, KNOWN):
+        words, found = zip(*said(code, tmp_path / "run", {"a text in words": text}), strict=True)
+        expected = predicted(tokens=text.split())["tags"]
+        assert [*words] == text.split()
+        same = np.mean([ours == theirs for ours, theirs in zip(found, expected, strict=True)])
+        assert same == 1 or (text == KNOWN and same > 0.9), "of a long text the windows lie elsewhere"
+
+
+@pytest.mark.parametrize("question", [{"question": "who"}, {}])
+def test_choices(question: dict[str, str], train, predicted, tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "question" or question} for row in CHOICES]
+    code = train("multiple-choice", lines(rows))
+    for text in (SHORT, LONG):
+        changes = {"a text": text, "a choice": "good movie", "another one": "story"}
+        found = said(code, tmp_path / "run", changes | ({"a question?": "who"} if question else {}))
+        expected = predicted(text=text, choices=["good movie", "story"], **question)["probabilities"]
+        assert [*found.values()] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("rows", [ANSWERS, NO_ANSWERS])
+def test_answers(rows: list[dict[str, Any]], train, predicted, tmp_path: Path) -> None:
+    code = train("question-answering", lines(rows), "--doc-stride", "8", "--max-answer-length", "5")
+    for context in (SHORT, LONG, CONTEXT):
+        found = said(code, tmp_path / "run", {"a question?": QUESTION, "a text that answers it": context})
+        assert found == predicted(question=QUESTION, context=context)["answer"]
+
+
+def test_no_answer_by_the_threshold(train, predicted, tmp_path: Path) -> None:
+    code = train("question-answering", lines(NO_ANSWERS), "--null-threshold", "-1000")
+    assert said(code, tmp_path / "run", {"a question?": QUESTION, "a text that answers it": CONTEXT}) == ""
+    assert predicted(question=QUESTION, context=CONTEXT)["answer"] == ""
+
+
+def test_a_head_of_bertkits_own_has_no_code(train, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        train("token-classification", tagged("O", "B-X", "I-X"), "--head", "crf")
+    assert "(`AutoModel`)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_front_matter_names_a_model_of_the_hub_alone(train, tmp_path: Path) -> None:
+    train("text-classification", TABLE, "--text", "text", "--label", "kind")
+    run = read_run_file(tmp_path / "run")
+    assert run is not None
+    (tmp_path / "my\nmodel").mkdir()
+
+    def front(model: str, **changes: Any) -> tuple[Any, str]:
+        card = model_card({**run, **changes}, model, "BertForSequenceClassification")
+        _, matter, body = card.split("---\n", 2)
+        return yaml.safe_load(matter), body
+
+    for name in ("bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"):
+        assert front(name)[0]["base_model"] == name
+    for name in (str(tmp_path / "run"), str(tmp_path / "my\nmodel"), "run", "./gone", "minilm", "~/my-bert", "C:\\bert"):
+        matter, body = front(name)
+        assert "base_model" not in matter
+        assert str(tmp_path) not in body
+    odd = {**run["recipe"], "name": "/some/where/odd: [name]\n- x.py"}
+    assert front("bert-base-uncased", recipe=odd)[0]["tags"] == ["bertkit", "odd: [name] - x"]
+
+
+def test_the_card_says_that_scores_of_bf16_differ(train, tmp_path: Path) -> None:
+    train("text-classification", TABLE, "--text", "text", "--label", "kind")
+    run = read_run_file(tmp_path / "run")
+    assert run is not None
+    cards = [model_card({**run, "dtype": dtype}, "bert", "BertForSequenceClassification") for dtype in ("float32", "bfloat16")]
+    assert ["bf16" in card for card in cards] == [False, True]

@@ -1,0 +1,144 @@
+"""Folds: every row is held out once, each fold trains as it would alone, they resume, and their scores are summed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trained
+
+from bertkit.errors import DataError, UsageError
+from bertkit.runs.predict import evaluate_target, open_target
+from bertkit.runs.series import summarize
+from bertkit.training import loop as training
+
+pytestmark = pytest.mark.e2e
+WORDS = "the movie book was good bad fine plays read one two".split()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "rows.csv"
+    lines = "".join(f"{('good', 'bad')[row % 2]},{' '.join(rng.choice(WORDS, 6))}\n" for row in range(32))
+    path.write_text("label,text\n" + lines, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(make_model_dir, rows: Path) -> Callable[..., Path]:
+    """A function that trains three folds for an epoch."""
+    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
+
+    def train(output_dir: Path, folds: int | None = 3, **options: Any) -> Path:
+        how = {"model": model, "file": rows, "batch_size": 8, "num_epochs": 1, "seed": 5} | options
+        return trained.train(output_dir, folds=folds, **how)
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def whole(train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("folds") / "several")
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def held_out(run: Path) -> list[str]:
+    """The texts of a run's validation rows."""
+    _, examples = evaluate_target(open_target(str(run), None, {}))
+    return examples["validation"].columns["text"]
+
+
+def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(
+    train, whole: Path, rows: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "alone", None, validation="2/3")
+    assert weights(whole / "fold-2") == weights(tmp_path / "alone")
+    runs = [whole / f"fold-{number}" for number in (1, 2, 3)]
+    assert Counter(text for run in runs for text in held_out(run)) == Counter(
+        line.partition(",")[2] for line in rows.read_text(encoding="utf-8").splitlines()[1:]
+    )
+    assert {read(run / "run.json")["training"]["seed"] for run in runs} == {5}
+    found = read(whole / "folds.json")
+    each = [read(run / "run.json")["best"]["scores"] for run in runs]
+    assert found["folds"] == [1, 2, 3]
+    for name in ("validation/accuracy", "validation/loss"):
+        assert found["scores"][name] == summarize([scores[name] for scores in each])
+    assert sorted(path.name for path in whole.iterdir()) == ["fold-1", "fold-2", "fold-3", "folds.json"]
+
+
+def test_stopped_folds_resume_and_finished_ones_are_kept(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    cut, seed_dropout, steps = tmp_path / "cut", training.seed_dropout, []
+
+    def stopping(*values: Any) -> None:
+        steps.append(values)
+        if len(steps) == 5:  # a fold has three steps
+            os.kill(os.getpid(), signal.SIGTERM)
+        seed_dropout(*values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "seed_dropout", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train(cut)
+    assert sorted(path.name for path in cut.iterdir()) == ["fold-1", "fold-2", "folds.json"]
+    first = (cut / "fold-1" / "model.safetensors").stat().st_mtime_ns
+    for _ in range(2):  # the second time all are finished
+        assert read(train(cut) / "folds.json")["scores"] == read(whole / "folds.json")["scores"]
+    assert (cut / "fold-1" / "model.safetensors").stat().st_mtime_ns == first
+    assert [weights(cut / f"fold-{number}") for number in (1, 2, 3)] == [
+        weights(whole / f"fold-{number}") for number in (1, 2, 3)
+    ]
+
+
+def test_folds_of_other_settings_or_rows_are_refused(train, rows: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_bytes(rows.read_bytes())
+    folder = train(tmp_path / "run", 2, file=mine, max_steps=1)
+
+    def refused(**options: Any) -> None:
+        before = sorted(folder.rglob("*"))
+        with pytest.raises(UsageError) as error:
+            train(folder, **{"folds": 2, "file": mine, "max_steps": 1, **options})
+        assert (error.value.where, sorted(folder.rglob("*"))) == (str(folder), before)
+
+    refused(folds=3)
+    refused(folds=None, seeds=2)
+    refused(learning_rate=1e-2)
+    refused(seed=6)
+    mine.write_bytes(rows.read_bytes().replace(b"good,", b"bad,", 1))
+    refused()
+
+
+def test_a_label_of_one_fold_alone_is_refused_before_the_first_fold_trains(train, rows: Path, tmp_path: Path) -> None:
+    rare = tmp_path / "rare.csv"
+    rare.write_text(rows.read_text(encoding="utf-8") + "rare,one of its kind\n", encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", file=rare)
+    assert (error.value.where, (tmp_path / "run").exists()) == (f"{rare}:34", False)
+
+
+def test_folds_of_a_folders_training_rows(train, rows: Path, whole: Path, run_bertkit, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "data" / f"{split}.csv").write_bytes(rows.read_bytes())
+    data = read(whole / "fold-1" / "run.json")["model"]["name"]
+    how = "--text text --label label --folds 3 --seed 5 --max-steps 1 --max-length 16 --device cpu -o run".split()
+    ran = run_bertkit("finetune", "text-classification", "--data", "data", "-m", data, *how)
+    assert ran.code == 0, ran.err
+    for number in (1, 2, 3):
+        ours, theirs = (read(folder / f"fold-{number}" / "run.json")["data"] for folder in (tmp_path / "run", whole))
+        assert [ours[split]["rows_sha256"] for split in ours] == [theirs[split]["rows_sha256"] for split in theirs]
+        assert [*ours] == ["train", "validation"]
