@@ -240,6 +240,23 @@ def test_masks_are_filled_as_transformers_fills_them(architecture: str, make_mod
     assert error.value.where == str(tmp_path / "none.txt")
 
 
+def test_masks_are_filled_with_tokens_only_where_the_vocabulary_is_padded(make_model_dir, tmp_path: Path) -> None:
+    """As for efficiency on a device: the model has rows, with weights, that stand for no token."""
+    tokenizer = Tokenizer.load(make_model_dir())
+    padding = 3 * tokenizer.vocab_size
+    model = make_model_dir("BertForMaskedLM", seed=5, initializer_range=0.3, vocab_size=tokenizer.vocab_size + padding)
+    (tmp_path / "lines.txt").write_text("the man [MASK] a movie\n", encoding="utf-8")
+    ((row,), _) = fill_masks(str(model), str(tmp_path / "lines.txt"), CPU, top_k=tokenizer.vocab_size + 1)
+    (fills,) = row["fills"]
+    assert sorted(fill["token"] for fill in fills) == sorted(tokenizer.vocab), "each token once"
+    everything = transformers.BertForMaskedLM.from_pretrained(model)
+    ids = torch.from_numpy(tokenizer.encode([row["text"]], max_length=32).input_ids.values.astype(np.int64))
+    scores = everything(ids[None]).logits[0, 3].softmax(-1)
+    wanted = [scores[tokenizer.vocab[fill["token"]]].item() for fill in fills]
+    assert [fill["probability"] for fill in fills] == pytest.approx(wanted, rel=1e-3)
+    assert wanted == sorted(wanted, reverse=True)
+
+
 def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     run = pretrain("run", max_steps=20, eval_steps=10, objective="clm")
     scores = run["best"]["scores"]
