@@ -21,6 +21,7 @@ from bertkit import progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
+from bertkit.corpus.preview import show_share_read
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
 from bertkit.errors import DataError, UsageError, plural
@@ -81,6 +82,8 @@ def pretrain(
         what = f"the corpus is a single document, so every segment B is {objective.pair_labels[0]}"
         progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
     samplers[0].sequences(0, 1)  # raises DataError if there are none
+    for sampler in samplers:
+        show_share_read(sampler)
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
         if config.early_stopping_patience is not None:
@@ -120,6 +123,7 @@ def pretrain(
         dtype=dtype,
         num_processes=accelerator.num_processes,
         total_steps=steps,
+        drawing=objective.drawing,
     )
 
     def batches(step: int) -> list[Batch]:

@@ -309,6 +309,26 @@ def test_stopped_and_resumed_it_is_the_same_run(
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
 
 
+@pytest.mark.parametrize(("objective", "resumes"), [("mlm", True), ("mlm+nsp", False), ("mlm+sop", False)])
+def test_an_older_run_goes_on_with_the_sequences_that_it_began_with(
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, resumes: bool
+) -> None:
+    """Pairs are drawn in another way since, spans as ever."""
+    more = {"objective": objective, "max_steps": 6, "eval_steps": 3}
+    with interrupted_at(4, monkeypatch):
+        pretrain("run", **more)
+    older = read(tmp_path / "run" / "run.json")
+    del older["drawing"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(older), encoding="utf-8")
+    if resumes:
+        assert pretrain("run", **more)["status"] == "finished"
+        return
+    with pytest.raises(UsageError) as error:
+        pretrain("run", **more)
+    assert error.value.where == str(tmp_path / "run")
+    assert read(tmp_path / "run" / "run.json") == older
+
+
 def test_phases_have_their_lengths_and_shares(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     longest: list[int] = []
 
@@ -488,7 +508,7 @@ def test_pairs_need_two_segments_and_next_sentences_two_documents(
 
 
 def test_held_out_documents_without_pairs_are_named(corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("\n\n".join(f"the {word} movie ." for word in VERBS * 30), encoding="utf-8")
+    (tmp_path / "a.txt").write_text("the\n\nmovie\n\na\n\nbook\n\nread\n\nlove\n", encoding="utf-8")
     build_corpus([str(tmp_path / "a.txt")], corpus, tmp_path / "c", CorpusConfig(held_out=0.5, min_tokens=1))
     config = filled(PretrainConfig(max_length=32))
     with pytest.raises(DataError) as error:
