@@ -160,14 +160,17 @@ def fresh_architecture(
 ) -> BertConfig:
     """The architecture of fresh weights: that of a config.json, or of a named size with explicit sizes, which win.
 
-    The vocabulary size is that of the corpus. By default heads are 64 wide and the intermediate layer is four times as wide as
-    the hidden size, as in the paper.
+    The vocabulary size is that of the corpus, or that of the config.json if it is larger. By default heads are 64 wide and the
+    intermediate layer is four times as wide as the hidden size, as in the paper.
     """
+    vocab_size = meta["tokenizer"]["vocab_size"]
     if file is not None:
         read = BertConfig.read(file / "config.json" if file.is_dir() else file)
-        return replace(read, vocab_size=meta["tokenizer"]["vocab_size"], id2label=None, problem_type=None, extra={})
+        if (padding := read.vocab_size - vocab_size) > 0:
+            progress.note(f"vocab_size is {read.vocab_size} in {file}: {padding} more than the tokenizer has, as padding")
+        return replace(read, vocab_size=max(read.vocab_size, vocab_size), id2label=None, problem_type=None, extra={})
     changes: dict[str, Any] = {
-        "vocab_size": meta["tokenizer"]["vocab_size"],
+        "vocab_size": vocab_size,
         "max_position_embeddings": max(512, *(length for length, _ in config.lengths())),
         **sizes,
     }

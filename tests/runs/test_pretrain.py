@@ -458,6 +458,13 @@ def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: 
         expected = sizes | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "vocab_size": meta["tokenizer"]["vocab_size"]}
         assert {name: found[name] for name in expected} == expected
         assert "id2label" not in found
+    size = meta["tokenizer"]["vocab_size"] + 56
+    transformers.BertConfig(**sizes, vocab_size=size).save_pretrained(tmp_path)
+    assert pretraining.fresh_architecture(meta, config, None, {}, tmp_path).vocab_size == size, "padded"
+    small = ("--max-length", 32, "--batch-size", 4, "--max-steps", 1, "--device", "cpu")
+    assert run_bertkit("pretrain", corpus, "--config-name", tmp_path, *small, "-o", "padded").code == 0
+    assert read(tmp_path / "padded" / "config.json")["vocab_size"] == size
+    assert run_bertkit("predict", "padded", "-", "--top-k", 999, stdin=b"the [MASK]\n").code == 0
     sized = pretraining.fresh_architecture(meta, config, "tiny", {"num_hidden_layers": 3})
     assert (sized.num_hidden_layers, sized.hidden_size, sized.intermediate_size) == (3, 128, 512)
     wide = pretraining.fresh_architecture(meta, PretrainConfig.of({"max_length": 600}), None, {"hidden_size": 192})
