@@ -422,7 +422,7 @@ CASES: dict[str, list[Step]] = {
     ],
     # from text to a BERT
     "tokenizer": [
-        "tokenizer train texts --vocab-size 80 -o tokenizer",
+        "tokenizer train texts --vocab-size 160 -o tokenizer",
         "tokenizer train texts/one.txt --vocab-size 5000 --cased -o cased",
     ],
     "pretraining": [

@@ -95,7 +95,7 @@ def _check_data(
 def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> None:
     from bertkit import progress
     from bertkit.corpus.build import read_meta
-    from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences
+    from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read
     from bertkit.runs import pretrain as pretraining
     from bertkit.text.tokenizer import Tokenizer
 
@@ -109,3 +109,4 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     counts: dict[str, Any] = {"sequences per epoch": count, "mean tokens per sequence": float(features.num_tokens.mean())}
     counts |= count_targets(sampler, features)
     progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])
+    show_share_read(sampler)

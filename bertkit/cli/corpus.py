@@ -104,7 +104,11 @@ def merge(
 
 def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit import progress
+    from bertkit.config import PretrainConfig
     from bertkit.corpus.build import SPLITS
+    from bertkit.corpus.preview import show_share_read
+    from bertkit.runs.pretrain import sampler_of
+    from bertkit.text.tokenizer import Tokenizer
 
     names = ("documents", "sentences", "tokens")
     rows = [[split, *(meta[split][name] for name in names), len(meta[split]["shards"])] for split in SPLITS]
@@ -113,3 +117,6 @@ def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     progress.note(
         f"{plural(counts['read'], 'document')} read; dropped {counts['short']} short, {counts['duplicates']} duplicate"
     )
+    if meta["train"]["shards"]:
+        config = PretrainConfig.of({})
+        show_share_read(sampler_of(folder, meta, "train", Tokenizer.load(folder), config, config.max_length))

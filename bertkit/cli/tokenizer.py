@@ -24,7 +24,9 @@ def train(
         ),
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
-    vocab_size: Annotated[int, typer.Option(help="Number of tokens, including the five special ones.", min=20)] = 30522,
+    vocab_size: Annotated[
+        int, typer.Option(help="Number of tokens, including the five special ones and printable ASCII.")
+    ] = 30522,
     cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
     min_frequency: Annotated[int, typer.Option(help="Merge only pairs of pieces at least this frequent.", min=1)] = 2,
     text_column: Annotated[str, typer.Option(help="Column with the text, in JSONL, Parquet and hub data sets.")] = "text",

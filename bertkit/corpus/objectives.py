@@ -43,7 +43,7 @@ class Objective:
     head: the model's class, also in transformers. draw: (shard, max_length, rng) -> the segments of its sequences. targets:
     (sequences, tokenizer, whole_words, rng) -> what is predicted. terms: the loss terms, of tokens and, where sequences are
     pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what segment B is to A, by label.
-    min_documents: how many documents a corpus needs to give both labels.
+    min_documents: how many documents a corpus needs to give both labels. drawing: the version of `draw`, which a run keeps.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Objective:
     causal: bool = False
     pair_labels: tuple[str, ...] = ()
     min_documents: int = 1
+    drawing: int = 1
 
     @property
     def token_term(self) -> str:
@@ -93,8 +94,17 @@ OBJECTIVES = {
             ("mlm", "nsp"),
             pair_labels=("next", "not next"),
             min_documents=2,
+            drawing=2,
         ),
-        Objective("mlm+sop", BertForPreTraining, draw_ordered, mask_tokens, ("mlm", "sop"), pair_labels=("next", "previous")),
+        Objective(
+            "mlm+sop",
+            BertForPreTraining,
+            draw_ordered,
+            mask_tokens,
+            ("mlm", "sop"),
+            pair_labels=("next", "previous"),
+            drawing=2,
+        ),
         Objective("mlm", BertForMaskedLM, draw_spans, mask_tokens, ("mlm",)),
         Objective("clm", BertLMHeadModel, draw_spans, next_tokens, ("lm",), causal=True),
     )

@@ -8,17 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
+from bertkit import progress
 from bertkit.corpus.objectives import Objective
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.features import Features
 from bertkit.progress import plain
 
+FEW = 0.95  # a smaller share of the tokens read in an epoch is warned of
 _SEGMENTS = ("", "cyan")
 _MASKED, _REPLACED, _KEPT = "bold red", "bold magenta", "bold green"
 LEGEND = Text.from_markup(
     f"segment A, [{_SEGMENTS[1]}]segment B[/]; targets: [{_MASKED}]\\[MASK](original)[/], "
     f"[{_REPLACED}]replaced(original)[/], [{_KEPT}]kept(kept)[/]"
 )
+
+
+def show_share_read(sampler: CorpusSampler) -> None:
+    """Tell how much of the corpus an epoch reads, and warn where it is little."""
+    share, objective = sampler.share_read, sampler.objective.name
+    what = (
+        f"an epoch of {objective}, in sequences of at most {sampler.max_length} tokens, reads {share:.1%} of the training text"
+    )
+    if share < FEW:
+        progress.warn(f"{what}: join its shortest documents, or train with --objective mlm, which reads all")
+    else:
+        progress.note(what)
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.corpus.objectives import OBJECTIVES, Objective, Sequences
-from bertkit.corpus.segments import Segments
+from bertkit.corpus.segments import Segments, tokens_read
 from bertkit.corpus.shard import Shard
 from bertkit.errors import DataError
 from bertkit.features import Features, Ragged, offsets_of, ranges
@@ -49,6 +49,14 @@ class CorpusSampler:
         while len(self._ends) < self.windows_per_epoch:
             self._window_of(self._ends[-1])
         return self._ends[self.windows_per_epoch - 1]
+
+    @property
+    def share_read(self) -> float:
+        """The share of the tokens that the first epoch reads; of a corpus of more than a window, in that window."""
+        shard_of, drawn = _draw_window(self, 0)
+        chosen = self._shards_of(0)
+        read = sum(tokens_read(Segments(*(values[shard_of == shard] for values in drawn))) for shard in chosen)
+        return read / sum(len(self.shards[shard].input_ids) for shard in chosen)
 
     def features_at(self, step: int) -> Features:
         """The sequences of `step` (from 0). Raises DataError if the shards give none."""
@@ -110,9 +118,15 @@ class CorpusSampler:
             if window + 1 == self.windows_per_epoch and self._ends[-1] == 0:
                 if self.objective.pair_term is None:
                     raise DataError("the corpus is empty")
-                hint = "build it with another --layout or --sentences, or train with --objective mlm"
-                raise DataError("no document of the corpus has two sentences", hint=hint)
+                hint = "build it with another --layout, or train with --objective mlm"
+                raise DataError("no document of the corpus has two tokens", hint=hint)
         return bisect_right(self._ends, sequence)
+
+    def _shards_of(self, window: int) -> list[int]:
+        """The shards of a window, counted over all epochs."""
+        epoch, number = divmod(window, self.windows_per_epoch)
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.shards))
+        return order[number * WINDOW : (number + 1) * WINDOW].tolist()
 
     def _assemble(self, shard_of: NDArray[np.int64], drawn: Segments) -> Sequences:
         """Segments with their special tokens."""
@@ -141,8 +155,7 @@ class CorpusSampler:
 def _draw_window(sampler: CorpusSampler, window: int) -> tuple[NDArray[np.int64], Segments]:
     """The shard of each sequence of a window, shuffled, and their segments."""
     epoch, number = divmod(window, sampler.windows_per_epoch)
-    order = np.random.default_rng((sampler.seed, epoch)).permutation(len(sampler.shards))
-    chosen = order[number * WINDOW : (number + 1) * WINDOW].tolist()
+    chosen = sampler._shards_of(window)
     drawn = [
         sampler.objective.draw(sampler.shards[shard], sampler.max_length, np.random.default_rng((sampler.seed, epoch, shard)))
         for shard in chosen

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.corpus.shard import Shard
-from bertkit.text.truncation import longest_first
 
 SHORT = 0.1  # of the pairs have a shorter target length, so that the model sees short ones too
 IS_NEXT, NOT_NEXT = 0, 1  # labels of next-sentence prediction, as transformers numbers them
@@ -36,44 +35,58 @@ class Segments(NamedTuple):
         return len(self.a)
 
 
-def draw_pairs(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
-    """Pairs of segments, whole sentences unless truncated, of at most max_length - 3 tokens.
+class Chunks(NamedTuple):
+    """The next chunk of each of some documents: tokens `begin` to `stop` - 1, of which those before `middle` may be segment A.
 
-    Half of the Bs follow A; the others begin at a random sentence of another document of the shard, and the text after A is
-    used again. A chunk of text has as many sentences as reach the target length, at least two; A ends at a random one. A pair
-    that is too long loses tokens at either end of its longer segment. A single sentence, alone in its document or left over at
-    its end, gives no A. In a shard of one document every B follows.
+    target: the length aimed at. within: whether `middle` stands within a sentence.
+    """
+
+    begin: Integers
+    middle: Integers
+    stop: Integers
+    target: Integers
+    within: NDArray[np.bool_]
+
+
+def draw_pairs(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
+    """Pairs of segments of at most max_length - 3 tokens, which together read each document from its first token to its last.
+
+    A begins a chunk. Half of the Bs are its rest; the others begin at a random sentence of another document of the shard, or at
+    a random token if A ends within a sentence, and the text after A is used again. A single token left over at the end of a
+    document gives no A. In a shard of one document every B follows.
     """
     sentences, documents = np.asarray(shard.sentences), np.asarray(shard.documents)
-    reached, ends = documents[:-1].copy(), documents[1:]
+    bounds = sentences[documents]
+    reached, ends = bounds[:-1].copy(), bounds[1:]
     rounds = []
     while len(left := np.flatnonzero(reached + 1 < ends)):
-        begin = reached[left]
-        target, middle, stop = _next_chunks(sentences, begin, ends[left], max_length, rng)
+        begin, middle, stop, target, within = _next_chunks(sentences, reached[left], ends[left], max_length, rng)
+        num_a = middle - begin
         follows = rng.random(len(left)) < 0.5 if len(ends) > 1 else np.ones(len(left), dtype=bool)
         other = rng.integers(0, max(1, len(ends) - 1), len(left))
         other += other >= left  # any document but this one
         other = np.minimum(other, len(ends) - 1)
-        somewhere = rng.integers(documents[other], documents[other + 1])
-        wanted = np.maximum(1, target - (sentences[middle] - sentences[begin]))
-        until = np.clip(np.searchsorted(sentences, sentences[somewhere] + wanted), somewhere + 1, documents[other + 1])
-        b_begin, b_end = np.where(follows, middle, somewhere), np.where(follows, stop, until)
-        rounds.append((begin, middle, b_begin, b_end, np.where(follows, IS_NEXT, NOT_NEXT)))
+        somewhere = sentences[rng.integers(documents[other], documents[other + 1])]
+        somewhere = np.where(within, rng.integers(bounds[other], bounds[other + 1]), somewhere)
+        until = np.searchsorted(sentences, somewhere + np.maximum(1, target - num_a))
+        until = np.minimum(sentences[np.minimum(until, documents[other + 1])], somewhere + max_length - 3 - num_a)
+        b, b_end = np.where(follows, middle, somewhere), np.where(follows, stop, until)
+        rounds.append(Segments(begin, num_a, b, b_end - b, np.where(follows, IS_NEXT, NOT_NEXT)))
         reached[left] = np.where(follows, stop, middle)
-    return _truncated(sentences, rounds, max_length, rng)
+    return _joined(rounds)
 
 
 def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
-    """Pairs of consecutive segments, cut as in `draw_pairs`; half are swapped, so that B is the text before A."""
-    sentences, documents = np.asarray(shard.sentences), np.asarray(shard.documents)
-    reached, ends = documents[:-1].copy(), documents[1:]
+    """The two segments of each chunk, cut as in `draw_pairs`; half are swapped, so that B is the text before A."""
+    sentences = np.asarray(shard.sentences)
+    bounds = sentences[np.asarray(shard.documents)]
+    reached, ends = bounds[:-1].copy(), bounds[1:]
     rounds = []
     while len(left := np.flatnonzero(reached + 1 < ends)):
-        begin = reached[left]
-        _, middle, stop = _next_chunks(sentences, begin, ends[left], max_length, rng)
-        rounds.append((begin, middle, middle, stop, np.full(len(left), IN_ORDER)))
+        begin, middle, stop, _, _ = _next_chunks(sentences, reached[left], ends[left], max_length, rng)
+        rounds.append(Segments(begin, middle - begin, middle, stop - middle, np.full(len(left), IN_ORDER)))
         reached[left] = stop
-    pairs = _truncated(sentences, rounds, max_length, rng)
+    pairs = _joined(rounds)
     swapped = rng.random(len(pairs)) < 0.5
     first, second = (pairs.a, pairs.num_a), (pairs.b, pairs.num_b)
     a, num_a = np.where(swapped, second, first)
@@ -81,29 +94,38 @@ def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Seg
     return Segments(a, num_a, b, num_b, np.where(swapped, SWAPPED, IN_ORDER))
 
 
-def _next_chunks(
-    sentences: Integers, begin: Integers, end: Integers, max_length: int, rng: np.random.Generator
-) -> tuple[Integers, Integers, Integers]:
-    """The next chunk of each document, from sentence `begin`: its target length, and the sentences at which A and it end."""
+def _next_chunks(sentences: Integers, begin: Integers, end: Integers, max_length: int, rng: np.random.Generator) -> Chunks:
+    """The next chunk of each document from token `begin` on, of which two or more tokens are left.
+
+    It has as many sentences as reach the target length, at least two, but is cut where there is no more room; the next chunk
+    goes on there. A ends at a random sentence, or at a random token if the chunk lies within one.
+    """
     room = max_length - 3
     target = np.where(rng.random(len(begin)) < SHORT, rng.integers(2, room + 1, len(begin)), room)
-    stop = np.clip(np.searchsorted(sentences, sentences[begin] + target), begin + 2, end)
-    return target, begin + rng.integers(1, stop - begin), stop
+    second = np.searchsorted(sentences, begin, side="right")  # the sentence after that of `begin`
+    stop = np.maximum(np.searchsorted(sentences, begin + target), second + 1)
+    stop = np.minimum(np.minimum(sentences[np.minimum(stop, len(sentences) - 1)], end), begin + room)
+    others = np.searchsorted(sentences, stop) - second  # sentences that begin within the chunk
+    within = others == 0
+    # not before the last token, which alone would not be read
+    choices = np.where(within, np.maximum(1, stop - begin - 2), others)
+    chosen = rng.integers(0, choices)
+    middle = np.where(within, begin + 1 + chosen, sentences[np.where(within, 0, second + chosen)])
+    return Chunks(begin, middle, stop, target, within)
 
 
-def _truncated(
-    sentences: Integers, rounds: Sequence[tuple[Integers, ...]], max_length: int, rng: np.random.Generator
-) -> Segments:
-    """The pairs of all rounds, given as the sentences at which A and B begin and end, and the label; truncated."""
-    if not rounds:
-        return Segments(*(np.zeros(0, dtype=np.int64) for _ in Segments._fields))
-    a_begin, a_end, b_begin, b_end, label = map(np.concatenate, zip(*rounds))
-    a, b = sentences[a_begin], sentences[b_begin]
-    num_a, num_b = sentences[a_end] - a, sentences[b_end] - b
-    kept_a, kept_b = longest_first(num_a, num_b, max_length - 3)
-    a += rng.binomial(num_a - kept_a, 0.5)
-    b += rng.binomial(num_b - kept_b, 0.5)
-    return Segments(a, kept_a, b, kept_b, label)
+def _joined(rounds: Sequence[Segments]) -> Segments:
+    nothing = Segments(*(np.zeros(0, dtype=np.int64) for _ in Segments._fields))
+    return Segments(*map(np.concatenate, zip(nothing, *rounds)))
+
+
+def tokens_read(segments: Segments) -> int:
+    """How many tokens of a shard stand in any of its segments."""
+    begins, lengths = np.concatenate([segments.a, segments.b]), np.concatenate([segments.num_a, segments.num_b])
+    order = np.argsort(begins)
+    begins, ends = begins[order], (begins + lengths)[order]
+    before = np.maximum.accumulate(np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]]))  # read by those that begin earlier
+    return int(np.maximum(0, ends - np.maximum(begins, before)).sum()) if len(begins) else 0
 
 
 def draw_spans(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:

@@ -117,21 +117,24 @@ class LanguageModel(Head):
             losses[self.term] = -logits[self.term][:, 0].sum()
         return Outputs(losses, logits)
 
-    def likeliest(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
-        """The probabilities (R, k) and ids (R, k) of the k likeliest tokens at each row that the batch reads."""
+    def likeliest(self, batch: Batch, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The probabilities (R, k) and ids (R, k) of the k likeliest tokens at each row that the batch reads.
+
+        ids: those of tokens, among which they are; a padded vocabulary has others too.
+        """
         chunks = []
         for rows in self.bert.encode(batch).split(_chunk_rows(self.config.vocab_size)):
-            chunks.append(self.cls.predictions(rows).float().softmax(dim=-1).topk(min(k, self.config.vocab_size)))
-        return torch.cat([top.values for top in chunks]), torch.cat([top.indices for top in chunks])
+            chunks.append(self.cls.predictions(rows).float().softmax(dim=-1)[:, ids].topk(min(k, len(ids))))
+        return torch.cat([top.values for top in chunks]), ids[torch.cat([top.indices for top in chunks])]
 
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """(M, 2) the log-probability of each target, and 1 if no other token is likelier."""
+        """(M, 2) the log-probability of each target, and 1 if it is the likeliest, of equals the one with the smallest id."""
         chunks = [hidden.new_zeros(0, 2, dtype=torch.float32)]
         size = _chunk_rows(self.config.vocab_size)
         for rows, right_tokens in zip(hidden.split(size), targets.split(size), strict=True):
-            scores = F.log_softmax(self.cls.predictions(rows).float(), dim=-1)  # (m, V)
-            right = scores.gather(1, right_tokens[:, None])[:, 0]
-            chunks.append(torch.stack([right, (right >= scores.amax(dim=-1)).float()], dim=1))
+            scores = self.cls.predictions(rows).float()  # (m, V)
+            right = F.log_softmax(scores, dim=-1).gather(1, right_tokens[:, None])[:, 0]
+            chunks.append(torch.stack([right, (scores.argmax(dim=-1) == right_tokens).float()], dim=1))
         return torch.cat(chunks)
 
 

@@ -84,10 +84,13 @@ class RunFolder:
         """Raise UsageError if the unfinished run has different settings, model or data."""
         if self.unfinished is None:
             return
+        version = self.unfinished["versions"].get("bertkit")
+        hint = f"finish it with that version, or {NEW_FOLDER}"
         if "task" in values and "task" not in self.unfinished:
-            version = self.unfinished["versions"]["bertkit"]
             what = f"the unfinished run is from bertkit {version}, which this version cannot resume"
-            hint = f"finish it with that version, or {NEW_FOLDER}"
+            raise UsageError(what, where=str(self.output.path), hint=hint)
+        if values.get("drawing", 1) != self.unfinished.get("drawing", 1):
+            what = f"the unfinished run of bertkit {version} draws its sequences in a way that this version does not"
             raise UsageError(what, where=str(self.output.path), hint=hint)
         old, new = ({name: run.get(name) for name in _COMPARED} for run in (self.unfinished, values))
         if changed := changed_settings(old, new):

@@ -69,10 +69,11 @@ def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator)
     names = {number: token for token, number in tokenizer.vocab.items()}
+    ids = torch.tensor(sorted(names), device=accelerator.device)
     fills_of: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
     with torch.inference_mode(), progress.bar("predict", len(features)) as bar:
         for batch in evaluation_batches(features, config.micro_batch_tokens):
-            probabilities, likeliest = module.likeliest(batch.to(accelerator.device), top_k)
+            probabilities, likeliest = module.likeliest(batch.to(accelerator.device), top_k, ids)
             fills = [
                 [{"token": names[number], "probability": p} for p, number in zip(*pair, strict=True)]
                 for pair in zip(probabilities.tolist(), likeliest.tolist(), strict=True)

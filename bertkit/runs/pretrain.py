@@ -21,6 +21,7 @@ from bertkit import progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
+from bertkit.corpus.preview import show_share_read
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shards
 from bertkit.errors import DataError, UsageError, plural
@@ -87,6 +88,8 @@ def pretrain(
         what = f"the corpus is a single document, so every segment B is {objective.pair_labels[0]}"
         progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
     samplers[0].sequences(0, 1)  # raises DataError if there are none
+    for sampler in samplers:
+        show_share_read(sampler)
     validation = held_out_sequences(corpus, meta, tokenizer, config)
     if validation is None:
         if config.early_stopping_patience is not None:
@@ -126,6 +129,7 @@ def pretrain(
         rates=precision.rates or before.get("rates"),
         num_processes=accelerator.num_processes,
         total_steps=steps,
+        drawing=objective.drawing,
     )
 
     def batches(step: int) -> list[Batch]:
@@ -166,14 +170,17 @@ def fresh_architecture(
 ) -> BertConfig:
     """The architecture of fresh weights: that of a config.json, or of a named size with explicit sizes, which win.
 
-    The vocabulary size is that of the corpus. By default heads are 64 wide and the intermediate layer is four times as wide as
-    the hidden size, as in the paper.
+    The vocabulary size is that of the corpus, or that of the config.json if it is larger. By default heads are 64 wide and the
+    intermediate layer is four times as wide as the hidden size, as in the paper.
     """
+    vocab_size = meta["tokenizer"]["vocab_size"]
     if file is not None:
         read = BertConfig.read(file / "config.json" if file.is_dir() else file)
-        return replace(read, vocab_size=meta["tokenizer"]["vocab_size"], id2label=None, problem_type=None, extra={})
+        if (padding := read.vocab_size - vocab_size) > 0:
+            progress.note(f"vocab_size is {read.vocab_size} in {file}: {padding} more than the tokenizer has, as padding")
+        return replace(read, vocab_size=max(read.vocab_size, vocab_size), id2label=None, problem_type=None, extra={})
     changes: dict[str, Any] = {
-        "vocab_size": meta["tokenizer"]["vocab_size"],
+        "vocab_size": vocab_size,
         "max_position_embeddings": max(512, *(length for length, _ in config.lengths())),
         **sizes,
     }

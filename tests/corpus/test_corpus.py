@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -425,6 +426,47 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
         assert (ran.code, value in ran.err) == (code, True)
     ran = run_bertkit("corpus", "merge", "c", "nowhere", "-o", "x")
     assert (ran.code, "(nowhere)" in ran.err) == (2, True)
+
+
+def reviews(rng: random.Random) -> list[list[str]]:
+    return [[" ".join(rng.choices(WORDS, k=rng.randint(20, 300)))] for _ in range(500)]
+
+
+def posts(rng: random.Random) -> list[list[str]]:
+    """Of one paragraph and a few sentences."""
+    return [[" ".join(line.capitalize() + "." for (line,) in rng.sample(reviews(rng), rng.randint(1, 3)))] for _ in range(20)]
+
+
+def one_of_30000_words(rng: random.Random) -> list[list[str]]:
+    return [["word " * 30_000]]
+
+
+@pytest.mark.parametrize(
+    ("made", "least", "most"),
+    [(reviews, 98, 100), (posts, 98, 100), (one_of_30000_words, 100, 100), (lambda _: [[word] for word in WORDS], 0, 94.9)],
+)
+def test_how_much_of_it_training_reads_is_told(
+    run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, made: Callable[..., list[list[str]]], least: float, most: float
+) -> None:
+    """At the build, by check and by pretrain; single words are no text to read."""
+    write(tmp_path / "a.txt", made(random.Random(0)))
+    build = ("corpus", "build", "a.txt", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1, "--min-tokens", 1)
+    small = ("--num-hidden-layers", 1, "--hidden-size", 64, "--max-steps", 1, "--objective", "mlm+sop", "--batch-size", 2)
+    for command in (
+        (*build, "-o", "c"),
+        ("corpus", "merge", "c", "-o", "d"),
+        ("check", "c"),
+        ("pretrain", "c", *small, "-o", "run"),
+    ):
+        ran = run_bertkit(*command)
+        told = re.search(r"(?P<warned>warning: )?an epoch of mlm.* reads (?P<share>[\d.]+)%", ran.err)
+        if least:
+            assert ran.code == 0, ran.err
+        if least or told:  # a corpus of which nothing can be read is refused
+            assert least <= float(told["share"]) <= most
+            assert bool(told["warned"]) == (most < 95)
+        else:
+            assert command[0] != "corpus"
 
 
 @pytest.mark.slow

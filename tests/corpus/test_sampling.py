@@ -155,10 +155,23 @@ def test_epochs_differ_in_their_pairs_and_masks(shards: list[Shard], tokenizer: 
 
 
 def test_a_corpus_without_pairs_is_refused(tokenizer: Tokenizer) -> None:
-    shard = make_part([["the good bank one two"]] * 3, tokenizer, CorpusConfig(sentences="lines"))
+    shard = make_part([["the"]] * 3, tokenizer, CorpusConfig(min_tokens=1))
     with pytest.raises(DataError):
         sampler([shard], tokenizer).features_at(0)
     assert len(sampler([shard], tokenizer, objective="mlm").features_at(0)) == 8
+
+
+def test_the_share_of_tokens_read(tokenizer: Tokenizer, shards: list[Shard], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents of one token, half of all tokens, are no pairs; and the shards of the first window count."""
+    words = make_part([["the"]] * 120 + [["the good bank one two the"]] * 20, tokenizer, CorpusConfig(min_tokens=1))
+    assert sampler([words], tokenizer, "mlm+sop").share_read == 0.5
+    assert sampler([words], tokenizer, "mlm").share_read == 1
+    assert sampler([make_part([["the"]] * 3, tokenizer, CorpusConfig(min_tokens=1))], tokenizer).share_read == 0
+    assert 0.99 < sampler(shards, tokenizer).share_read < 1
+    monkeypatch.setattr(module, "WINDOW", 1)
+    shares = {sampler([words, *shards], tokenizer, "mlm+sop", seed=seed).share_read for seed in range(9)}
+    assert 0.5 in shares
+    assert len(shares) > 1
 
 
 def test_replacements_are_ordinary_tokens(tokenizer: Tokenizer) -> None:

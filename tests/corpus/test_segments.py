@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertkit.corpus.segments import IN_ORDER, IS_NEXT, NOT_NEXT, SWAPPED, Segments, draw_ordered, draw_pairs, draw_spans
+from bertkit.corpus.segments import (
+    IN_ORDER,
+    IS_NEXT,
+    NOT_NEXT,
+    SWAPPED,
+    Segments,
+    draw_ordered,
+    draw_pairs,
+    draw_spans,
+    tokens_read,
+)
 from bertkit.corpus.shard import Shard
 from bertkit.features import offsets_of
 
@@ -49,14 +59,58 @@ def test_pairs_are_what_they_say(draw, max_length: int) -> None:
     assert np.array_equal(a, a_end), "a segment lies in one document"
     assert np.array_equal(b, b_end)
     assert np.array_equal(a == b, pairs.label == IS_NEXT), "the label says whether B is of the same document"
-    follows = pairs.label == IS_NEXT
-    gap = pairs.b - (pairs.a + pairs.num_a)
-    assert (gap[follows] >= 0).all()
-    whole = follows & (total < max_length - 3)  # nothing was cut
-    assert whole.sum() > 3
-    assert (gap[whole] == 0).all(), "B begins where A ends"
-    bounds = np.stack([pairs.a, pairs.b, pairs.a + pairs.num_a, pairs.b + pairs.num_b])
-    assert np.isin(bounds[:, total < max_length - 3], shard.sentences).all(), "what is not cut is of whole sentences"
+    assert np.array_equal(pairs.a + pairs.num_a == pairs.b, pairs.label == IS_NEXT), "B begins where A ends"
+    begun = np.isin(pairs.b, shard.sentences)
+    splits = np.searchsorted(shard.sentences, pairs.a + pairs.num_a) == np.searchsorted(shard.sentences, pairs.a, side="right")
+    splits &= ~np.isin(pairs.a + pairs.num_a, shard.sentences)
+    assert (begun | splits).all(), "A ends at a sentence, or where it began: within a long or lone one"
+    assert splits.mean() < 0.3 or max_length < 40, "sentences that do not fit are cut, and others left over alone"
+    assert 0 < np.isin(pairs.a, shard.sentences).mean() < 1, "what is cut goes on in the next chunk"
+
+
+@pytest.mark.parametrize("max_length", [16, 64, 512])
+def test_each_document_is_read_from_its_first_token_to_its_last(max_length: int) -> None:
+    """A chunk begins where the text that was read before ends: B's end, or A's where B is of elsewhere."""
+    shard = made_shard(400, 1)
+    bounds = shard.sentences[shard.documents]
+    for draw in (draw_pairs, lambda *arguments: in_text_order(draw_ordered(*arguments))):
+        pairs = draw(shard, max_length, np.random.default_rng(2))
+        order = np.argsort(pairs.a, kind="stable")
+        a, num_a, _, num_b, label = (values[order] for values in pairs)
+        reached = a + num_a + np.where(label == IS_NEXT, num_b, 0)
+        first = np.isin(a, bounds)
+        assert np.array_equal(a[~first], reached[:-1][~first[1:]])
+        assert np.array_equal(np.unique(document_of(shard, a)), np.flatnonzero(np.diff(bounds) > 1))
+        left = bounds[1:][document_of(shard, a)] - reached
+        assert (left[np.append(first[1:], True)] <= 1).all(), "but for a single token at the end"
+        assert tokens_read(pairs) > 0.995 * bounds[-1]
+
+
+def tokens_by_hand(segments: Segments) -> set[int]:
+    ends = [*zip(segments.a, segments.num_a), *zip(segments.b, segments.num_b)]
+    return {token for start, num in ends for token in range(start, start + num)}
+
+
+@pytest.mark.parametrize("draw", [draw_pairs, draw_ordered, draw_spans])
+def test_the_tokens_that_are_read_are_counted_once(draw) -> None:
+    shard = made_shard(40, 5)
+    drawn = draw(shard, 48, np.random.default_rng(0))
+    for some in (slice(None), slice(0, None, 3), slice(5, 6), slice(0)):
+        part = Segments(*(values[some] for values in drawn))
+        assert tokens_read(part) == len(tokens_by_hand(part))
+
+
+@pytest.mark.parametrize("draw", [draw_pairs, draw_ordered])
+@pytest.mark.parametrize("lengths", [np.full(4000, 30), np.full(300, 700), np.random.default_rng(1).integers(1, 400, 2000)])
+def test_lone_and_long_sentences_are_read(draw, lengths: np.ndarray) -> None:
+    """Documents of one sentence each, of reviews without punctuation; half of their pairs have either label."""
+    shard = shard_of(lengths, np.arange(len(lengths) + 1))
+    pairs = draw(shard, 128, np.random.default_rng(2))
+    assert tokens_read(pairs) > 0.99 * lengths.sum()
+    assert abs(pairs.label.mean() - 0.5) < 0.03
+    other = (pairs.label == NOT_NEXT) & (pairs.num_a + pairs.num_b < 125)
+    if draw is draw_pairs and other.any():  # else where B begins would tell the label
+        assert np.isin(pairs.b[other], shard.sentences).mean() < 0.2
 
 
 def test_shares_of_pairs() -> None:
@@ -100,38 +154,11 @@ def test_a_tenth_aims_at_less_than_the_full_length() -> None:
     assert set((pairs.num_a + pairs.num_b)[:-1].tolist()) == set(range(2, 11)), "from two tokens to all that there is room for"
 
 
-@pytest.mark.parametrize("longer", [0, 1])
-def test_what_is_cut_goes_from_either_end_of_the_longer(longer: int) -> None:
-    """Sentences of 100 tokens and of 20 a document, and room for 61: the longer loses 59 tokens at both ends, evenly."""
-    lengths = [[100, 20], [20, 100]][longer]
-    pairs = draw_pairs(shard_of(np.tile(lengths, 4000), np.arange(0, 8001, 2)), 64, np.random.default_rng(6))
-    follows = (pairs.label == IS_NEXT) & (pairs.num_a + pairs.num_b == 61)
-    begins, numbers = ([values[follows] for values in (a, b)] for a, b in ((pairs.a, pairs.b), (pairs.num_a, pairs.num_b)))
-    assert (numbers[longer] == 41).all()
-    assert (begins[1 - longer] % 120 == (0 if longer else 100)).all(), "the shorter is whole"
-    front = begins[longer] % 120 - (20 if longer else 0)
-    assert front.min() >= 0
-    assert front.max() <= 59
-    assert abs(front.mean() - 29.5) < 0.5
-    assert abs(front.std() - (59 / 4) ** 0.5) < 0.3
-
-
-def test_the_text_after_a_is_taken_up_again_where_b_is_of_elsewhere() -> None:
-    shard = made_shard(3, 7, most_sentences=200)
-    pairs = draw_pairs(shard, 64, np.random.default_rng(8))
-    order = np.argsort(pairs.a, kind="stable")
-    a, label = pairs.a[order], pairs.label[order]
-    steps = np.diff(np.searchsorted(shard.sentences, a, side="right"))  # in sentences, from one A to the next
-    same = np.diff(document_of(shard, a)) == 0
-    assert steps[same].min() == 1
-    assert steps[same & (label[:-1] == IS_NEXT)].min() >= 2
-
-
-def test_one_document_and_documents_of_one_sentence() -> None:
+def test_one_document_and_documents_of_one_token() -> None:
     for draw, labels in ((draw_pairs, {IS_NEXT}), (draw_ordered, {IN_ORDER, SWAPPED})):
         alone = draw(made_shard(1, 9, most_sentences=90), 64, np.random.default_rng(0))
         assert set(alone.label.tolist()) == labels
-        assert len(draw(made_shard(50, 9, most_sentences=1), 64, np.random.default_rng(0))) == 0
+        assert len(draw(shard_of(np.ones(50, dtype=int), np.arange(51)), 64, np.random.default_rng(0))) == 0
 
 
 @pytest.mark.parametrize("draw", [draw_pairs, draw_ordered, draw_spans])

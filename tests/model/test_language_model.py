@@ -130,6 +130,18 @@ def test_no_row_is_masked() -> None:
     assert not weight.grad.any()
 
 
+def test_of_equally_likely_tokens_only_the_first_is_a_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = module.BertForMaskedLM(BertConfig.of_size("tiny", vocab_size=20)).eval()
+    with torch.no_grad():
+        model.cls.predictions.decoder.weight.zero_()
+        model.cls.predictions.decoder.bias.zero_()[[5, 9]] = 1
+        for chunk in (1, 100):
+            monkeypatch.setattr(module, "CHUNK", 20 * chunk)
+            scored = model._scored(torch.randn(4, 128), torch.tensor([9, 5, 0, 5]))
+            assert scored[:, 1].tolist() == [0, 1, 0, 1]
+            assert scored[0, 0] == scored[1, 0] > scored[2, 0]
+
+
 @each_objective
 def test_a_fresh_model_saved_opens_in_transformers(objective: Objective, tokenizer: Tokenizer, tmp_path: Path) -> None:
     sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 32, "intermediate_size": 64}

@@ -240,6 +240,23 @@ def test_masks_are_filled_as_transformers_fills_them(architecture: str, make_mod
     assert error.value.where == str(tmp_path / "none.txt")
 
 
+def test_masks_are_filled_with_tokens_only_where_the_vocabulary_is_padded(make_model_dir, tmp_path: Path) -> None:
+    """As for efficiency on a device: the model has rows, with weights, that stand for no token."""
+    tokenizer = Tokenizer.load(make_model_dir())
+    padding = 3 * tokenizer.vocab_size
+    model = make_model_dir("BertForMaskedLM", seed=5, initializer_range=0.3, vocab_size=tokenizer.vocab_size + padding)
+    (tmp_path / "lines.txt").write_text("the man [MASK] a movie\n", encoding="utf-8")
+    ((row,), _) = fill_masks(str(model), str(tmp_path / "lines.txt"), CPU, top_k=tokenizer.vocab_size + 1)
+    (fills,) = row["fills"]
+    assert sorted(fill["token"] for fill in fills) == sorted(tokenizer.vocab), "each token once"
+    everything = transformers.BertForMaskedLM.from_pretrained(model)
+    ids = torch.from_numpy(tokenizer.encode([row["text"]], max_length=32).input_ids.values.astype(np.int64))
+    scores = everything(ids[None]).logits[0, 3].softmax(-1)
+    wanted = [scores[tokenizer.vocab[fill["token"]]].item() for fill in fills]
+    assert [fill["probability"] for fill in fills] == pytest.approx(wanted, rel=1e-3)
+    assert wanted == sorted(wanted, reverse=True)
+
+
 def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     run = pretrain("run", max_steps=20, eval_steps=10, objective="clm")
     scores = run["best"]["scores"]
@@ -290,6 +307,26 @@ def test_stopped_and_resumed_it_is_the_same_run(
     assert run["seconds"] > before > 0, "the time before the stop counts"
     for file in ("model.safetensors", "config.json", "checkpoint-9/model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+
+
+@pytest.mark.parametrize(("objective", "resumes"), [("mlm", True), ("mlm+nsp", False), ("mlm+sop", False)])
+def test_an_older_run_goes_on_with_the_sequences_that_it_began_with(
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, resumes: bool
+) -> None:
+    """Pairs are drawn in another way since, spans as ever."""
+    more = {"objective": objective, "max_steps": 6, "eval_steps": 3}
+    with interrupted_at(4, monkeypatch):
+        pretrain("run", **more)
+    older = read(tmp_path / "run" / "run.json")
+    del older["drawing"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(older), encoding="utf-8")
+    if resumes:
+        assert pretrain("run", **more)["status"] == "finished"
+        return
+    with pytest.raises(UsageError) as error:
+        pretrain("run", **more)
+    assert error.value.where == str(tmp_path / "run")
+    assert read(tmp_path / "run" / "run.json") == older
 
 
 def test_phases_have_their_lengths_and_shares(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,6 +458,13 @@ def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: 
         expected = sizes | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "vocab_size": meta["tokenizer"]["vocab_size"]}
         assert {name: found[name] for name in expected} == expected
         assert "id2label" not in found
+    size = meta["tokenizer"]["vocab_size"] + 56
+    transformers.BertConfig(**sizes, vocab_size=size).save_pretrained(tmp_path)
+    assert pretraining.fresh_architecture(meta, config, None, {}, tmp_path).vocab_size == size, "padded"
+    small = ("--max-length", 32, "--batch-size", 4, "--max-steps", 1, "--device", "cpu")
+    assert run_bertkit("pretrain", corpus, "--config-name", tmp_path, *small, "-o", "padded").code == 0
+    assert read(tmp_path / "padded" / "config.json")["vocab_size"] == size
+    assert run_bertkit("predict", "padded", "-", "--top-k", 999, stdin=b"the [MASK]\n").code == 0
     sized = pretraining.fresh_architecture(meta, config, "tiny", {"num_hidden_layers": 3})
     assert (sized.num_hidden_layers, sized.hidden_size, sized.intermediate_size) == (3, 128, 512)
     wide = pretraining.fresh_architecture(meta, PretrainConfig.of({"max_length": 600}), None, {"hidden_size": 192})
@@ -471,7 +515,7 @@ def test_pairs_need_two_segments_and_next_sentences_two_documents(
 
 
 def test_held_out_documents_without_pairs_are_named(corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("\n\n".join(f"the {word} movie ." for word in VERBS * 30), encoding="utf-8")
+    (tmp_path / "a.txt").write_text("the\n\nmovie\n\na\n\nbook\n\nread\n\nlove\n", encoding="utf-8")
     build_corpus([str(tmp_path / "a.txt")], corpus, tmp_path / "c", CorpusConfig(held_out=0.5, min_tokens=1))
     config = filled(PretrainConfig(max_length=32))
     with pytest.raises(DataError) as error:
