@@ -16,6 +16,8 @@ from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
 
+_OF_SQUAD = ("answer_start", "is_impossible", "title")  # columns of SQuAD's JSON beside those that options name
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Recipe):
@@ -84,7 +86,7 @@ class QuestionAnswering(Recipe):
         return Columns({"question": None, "question_column": self._question})  # in predict, `question` may be a question
 
     def columns_read(self, rows: Examples) -> set[str]:
-        return {"id", self._question, self._context, answers_column(rows, self.answers), "answer_start", "is_impossible"}
+        return {"id", self._question, self._context, answers_column(rows, self.answers), *_OF_SQUAD}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
         return (require_column(rows, self._context, option="--context"),), None
