@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile
 
-from bertkit.errors import DataError, plural
+from bertkit.errors import DataError, listed, plural
 from bertkit.readers.content import Content, extension, nearest_files, open_content, source_name, split_lines
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.faults import Faults
@@ -91,9 +91,8 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
                 else:
                     files.append(file)
             if not files:
-                hint = f"it holds {len(found.skipped)} kinds of other files; --include '*.ENDING' reads them as text"
-                what = f"the folder holds no file of text ({', '.join(READ)})"
-                raise DataError(what, where=name, hint=hint if found.skipped else None)
+                hint = listed([f"{files[0]} is {why}" for why, files in found.skipped.items()], 3, "; ") or None
+                raise DataError("the folder holds no file of text", where=name, hint=hint)
         elif path.is_file():
             files = [path]
         elif _GLOB & set(name):
@@ -143,7 +142,7 @@ def _why_skipped(file: Path, folder: Path, include: Sequence[str], text_column: 
     if not file.exists():
         return "a link to nothing"
     if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
-        return f"zstd needs a package: {INSTALL}"
+        return f"packed by zstd, which needs a package: {INSTALL}"
     if any(fnmatch(file.name, pattern) for pattern in include):
         return None
     try:

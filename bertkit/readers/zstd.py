@@ -19,7 +19,8 @@ class ZstdFile(io.RawIOBase):
             import zstandard
         except ImportError:
             hint = f"{INSTALL}, or unpack the file with unzstd"
-            raise MachineError("a zstd file needs the package zstandard, which is not installed", hint=hint) from None
+            what, where = "a zstd file needs the package zstandard, which is not installed", getattr(stored, "name", None)
+            raise MachineError(what, where=str(where) if where else None, hint=hint) from None
         self._library, self._stored = zstandard, stored
         self._frame: Any = None
         self._packed = self._left = b""

@@ -257,7 +257,8 @@ def test_zstd_is_read_where_its_package_is_installed_and_else_said_to_be_skipped
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     ((why, names),) = look_for([str(write(tmp_path / "b.txt", "x").parent)]).skipped.items()
     assert ("pip install zstandard" in why, names) == (True, [str(path)])
-    assert "pip install zstandard" in refused(read, path, kind=MachineError).hint
+    error = refused(read, path, kind=MachineError)
+    assert ("pip install zstandard" in error.hint, error.where) == (True, str(path))
 
     installed = SimpleNamespace(ZstdDecompressor=lambda: SimpleNamespace(decompressobj=Frame), ZstdError=ArithmeticError)
     monkeypatch.setitem(sys.modules, "zstandard", installed)
