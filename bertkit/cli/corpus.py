@@ -21,7 +21,7 @@ def build(
     text: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders or globs of .txt, .jsonl, .parquet, also compressed; hub:OWNER/NAME; - is stdin.",
+            help="Files, folders, globs: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME; - is stdin.",
             metavar="TEXT...",
         ),
     ],
@@ -46,7 +46,9 @@ def build(
             metavar="auto|blank-lines|lines",
         ),
     ] = "auto",
-    text_column: Annotated[str, typer.Option(help="Column with the text, in JSONL, Parquet and hub data sets.")] = "text",
+    text_column: Annotated[
+        str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")
+    ] = "text",
     min_tokens: Annotated[int, typer.Option(help="Drop shorter documents.", min=1)] = 5,
     words: Annotated[
         str,
@@ -56,6 +58,17 @@ def build(
             metavar="basic|jieba",
         ),
     ] = "basic",
+    include: Annotated[
+        list[str] | None,
+        typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
+    ] = None,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            help="Lines and rows that cannot be read: fail; skip them; or replace broken characters.",
+            metavar="fail|skip|replace",
+        ),
+    ] = "fail",
     num_processes: Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -72,9 +85,15 @@ def build(
     from bertkit.corpus.words import WORDS
     from bertkit.model.directory import resolve
     from bertkit.readers.documents import LAYOUTS
+    from bertkit.readers.faults import POLICIES
     from bertkit.readers.splitting import parse_fraction
 
-    choices = (("--sentences", sentences, ("split", "lines")), ("--layout", layout, LAYOUTS), ("--words", words, WORDS))
+    choices = (
+        ("--sentences", sentences, ("split", "lines")),
+        ("--layout", layout, LAYOUTS),
+        ("--words", words, WORDS),
+        ("--on-error", on_error, POLICIES),
+    )
     for flag, value, known in choices:
         if value not in known:
             raise UsageError(f"{flag} is {value!r}; expected {' or '.join(known)}")
@@ -83,7 +102,9 @@ def build(
         raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
-    meta = build_corpus(text, resolve(tokenizer), output_dir, config, num_processes=processes, overwrite=overwrite)
+    how: dict[str, Any] = {"num_processes": processes, "overwrite": overwrite}
+    how |= {"include": include or (), "on_error": on_error}
+    meta = build_corpus(text, resolve(tokenizer), output_dir, config, **how)
     _show_counts(meta, output_dir)
 
 

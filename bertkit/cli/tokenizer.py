@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bertkit.errors import UsageError
+
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -20,7 +22,8 @@ def train(
     text: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders or globs of .txt, .jsonl, .parquet, also compressed; hub:OWNER/NAME.", metavar="TEXT..."
+            help="Files, folders, globs: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME.",
+            metavar="TEXT...",
         ),
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
@@ -29,7 +32,20 @@ def train(
     ] = 30522,
     cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
     min_frequency: Annotated[int, typer.Option(help="Merge only pairs of pieces at least this frequent.", min=1)] = 2,
-    text_column: Annotated[str, typer.Option(help="Column with the text, in JSONL, Parquet and hub data sets.")] = "text",
+    text_column: Annotated[
+        str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")
+    ] = "text",
+    include: Annotated[
+        list[str] | None,
+        typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
+    ] = None,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            help="Lines and rows that cannot be read: fail; skip them; or replace broken characters.",
+            metavar="fail|skip|replace",
+        ),
+    ] = "fail",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
 ) -> None:
     """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.
@@ -44,13 +60,18 @@ def train(
     from bertkit.corpus.texts import Texts
     from bertkit.files import OutputFolder, disk_errors
     from bertkit.model.directory import TOKENIZER
+    from bertkit.readers.faults import POLICIES
     from bertkit.text.tokenizer_training import train_tokenizer
 
-    texts = Texts(text, text_column=text_column)
+    if on_error not in POLICIES:
+        raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
+    texts = Texts(text, text_column=text_column, include=include or (), on_error=on_error)
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
     with output.open(), disk_errors(output_dir):
         trained.save(output_dir)
+    if texts.faults.count:
+        progress.warn(texts.faults.summary())
     if trained.vocab_size < vocab_size:
         progress.warn(f"the text yields only {trained.vocab_size} tokens, not {vocab_size}")
     progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")

@@ -29,13 +29,14 @@ import numpy as np
 from bertkit import progress
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
-from bertkit.corpus.texts import read_sources
+from bertkit.corpus.texts import read_sources, sources_of
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError, plural
 from bertkit.features import offsets_of, ranges
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors, write_json
 from bertkit.model.directory import TOKENIZER
-from bertkit.readers.documents import Document, Source, find_sources
+from bertkit.readers.documents import Document, Source
+from bertkit.readers.faults import Faults
 from bertkit.text.tokenizer import Tokenizer
 
 META = "meta.json"
@@ -70,12 +71,17 @@ def build_corpus(
     *,
     num_processes: int = 1,
     overwrite: bool = False,
+    include: Sequence[str] = (),
+    on_error: str = "fail",
 ) -> dict[str, Any]:
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
-    An unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError for bad text.
+    include: patterns of more files in folders. on_error: what to do about what cannot be read, of `faults.POLICIES`. An
+    unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError for bad text.
     """
-    sources = _sources_of(names, output_dir.resolve())
+    sources = sources_of(names, include=include, text_column=config.text_column)
+    sources = _without_output(sources, names, output_dir.resolve())
+    faults = Faults(on_error)
     if config.words == "jieba":
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
@@ -87,10 +93,12 @@ def build_corpus(
     }
     reads = [str(tokenizer), *(source.name for source in sources if source.size)]
     dated = [{**each, "modified": os.stat(each["name"]).st_mtime_ns} if each["bytes"] else each for each in plan["sources"]]
-    begun = {**plan, "sources": dated}  # a file that has changed since is other text
+    begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is other text
     with _open(_prepare(output_dir, begun, overwrite, reads), begun) as building:
         with _part_writer(tokenizer, config, num_processes) as write_part:
-            _make_parts(sources, building, write_part, config)
+            _make_parts(sources, building, write_part, config, faults)
+        if faults.count:
+            progress.warn(faults.summary())
         parts = _parts_in(building)
         if not parts:
             raise DataError("the text has no documents", where=", ".join(names))
@@ -99,9 +107,8 @@ def build_corpus(
         return _finish(parts, plan, counts, loaded, output_dir)
 
 
-def _sources_of(names: Sequence[str], output_dir: Path) -> list[Source]:
+def _without_output(sources: list[Source], names: Sequence[str], output_dir: Path) -> list[Source]:
     """The sources of text, without those in an output folder among them, or in what --overwrite moved aside."""
-    sources = find_sources(names)
     if not any(output_dir.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir()):
         return sources
 
@@ -111,10 +118,10 @@ def _sources_of(names: Sequence[str], output_dir: Path) -> list[Source]:
     return [source for source in sources if not is_output(Path(source.name).resolve())]
 
 
-def _make_parts(sources: Sequence[Source], building: Path, write_part: WritePart, config: CorpusConfig) -> None:
+def _make_parts(sources: Sequence[Source], building: Path, write_part: WritePart, config: CorpusConfig, faults: Faults) -> None:
     """Write each missing part of the sources, and report what separates their documents."""
     layouts: Counter[str | None] = Counter()
-    reading = read_sources(sources, text_column=config.text_column, layout=config.layout)
+    reading = read_sources(sources, text_column=config.text_column, layout=config.layout, faults=faults)
     for source_number, (reader, documents) in enumerate(reading):
         for number, part in enumerate(_parts(documents)):
             folder = building / f"{source_number:05d}-{number:05d}"

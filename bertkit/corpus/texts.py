@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bertkit import progress
-from bertkit.errors import UsageError
-from bertkit.readers.documents import Document, Documents, Source, find_sources
+from bertkit.errors import UsageError, listed
+from bertkit.readers.documents import Document, Documents, Source, look_for
+from bertkit.readers.faults import Faults
 
 _MILLION = 10**6
 
@@ -18,19 +19,32 @@ class Texts:
     Raises DataError for a name that matches nothing, UsageError for standard input, which can be read only once.
     """
 
-    def __init__(self, names: Sequence[str], *, text_column: str = "text") -> None:
+    def __init__(
+        self, names: Sequence[str], *, text_column: str = "text", include: Sequence[str] = (), on_error: str = "fail"
+    ) -> None:
         if "-" in names:
             raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
-        self.sources = find_sources(names)
-        self.text_column = text_column
+        self.sources = sources_of(names, include=include, text_column=text_column)
+        self.text_column, self.on_error = text_column, on_error
+        self.faults = Faults(on_error)
 
     def __iter__(self) -> Iterator[list[str]]:
-        for _, documents in read_sources(self.sources, text_column=self.text_column):
+        self.faults = Faults(self.on_error)  # of one reading
+        for _, documents in read_sources(self.sources, text_column=self.text_column, faults=self.faults):
             yield from (document.lines for document in documents)
 
 
+def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str) -> list[Source]:
+    """The sources of text; what folders hold besides is noted, with the reason. include: endings, or as in `look_for`."""
+    patterns = [f"*{pattern}" if pattern.startswith(".") else pattern for pattern in include]
+    found = look_for(names, include=patterns, text_column=text_column)
+    for why, files in found.skipped.items():
+        progress.note(f"skipped {listed(files, 4)}: {why}")
+    return [*found.sources.values()]
+
+
 def read_sources(
-    sources: Sequence[Source], *, text_column: str, layout: str = "auto"
+    sources: Sequence[Source], *, text_column: str, faults: Faults, layout: str = "auto"
 ) -> Iterator[tuple[Documents, Iterator[Document]]]:
     """The reader of each source and its documents; reading them advances a bar of megabytes on disk."""
     start = time.perf_counter()
@@ -47,6 +61,6 @@ def read_sources(
 
         before = 0  # bytes of earlier sources
         for source in sources:
-            reader = Documents(source, text_column=text_column, layout=layout)
+            reader = Documents(source, text_column=text_column, layout=layout, faults=faults)
             yield reader, documents_of(reader, before)
             before += source.size

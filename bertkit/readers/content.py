@@ -1,10 +1,12 @@
 """What a data file holds: bytes, unpacked, and UTF-8 text, read in blocks of lines; errors name the line.
 
-A line ends at LF or CR LF and nowhere else: str.splitlines also cuts at form feeds and at U+2028, which texts do hold.
+A line ends at LF or CR LF, or at CR in a file that begins without LF (of an old Macintosh), and nowhere else: str.splitlines
+also cuts at form feeds and at U+2028, which texts do hold.
 """
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import difflib
 import gzip
@@ -20,10 +22,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertkit.errors import DataError
+from bertkit.readers.faults import Faults
+from bertkit.readers.zstd import ZstdFile
 
 BLOCK = 2**16  # bytes read and decoded at once: small enough for a processor's cache
+
 # The bytes that a packed file begins with: its format, and what unpacks it.
-_PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {b"\x1f\x8b": ("gzip", gzip.open), b"\xfd7zXZ\x00": ("xz", lzma.open)}
+_PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
+    b"\x1f\x8b": ("gzip", gzip.open),
+    b"\xfd7zXZ\x00": ("xz", lzma.open),
+    b"BZh": ("bzip2", bz2.open),
+    b"\x28\xb5\x2f\xfd": ("zstd", lambda stored: io.BufferedReader(ZstdFile(stored))),
+}
+PACKINGS = (".gz", ".xz", ".bz2", ".zst")  # their endings
 # Those of formats that are not text: what the file is, and what to do.
 _BINARY = {
     b"PAR1": ("a Parquet file", "name it .parquet"),
@@ -31,8 +42,6 @@ _BINARY = {
     b"PK\x03\x04": ("a ZIP archive", "unpack it; if it is an Excel workbook, name it .xlsx"),
     b"\xd0\xcf\x11\xe0": ("an old Office file", "save it as .xlsx or CSV"),
     b"%PDF": ("a PDF", "export its text"),
-    b"BZh": ("a bzip2 file", "unpack it with bunzip2"),
-    b"\x28\xb5\x2f\xfd": ("a zstd file", "unpack it with unzstd"),
     **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("an image", "is it the right file?")),
 }
 _LINE_FEED = b"\n"
@@ -92,18 +101,51 @@ class Content:
             yield number, decode(block, self.source, first_line=number)
             number += block.count(_LINE_FEED)
 
-    def lines(self) -> Iterator[tuple[int, list[str]]]:
-        """For each block the number of its first line, from 1, and its lines without their ends."""
+    def lines(self, faults: Faults | None = None) -> Iterator[tuple[int, list[str]]]:
+        """For each block the number of its first line, from 1, and its lines without their ends.
+
+        faults: takes lines that are not text, which are left out, or else replaced; without it they raise DataError.
+        """
         number = 1
-        for block in self._blocks():
-            lines = split_lines(decode(block, self.source, first_line=number))
-            yield number, lines
-            number += len(lines)
+        old = b"\r" in self.start[:-1] and _LINE_FEED not in self.start
+        for block in self._old_blocks() if old else self._blocks():
+            try:
+                lines = split_lines(decode(block, self.source, first_line=number))
+            except DataError as error:
+                if faults is None or faults.policy == "fail":
+                    raise
+                rows = block.removesuffix(_LINE_FEED).split(_LINE_FEED)
+                yield from self._mended(rows, number, faults, error)
+                number += len(rows)
+            else:
+                yield number, lines
+                number += len(lines)
+
+    def _mended(self, rows: list[bytes], first: int, faults: Faults, error: DataError) -> Iterator[tuple[int, list[str]]]:
+        """The lines of a block, of which one or more are not text: `error`."""
+        if error.where == self.source:
+            raise error  # the whole file is something else
+        for number, row in enumerate(rows, start=first):
+            try:
+                yield number, [decode(row, self.source, first_line=number).removesuffix("\r")]
+            except DataError as error:
+                faults.take(DataError(error.what, where=f"{self.source}:{number}"))
+                if faults.policy == "replace":
+                    yield number, [row.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")]
 
     def _blocks(self) -> Iterator[bytes]:
         block = self.start
         while block:
             yield block + self._read(line=True)
+            block = self._read(BLOCK)
+
+    def _old_blocks(self) -> Iterator[bytes]:
+        """Blocks of lines that end with CR, which here is LF."""
+        block = self.start
+        while block:
+            while not block.endswith(b"\r") and (byte := self._read(1)):
+                block += byte
+            yield block.replace(b"\r", _LINE_FEED)
             block = self._read(BLOCK)
 
     def _read(self, size: int = -1, *, line: bool = False) -> bytes:
@@ -157,13 +199,14 @@ def split_lines(text: str) -> list[str]:
 
 
 def extension(name: str) -> str:
-    """The extension of a file's name in small letters, looking through .gz and .xz: ".csv" for "A.CSV.gz"."""
+    """The extension of a file's name in small letters, looking through PACKINGS: ".csv" for "A.CSV.gz"."""
     return Path(unpacked_name(name)).suffix.lower()
 
 
 def unpacked_name(name: str) -> str:
-    """A file's name without .gz or .xz: "A.CSV" for "A.CSV.gz"."""
-    return name[:-3] if name.lower().endswith((".gz", ".xz")) else name
+    """A file's name without the ending of a packing: "A.CSV" for "A.CSV.gz"."""
+    packing = next((ending for ending in PACKINGS if name.lower().endswith(ending)), "")
+    return name.removesuffix(name[-len(packing) :]) if packing else name
 
 
 def source_name(path: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""Running text as documents, streamed: plain text, JSONL and Parquet; files, folders, globs, standard input and the hub.
+"""Running text as documents, streamed: plain text, tables, JSON, Parquet, pages; of files, folders, standard input, the hub.
 
 Memory holds the first megabyte of a file at most, a block and one document, whatever the input's size.
 """
@@ -6,24 +6,37 @@ Memory holds the first megabyte of a file at most, a block and one document, wha
 from __future__ import annotations
 
 import glob
+import io
+import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from zipfile import BadZipFile, ZipFile
 
-from bertkit.errors import DataError
-from bertkit.readers.content import extension, nearest_files, open_content, source_name, split_lines
-from bertkit.readers.formats import JSON
+from bertkit.errors import DataError, listed, plural
+from bertkit.readers.content import Content, extension, nearest_files, open_content, source_name, split_lines
+from bertkit.readers.delimited import parse_delimited
+from bertkit.readers.faults import Faults
+from bertkit.readers.formats import DELIMITED, JSON
 from bertkit.readers.hub import stream_hub
-from bertkit.readers.jsonl import objects_by_line
+from bertkit.readers.jsonl import object_of_line
+from bertkit.readers.markup import ARTICLE, articles, lines_of_page
+from bertkit.readers.zstd import INSTALL
 
 HUB = "hub:"
 LAYOUTS = ("auto", "blank-lines", "lines")
 
-_PLAIN = (".txt", ".text", "")
+_PLAIN = (".txt", ".text")
 _PARQUET = (".parquet",)
+_MARKDOWN, _PAGES = (".md", ".markdown"), (".html", ".htm", ".xhtml")
+_ZIP = (".zip",)
+READ = (*_PLAIN, *JSON.endings, *DELIMITED.endings, *_PARQUET, *_MARKDOWN, *_PAGES, *_ZIP)  # endings
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HEAD = 16  # blocks that tell the layout: a megabyte
 _GLOB = frozenset("*?[")
@@ -44,22 +57,42 @@ class Source:
     size: int = 0  # bytes on disk; 0 if unknown
 
 
+@dataclass
+class Found:
+    """What names of text lead to. skipped: the files of folders and archives that are not read, by the reason."""
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
+
+
 def find_sources(names: Sequence[str]) -> list[Source]:
+    """The sources that `look_for` finds."""
+    return [*look_for(names).sources.values()]
+
+
+def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: str = "text") -> Found:
     """The sources that a command's arguments name: files, folders of text files, globs, "-" and data sets of the hub.
 
-    A folder's files are those that end in .txt, .jsonl, .parquet and the like, packed or not, in the order of their paths.
-    A source named twice is read once. Raises DataError for a name without files.
+    A folder's files, and those of folders that it links to, are those with an ending of READ, packed or not, what WikiExtractor
+    and others write without an ending, and those whose names match a pattern of `include`; in the order of their paths. A
+    source named twice is read once. text_column: which tables must have. Raises DataError for a name without files.
     """
-    sources: dict[str, Source] = {}
+    found = Found()
     for name in names:
         path = Path(name).expanduser()
         if name == "-" or name.startswith(HUB):
-            sources[name] = Source(name)
+            found.sources[name] = Source(name)
             continue
         if path.is_dir():
-            files = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_text(file.relative_to(path))]
+            files = []
+            for file in _files_in(path):
+                if why := _why_skipped(file, path, include, text_column):
+                    found.skipped.setdefault(why, []).append(str(file))
+                else:
+                    files.append(file)
             if not files:
-                raise DataError("the folder holds no .txt, .jsonl or .parquet file", where=name)
+                hint = listed([f"{files[0]} is {why}" for why, files in found.skipped.items()], 3, "; ") or None
+                raise DataError("the folder holds no file of text", where=name, hint=hint)
         elif path.is_file():
             files = [path]
         elif _GLOB & set(name):
@@ -68,81 +101,190 @@ def find_sources(names: Sequence[str]) -> list[Source]:
                 raise DataError("no file matches", where=name)
         else:
             raise DataError("no such file", where=name, hint=nearest_files(path))
-        sources |= {str(file): Source(str(file), file.stat().st_size) for file in files}
-    return list(sources.values())
+        if left_out := [name for file in files if extension(file.name) in _ZIP for name in _left_out(file)]:
+            found.skipped.setdefault("a kind that is not read in archives: unpack them", []).extend(left_out)
+        found.sources |= {str(file): Source(str(file), file.stat().st_size) for file in files}
+    return found
 
 
-def _is_text(path: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.parts)
-    return not hidden and bool(path.suffix) and extension(path.name) in (*_PLAIN[:-1], *JSON.endings, *_PARQUET)
+def _files_in(folder: Path) -> list[Path]:
+    """The files in a folder and in folders below it, also linked ones, each folder once; in the order of their paths."""
+    found, seen = [], set()
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
+        found += [Path(parent, name) for name in files]
+    return sorted(found)
+
+
+def _is_read_in_archives(name: str) -> bool:
+    return extension(name) in {*READ, ""} - {*_PARQUET, *_ZIP}
+
+
+def _left_out(path: Path) -> list[str]:
+    """The files of a ZIP archive that are not read; none of a damaged one, which reading it will name."""
+    try:
+        with ZipFile(path) as archive:
+            members = [member.filename for member in archive.infolist() if not member.is_dir()]
+            return [f"{path}/{name}" for name in members if not _is_read_in_archives(name)]
+    except (BadZipFile, OSError):
+        return []
+
+
+def _why_skipped(file: Path, folder: Path, include: Sequence[str], text_column: str) -> str | None:
+    """Why a file of a folder is not read; None if it is."""
+    ending = extension(file.name)
+    if any(part.startswith(".") for part in file.relative_to(folder).parts):
+        return "hidden"
+    if not file.exists():
+        return "a link to nothing"
+    if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
+        return f"packed by zstd, which needs a package: {INSTALL}"
+    if any(fnmatch(file.name, pattern) for pattern in include):
+        return None
+    try:
+        if not ending:
+            with open_content(file) as content:
+                known = ARTICLE.match(content.beginning) or JSON.looks_like(content)
+            return None if known else "without an ending: --include '*' reads them as text"
+        if ending in DELIMITED.endings:
+            with open_content(file) as content:
+                if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
+                    return f"a table without a column {text_column}: --text-column names it"
+    except DataError:  # which reading it will name
+        return None
+    return None if ending in READ else f"of another kind: --include '*{ending}' reads them as text"
 
 
 class Documents:
     """The documents of a source, one after the other.
 
-    text_column: where JSONL, Parquet and the hub keep a document's text. layout: what separates the documents of plain text,
-    "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a document);
-    "auto" takes blank lines where its first megabyte has any. position: bytes of the source on disk that are read.
-    found_layout: which of the two the plain text has, once it is known.
-    Iterating raises DataError, with the line, for what is not UTF-8 text or not JSON or lacks the column.
+    text_column: where JSON, tables, Parquet and the hub keep a document's text. layout: what separates the documents of plain
+    text, "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a
+    document); "auto" takes blank lines where its first megabyte has any. A page or Markdown file is one document. faults: what
+    to do about lines and rows that cannot be read. position: bytes of the source on disk that are read. found_layout: which of
+    the two the plain text has, once it is known.
+    Iterating gives `faults`, which by default raises it, a DataError for what is not UTF-8 or not JSON or lacks the column.
     """
 
-    def __init__(self, source: Source, *, text_column: str = "text", layout: str = "auto") -> None:
+    def __init__(
+        self, source: Source, *, text_column: str = "text", layout: str = "auto", faults: Faults | None = None
+    ) -> None:
         self.source, self.text_column, self.layout = source, text_column, layout
+        self.faults = faults or Faults()
         self.position = 0
         self.found_layout: str | None = None
 
     def __iter__(self) -> Iterator[Document]:
+        try:
+            yield from self._documents()
+        except DataError as error:
+            self.faults.take(error)  # and the rest of the file is left out
+
+    def _documents(self) -> Iterator[Document]:
         name, ending = self.source.name, extension(self.source.name)
         if name.startswith(HUB):
-            return self._of_rows(enumerate(stream_hub(name.removeprefix(HUB))))
-        if ending in _PARQUET:
-            return self._of_rows(self._parquet_rows())
-        return self._of_rows(self._json_rows()) if ending in JSON.endings else self._of_plain_text()
+            yield from self._of_rows(enumerate(stream_hub(name.removeprefix(HUB))), name)
+        elif ending in _PARQUET:
+            yield from self._of_rows(self._parquet_rows(), name)
+        elif ending in _ZIP:
+            yield from self._of_archive()
+        else:
+            with open_content(name) as content:
+                yield from self._of_content(content)
 
-    def _of_plain_text(self) -> Iterator[Document]:
-        source = source_name(self.source.name)
+    def _of_archive(self) -> Iterator[Document]:
+        """The documents of the files of text in a ZIP archive."""
+        try:
+            with ZipFile(self.source.name) as archive:
+                for member in archive.infolist():
+                    if not member.is_dir() and _is_read_in_archives(member.filename):
+                        with archive.open(member) as stored:
+                            name = f"{self.source.name}/{member.filename}"
+                            yield from self._of_content(Content(name, io.BufferedReader(cast("io.RawIOBase", stored))))
+        except (BadZipFile, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
+            hint = "the file is cut off or damaged, or has a password: copy or download it again"
+            raise DataError(f"cannot unpack the ZIP archive: {error}", where=self.source.name, hint=hint) from None
+
+    def _of_content(self, content: Content) -> Iterator[Document]:
+        source, ending = content.source, content.extension
+        if ending in JSON.endings or (not ending and JSON.looks_like(content)):
+            yield from self._of_rows(self._json_rows(content), source)
+        elif ending in DELIMITED.endings:
+            yield from self._of_rows(self._table_rows(content), source)
+        elif ARTICLE.match(content.beginning):
+            for number, lines in articles(self._lines(content)):
+                yield Document(lines, f"{source}:{number}")
+        elif ending in (*_PAGES, *_MARKDOWN):
+            text = "\n".join(line for _, lines in self._lines(content) for line in lines)
+            if lines := lines_of_page(text) if ending in _PAGES else _lines_of(text):
+                yield Document(lines, f"{source}:1")
+        else:
+            yield from self._of_plain_text(content)
+
+    def _lines(self, content: Content) -> Iterator[tuple[int, list[str]]]:
+        for block in content.lines(self.faults):
+            self.position = content.position
+            yield block
+
+    def _of_plain_text(self, content: Content) -> Iterator[Document]:
         document: list[str] = []
         begin = 0
         layout = self.layout
-        with open_content(self.source.name) as content:
-            blocks = content.lines()
-            head = [*islice(blocks, _HEAD)]
-            if layout == "auto":
-                text = "\n".join(line.strip() for _, lines in head for line in lines).strip("\n")
-                layout = "blank-lines" if "\n\n" in text else "lines"
-            self.found_layout = layout
-            for first, lines in chain(head, blocks):
-                self.position = content.position
-                for number, line in enumerate(map(str.strip, lines), start=first):
-                    if line:
-                        begin = begin if document else number
-                        document.append(line)
-                    if document and (not line or layout == "lines"):
-                        yield Document(document, f"{source}:{begin}")
-                        document = []
+        blocks = self._lines(content)
+        head = [*islice(blocks, _HEAD)]
+        if layout == "auto":
+            text = "\n".join(line.strip() for _, lines in head for line in lines).strip("\n")
+            layout = "blank-lines" if "\n\n" in text else "lines"
+        self.found_layout = layout
+        for first, lines in chain(head, blocks):
+            for number, line in enumerate(map(str.strip, lines), start=first):
+                if line:
+                    begin = begin if document else number
+                    document.append(line)
+                if document and (not line or layout == "lines"):
+                    yield Document(document, f"{content.source}:{begin}")
+                    document = []
         if document:
-            yield Document(document, f"{source}:{begin}")
+            yield Document(document, f"{content.source}:{begin}")
 
-    def _of_rows(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Document]:
+    def _of_rows(self, rows: Iterable[tuple[int | str, dict[str, Any]]], source: str) -> Iterator[Document]:
         for number, row in rows:
-            where = f"{source_name(self.source.name)}:{number}"
+            where = f"{source_name(source)}:{number}"
             text = row.get(self.text_column)
             if text is None and self.text_column not in row:
                 hint = f"it has {', '.join(map(str, row))}; name the column of the text: --text-column NAME"
-                raise DataError(f"there is no column {self.text_column!r}", where=where, hint=hint)
-            if text is not None and not isinstance(text, str):
-                raise DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where)
+                self.faults.take(DataError(f"there is no column {self.text_column!r}", where=where, hint=hint))
+            elif text is not None and not isinstance(text, str):
+                self.faults.take(DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where))
             # half a character, which JSON can hold and UTF-8 cannot
-            text = _SURROGATE.sub("\ufffd", text or "")
-            if lines := [line for each in split_lines(text) if (line := each.strip())]:
+            elif lines := _lines_of(_SURROGATE.sub("\ufffd", text or "")):
                 yield Document(lines, where)
 
-    def _json_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        with open_content(self.source.name) as content:
-            for numbers, rows, _ in objects_by_line(content, "expected one object a line"):
-                self.position = content.position
-                yield from zip(numbers, rows, strict=True)
+    def _json_rows(self, content: Content) -> Iterator[tuple[int, dict[str, Any]]]:
+        for first, lines in self._lines(content):
+            for number, line in enumerate(lines, start=first):
+                if line.strip():
+                    try:
+                        row = object_of_line(line, f"{content.source}:{number}", "expected one object a line")
+                    except DataError as error:
+                        self.faults.take(error)
+                    else:
+                        yield number, row
+
+    def _table_rows(self, content: Content) -> Iterator[tuple[int | str, dict[str, Any]]]:
+        for rows in parse_delimited(content, keep_broken=self.faults.policy != "fail"):
+            self.position = content.position
+            names = [*rows.columns]
+            for number, values in zip(rows.lines, zip(*rows.columns.values(), strict=True), strict=True):
+                if values[0] is None:  # as a broken row is kept
+                    what = f"the row has not the {plural(len(names), 'field')} of the header"
+                    self.faults.take(DataError(what, where=f"{content.source}:{number}"))
+                else:
+                    yield number, dict(zip(names, values, strict=True))
 
     def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow
@@ -160,3 +302,8 @@ class Documents:
                     number += len(batch)
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"cannot read the Parquet file: {error}", where=name) from None
+
+
+def _lines_of(text: str) -> list[str]:
+    """The lines of a text that are not blank; those of an old Macintosh end with CR."""
+    return [line for each in split_lines(text if "\n" in text else text.replace("\r", "\n")) if (line := each.strip())]

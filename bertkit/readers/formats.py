@@ -38,7 +38,7 @@ _USES = {
 class Format:
     """A format of data files.
 
-    endings: of names that are in it, in small letters and without .gz or .xz. looks_like: whether the beginning of a file does,
+    endings: of names that are in it, in small letters, without a packing's. looks_like: whether the beginning of a file does,
     which decides between formats of one ending, and where the ending says nothing. parse: from the content of a file (or, where
     is_folder, the path of a folder) to blocks of rows; a format that is read as a whole is one block. options: which keywords
     it takes; those in _USES are options of the command line, and any other is ignored by formats that do not take it.
@@ -104,7 +104,7 @@ def read_file(path: str | Path, formats: Sequence[Format] = TEXTS, **options: An
 def read_blocks(path: str | Path, formats: Sequence[Format] = TEXTS, **options: Any) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
-    The file is plain, .gz or .xz. Its ending decides on the format; its look does where several of the formats have that ending
+    The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
     or none has, and the last format is that of files which look like none. options: keywords of the formats, such as separator,
     columns and column; None counts as not given. Raises DataError, and UsageError for an option that the format does not take.
     """
@@ -132,7 +132,7 @@ def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:
 def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_of(TEXTS)) -> Path | None:
     """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None where there is none.
 
-    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without .gz or .xz. Raises
+    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without a packing's. Raises
     DataError where several files would do.
     """
     first, _, rest = split.partition("_")

@@ -42,16 +42,21 @@ def objects_by_line(content: Content, hint: str) -> Iterator[Block]:
         numbers, rows = [], []
         for number, line in enumerate(lines, start=first):
             if line.strip():
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise broken_json(error, line, f"{content.source}:{number}", hint) from None
-                if not isinstance(row, dict):
-                    raise _no_object(row, f"{content.source}:{number}", hint)
+                rows.append(object_of_line(line, f"{content.source}:{number}", hint))
                 numbers.append(number)
-                rows.append(row)
         if rows:
             yield numbers, rows, "".join(line for line in lines if "\\u" in line)
+
+
+def object_of_line(line: str, where: str, hint: str) -> dict[str, Any]:
+    """The object that a line holds. Raises DataError."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise broken_json(error, line, where, hint) from None
+    if not isinstance(row, dict):
+        raise _no_object(row, where, hint)
+    return row
 
 
 def _listed(text: str, source: str) -> Iterator[Block]:

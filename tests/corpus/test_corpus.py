@@ -419,6 +419,7 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
         (2, "--sentences", "words"),
         (2, "--layout", "x"),
         (2, "--words", "x"),
+        (2, "--on-error", "ignore"),
         (2, "--validation", "0.1"),
         (4, "--tokenizer", "./nowhere"),
     ]:
@@ -426,6 +427,34 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
         assert (ran.code, value in ran.err) == (code, True)
     ran = run_bertkit("corpus", "merge", "c", "nowhere", "-o", "x")
     assert (ran.code, "(nowhere)" in ran.err) == (2, True)
+
+
+def test_what_is_not_read_is_told(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    """Files of other kinds, and lines that are not text; what is broken ends a build unless --on-error says otherwise."""
+    path = write(tmp_path / "texts" / "a.txt", made_documents(80, 6))
+    write(tmp_path / "texts" / "more.tex", made_documents(20, 7))
+    (tmp_path / "texts" / "b.pdf").write_bytes(b"%PDF")
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:30], b"the \xff movie", *lines[30:]]))
+    bare = ("corpus", "build", "texts", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1)
+    ran = run_bertkit(*bare, "-o", "failed")
+    assert (ran.code, "a.txt:31)" in ran.err) == (3, True)
+    tokens = {}
+    for policy in ("skip", "replace"):
+        ran = run_bertkit(*bare, "--on-error", policy, "-o", policy)
+        assert (ran.code, "warning: " in ran.err) == (0, True)
+        told = " ".join(ran.err.split())
+        assert all(part in told for part in ("1 line or row", "a.txt:31)", "b.pdf", "more.tex", "--include"))
+        tokens[policy] = read_meta(tmp_path / policy)["train"]["tokens"]
+        assert read_meta(tmp_path / policy)["documents"]["read"] == 80
+    assert tokens["skip"] < tokens["replace"]
+    ran = run_bertkit(*bare, "--on-error", "skip", "--include", ".tex", "-o", "more")
+    assert (ran.code, "more.tex" in ran.err, read_meta(tmp_path / "more")["documents"]["read"]) == (0, False, 100)
+    train = ("tokenizer", "train", "texts", "--vocab-size", 120)
+    assert run_bertkit(*train, "-o", "t").code == 3
+    ran = run_bertkit(*train, "--on-error", "skip", "-o", "t")
+    assert (ran.code, "a.txt:31)" in ran.err.replace("\n", ""), ran.err.count("warning: ")) == (0, True, 1)
+    assert run_bertkit(*train, "--on-error", "x", "-o", "u").code == 2
 
 
 def reviews(rng: random.Random) -> list[list[str]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
 import lzma
 import sys
+import zipfile
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +18,11 @@ from file_contents import refused, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.errors import MachineError
 from bertkit.readers import content
 from bertkit.readers import documents as module
-from bertkit.readers.documents import Document, Documents, Source, find_sources
+from bertkit.readers.documents import Document, Documents, Source, find_sources, look_for
+from bertkit.readers.faults import Faults
 
 TEXT = "One.\nTwo.\n\n\n Three. \r\n\nFour.\nFive."
 EXPECTED = [["One.", "Two."], ["Three."], ["Four.", "Five."]]
@@ -33,7 +38,8 @@ def lines_of(path: Path | str, **options) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("ending", "pack"), [("txt", bytes), ("txt.gz", gzip.compress), ("TXT.XZ", lzma.compress), ("raw", bytes)]
+    ("ending", "pack"),
+    [("txt", bytes), ("txt.gz", gzip.compress), ("TXT.XZ", lzma.compress), ("txt.bz2", bz2.compress), ("raw", bytes)],
 )
 def test_plain_text_of_any_name_and_packing(tmp_path, ending, pack):
     path = write(tmp_path / f"a.{ending}", pack(TEXT.encode()))
@@ -126,18 +132,189 @@ def test_real_files_hold_what_their_sources_say(data_dir):
 
 
 def test_folders_globs_and_doubles(tmp_path):
-    names = "b.txt a.jsonl.gz sub/c.PARQUET sub/d.txt.xz notes.md README .hidden.txt .git/e.txt f.csv"
+    names = "b.txt a.jsonl.gz sub/c.PARQUET sub/d.txt.xz g.pdf README .hidden.txt .git/e.txt f.csv"
     for name in names.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        write(tmp_path / name, "x")
+        write(tmp_path / name, "x\nx\n")
     found = find_sources([str(tmp_path)])
     assert [Path(source.name).relative_to(tmp_path).as_posix() for source in found] == [
         *("a.jsonl.gz", "b.txt", "sub/c.PARQUET", "sub/d.txt.xz")
     ]
-    assert {source.size for source in found} == {1}
-    assert find_sources([str(tmp_path / "*.txt"), str(tmp_path / "b.txt")]) == [Source(str(tmp_path / "b.txt"), 1)]
+    assert {source.size for source in found} == {4}
+    assert find_sources([str(tmp_path / "*.txt"), str(tmp_path / "b.txt")]) == [Source(str(tmp_path / "b.txt"), 4)]
     assert [Path(source.name).name for source in find_sources([str(tmp_path / "**" / "*.xz")])] == ["d.txt.xz"]
-    assert find_sources([str(tmp_path / "notes.md")])[0].size == 1  # named, it is text whatever its ending
+    assert find_sources([str(tmp_path / "g.pdf")])[0].size == 4  # named, it is text whatever its ending
+    skipped = {Path(name).name: why for why, names in look_for([str(tmp_path)]).skipped.items() for name in names}
+    assert skipped.keys() == {"g.pdf", "README", ".hidden.txt", "e.txt", "f.csv"}, "all others, each with a reason"
+    assert "*.pdf" in skipped["g.pdf"]
+    assert "text-column" in skipped["f.csv"]
+    more = look_for([str(tmp_path)], include=["*.pdf", "READ*"], text_column="x")
+    assert {"g.pdf", "README", "f.csv"} <= {Path(name).name for name in more.sources}
+
+
+def test_linked_folders_are_read_once(tmp_path):
+    for name in ("real/a.txt", "real/deep/b.txt", "mine/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, "x")
+    (tmp_path / "mine" / "linked").symlink_to(tmp_path / "real")
+    (tmp_path / "mine" / "again").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "circle").symlink_to(tmp_path / "mine")
+    (tmp_path / "mine" / "lost.txt").symlink_to(tmp_path / "nowhere.txt")
+    found = look_for([str(tmp_path / "mine")])
+    assert sorted(Path(name).name for name in found.sources) == ["a.txt", "b.txt", "c.txt"]
+    assert [*found.skipped.values()] == [[str(tmp_path / "mine" / "lost.txt")]]
+
+
+# --- more formats ------------------------------------------------------------------------------------------------------
+
+
+ARTICLES = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
+One
+
+First line.
+Second line.
+
+</doc>
+<doc id="39" url="x" title="Two">
+Two
+
+Third.
+</doc>
+"""
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".bz2", bz2.compress)])
+def test_what_wikiextractor_writes(tmp_path, ending, pack):
+    (tmp_path / "AA").mkdir()
+    path = write(tmp_path / "AA" / f"wiki_00{ending}", pack(ARTICLES.encode()))
+    rows = "".join(json.dumps({"id": str(n), "text": f"Of {n}.\nMore."}) + "\n" for n in range(2))
+    rows_path = write(tmp_path / "AA" / f"wiki_01{ending}", pack(rows.encode()))
+    assert [source.name for source in find_sources([str(tmp_path)])] == [str(path), str(rows_path)]
+    assert read(path) == [
+        Document(["One", "First line.", "Second line."], f"{path}:2"),
+        Document(["Two", "Third."], f"{path}:9"),
+    ]
+    assert lines_of(rows_path) == [["Of 0.", "More."], ["Of 1.", "More."]]
+
+
+def test_pages_and_markdown_are_one_document_each(tmp_path):
+    page = """<html><head><title>Not this</title><style>p {}</style></head><body><h1>One</h1>
+    <p>A <b>bold</b>
+    word &amp; more.<p>Two<br>lines<script>var x = "<p>";</script></body></html>"""
+    assert lines_of(write(tmp_path / "a.html", page)) == [["One", "A bold word & more.", "Two", "lines"]]
+    assert lines_of(write(tmp_path / "a.md", "# One\n\nTwo.\n\nThree.\n")) == [["# One", "Two.", "Three."]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.csv", 'id,text\n1,"One.\nTwo, three."\n2,Four.\n'), ("a.tsv", "id\ttext\n2\tFour.\n")]
+)
+def test_tables(tmp_path, name, text):
+    path = write(tmp_path / name, text)
+    expected = [Document(["Four."], f"{path}:{2 if name == 'a.tsv' else 4}")]
+    assert read(path)[-1:] == expected
+    assert len(read(path)) == text.count("\n") - (2 if name == "a.csv" else 1)
+    assert refused(read, path, text_column="body").where == f"{path}:2"
+
+
+def test_archives(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("b/one.txt", TEXT)
+        archive.writestr("b/two.jsonl", '{"text": "Six."}\n')
+        archive.writestr("b/wiki_00", ARTICLES)
+        archive.writestr("b/image.png", b"\x89PNG\0")
+    assert lines_of(path)[:4] == [*EXPECTED, ["Six."]]
+    assert len(lines_of(path)) == 6
+    assert read(path)[1].where == f"{path}/b/one.txt:5"
+    for name in (path, tmp_path):
+        assert [*look_for([str(name)]).skipped.values()] == [[f"{path}/b/image.png"]]
+    path.write_bytes(path.read_bytes()[:-40])
+    assert refused(read, path).where == str(path)
+
+
+class Frame:
+    """A zstd frame as the zstandard package unpacks it, by zlib behind zstd's first bytes."""
+
+    def __init__(self) -> None:
+        self.head, self.zlib = b"", zlib.decompressobj()
+
+    def decompress(self, data: bytes) -> bytes:
+        if len(self.head) < 4:
+            self.head, data = (self.head + data)[:4], (self.head + data)[4:]
+        try:
+            return self.zlib.decompress(data)
+        except zlib.error as error:
+            raise ArithmeticError(str(error)) from None
+
+    eof = property(lambda self: self.zlib.eof)
+    unused_data = property(lambda self: self.zlib.unused_data)
+
+
+def test_zstd_is_read_where_its_package_is_installed_and_else_said_to_be_skipped(tmp_path, monkeypatch):
+    frame = b"\x28\xb5\x2f\xfd" + zlib.compress(TEXT.encode() * 5000)
+    path = write(tmp_path / "a.txt.zst", frame + frame)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    ((why, names),) = look_for([str(write(tmp_path / "b.txt", "x").parent)]).skipped.items()
+    assert ("pip install zstandard" in why, names) == (True, [str(path)])
+    error = refused(read, path, kind=MachineError)
+    assert ("pip install zstandard" in error.hint, error.where) == (True, str(path))
+
+    installed = SimpleNamespace(ZstdDecompressor=lambda: SimpleNamespace(decompressobj=Frame), ZstdError=ArithmeticError)
+    monkeypatch.setitem(sys.modules, "zstandard", installed)
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    assert lines_of(path) == lines_of(write(tmp_path / "c.txt", TEXT * 10_000))
+    assert look_for([str(tmp_path)]).skipped == {}
+    for data in (frame[:-9], frame[:20] + b"no such format" * 99):
+        assert refused(read, write(path, data)).where == str(path)
+
+
+@pytest.mark.parametrize("block", [1, 5, 2**16])
+def test_lines_of_an_old_macintosh(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(content, "BLOCK", max(block, 12))  # its first must hold the end of a line
+    path = write(tmp_path / "a.txt", "One.\rTwo.\r\rThree.\r\rFour is longer than a block.\rFive.\r")
+    expected = [["One.", "Two."], ["Three."], ["Four is longer than a block.", "Five."]]
+    assert read(path, layout="blank-lines") == [Document(text, f"{path}:{line}") for text, line in zip(expected, (1, 4, 6))]
+    assert lines_of(write(tmp_path / "a.jsonl", '{"text": "One.\\rTwo."}\n')) == [["One.", "Two."]]
+
+
+# --- faults ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "faulty", "kept", "replaced"),
+    [  # the lines of faults; the first words of what "skip" keeps, and what "replace" keeps besides
+        ("a.txt", b"One.\nTw\xffo.\n\nThree\0.\nFour.\n", [2, 4], "One. Four.", "Tw\ufffdo. Three\ufffd."),
+        ("a.jsonl", b'{"text": "One."}\n{"text"\n{"body": "x"}\n{"text": 3}\n{"text": "T\xff"}\n{"text": "Two."}\n',
+         [2, 3, 4, 5], "One. Two.", "T\ufffd"),
+        ("a.csv", b"id,text\n1,One.\n2\n3,Two.\n", [3], "One. Two.", ""),
+    ],
+)  # fmt: skip
+def test_faults_are_left_out_or_replaced_and_counted(tmp_path, name, data, faulty, kept, replaced):
+    path = write(tmp_path / name, data)
+    assert refused(read, path).where in {f"{path}:{line}" for line in faulty}
+    for policy, words in (("skip", kept), ("replace", f"{kept} {replaced}")):
+        faults = Faults(policy)
+        lines = [line for document in read(path, faults=faults, layout="blank-lines") for line in document.lines]
+        assert sorted(lines) == sorted(words.split())
+        assert faults.count == len(faulty)
+        assert all(f"({path}:{line})" in faults.summary() for line in faulty)
+
+
+@pytest.mark.parametrize("block", [8, 2**16])
+def test_the_lines_after_a_fault_keep_their_numbers(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(content, "BLOCK", block)
+    path = write(tmp_path / "a.txt", b"One.\nTwo.\n\xff\nThree.\nFour.\n\xff\n\nFive.\n")
+    assert read(path, faults=Faults("skip"), layout="lines")[-1] == Document(["Five."], f"{path}:8")
+
+
+@pytest.mark.parametrize("data", [gzip.compress(b"One.\n" * 9999)[:-20], "One.\nTwo.\n".encode("utf-16"), b"%PDF\0\0"])
+def test_a_file_that_cannot_be_read_is_a_fault(tmp_path, data):
+    faults = Faults("skip")
+    path = write(tmp_path / "a.txt", data)
+    read(path, faults=faults)
+    assert faults.count >= 1
+    assert str(path) in faults.summary()
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "*.txt", "empty"])
