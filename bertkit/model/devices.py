@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,7 +35,7 @@ def start_accelerator(device: str = "auto") -> Accelerator:
     on_cpu = device == "cpu" or (device == "auto" and not available["cuda"] and not available["mps"])
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:
-            progress.warn(f"{name}={value} is ignored: {instead}")
+            _warn_once(f"{name}={value} is ignored: {instead}")
     plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, the environment's would win
     return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
 
@@ -44,6 +45,11 @@ _IGNORED = {
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("1", "--batch-size is the whole step, --micro-batch-tokens splits it"),
     "ACCELERATE_MIXED_PRECISION": ("no", "--precision says in which to compute"),
 }
+
+
+@cache
+def _warn_once(what: str) -> None:
+    progress.warn(what)
 
 
 def _keep_freed_memory() -> None:

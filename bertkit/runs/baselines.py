@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 MOST_ROWS = {"train": 3000, "compared": 2000}  # more would take longer than seconds, and tell no more
+MOST_OPERATIONS = 1e13  # of the linear probe's forward passes on a CPU: a minute; beyond it fewer rows are taken
+FEWEST_ROWS = 200
 RESAMPLES = 300
 
 
@@ -68,8 +70,9 @@ class Baselines:
         columns = ["predictions", first, "this model minus it", "95% interval"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         if worse:
-            hint = "--preset stable, which trains longer, a higher --learning-rate, or another --pooling"
-            parts.append(Finding("warning", f"{self.split}: the model is worse than {' and '.join(worse)}; try {hint}"))
+            hint = "--preset stable, which trains longer, or a higher --learning-rate"
+            what = f"{self.split}: the model is worse than these baselines: {', '.join(worse)}; try {hint}"
+            parts.append(Finding("warning", what))
         return Report(parts)
 
 
@@ -80,7 +83,15 @@ def fit_baselines(
 
     train, held_out: with labels by name. The linear probe reads the weights of `pretrained`, which are not trained.
     """
-    train, held_out = (_some(examples, most) for examples, most in zip((train, held_out), MOST_ROWS.values(), strict=True))
+    share = 1.0
+    if accelerator.device.type == "cpu":
+        config = pretrained.config
+        of_layer = 2 * config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
+        sample = task.encode(_some(train, FEWEST_ROWS), pretrained.tokenizer, labelled=False).features
+        of_row = config.num_hidden_layers * of_layer * len(sample.input_ids.values) / min(len(train), FEWEST_ROWS)
+        share = min(1.0, MOST_OPERATIONS / (of_row * sum(MOST_ROWS.values())))
+    most = (max(min(FEWEST_ROWS, most), int(share * most)) for most in MOST_ROWS.values())
+    train, held_out = map(_some, (train, held_out), most)
 
     def vectors(examples: Examples) -> NDArray[np.floating]:
         return mean_vectors(task, examples, pretrained, accelerator)

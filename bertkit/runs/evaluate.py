@@ -168,10 +168,10 @@ def decode_split(
     parts = [predict_split(task, module, split, accelerator, description=description) for module in modules]
     if len(parts) == 1 and parts[0].losses:  # which tell whether they are numbers
         return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
-    arrays = (rows for part in parts for logits in part.outputs.values() for rows in logits)
-    if nan := sum(bool(np.isnan(rows).any()) for rows in arrays):
+    outputs = [logits for part in parts for logits in part.outputs.values()]
+    if nan := {number for logits in outputs for number, rows in enumerate(logits) if np.isnan(rows).any()}:
         hint = "try --precision fp32; or the training went wrong: see its losses in metrics.jsonl"
-        what = f"the model's outputs are not numbers, for {nan} of {plural(len(split.features), 'feature')}"
+        what = f"the model's outputs are not numbers, for {len(nan)} of {plural(len(split.features), 'feature')}"
         raise ModelError(what, hint=hint)
     if len(parts) > 1:
         return task.average([part.outputs for part in parts], split.features, split.examples), {}

@@ -21,7 +21,7 @@ from bertkit.readers import Examples
 from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Scored, Split, decode_split, encode_split, hash_of_rows, report_remarks, score_splits
 from bertkit.tasks.catalog import load_builtin, load_recipe
-from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.recipe import Recipe, unread_columns
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import FINETUNE, Prediction, Task
@@ -150,12 +150,15 @@ def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> 
 def predict_split_of(target: Opened, split: str) -> tuple[Examples, list[Prediction]]:
     """The examples of a split of the target's data, which needs no labels, and one prediction per example."""
     recipe = target.task.recipe.resolved()
+    _refuse_other_folds(target, [split])
     return _predict_rows(target, recipe, read_splits(recipe, [split]).rows[split])
 
 
 def _predict_rows(target: Opened, recipe: Recipe, rows: Examples) -> tuple[Examples, list[Prediction]]:
     task = replace(target.task, recipe=recipe)
     examples = task.examples(rows, labelled=False)
+    if left_out := unread_columns(recipe, rows):
+        progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
     return examples, predict_examples(target, task, examples)
 
 
@@ -172,4 +175,6 @@ def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Pre
     split = Split(examples, features)
     predictions, _ = decode_split(task, _modules(target, accelerator), split, accelerator, description="predict")
     accelerator.wait_for_everyone()
+    for remark in task.remarks_on(predictions):
+        progress.note(remark)
     return predictions

@@ -25,7 +25,7 @@ from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.directory import NEW_FOLDER, changed_settings, finished_run
+from bertkit.runs.directory import NEW_FOLDER, changed_settings, finished_run, read_run_file
 from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.tasks.defaults import Settings, resolve_training
@@ -122,10 +122,11 @@ def finetune_series(
     reads = [pretrained.folder, *input_paths(recipe, name)]
     accelerator = start_accelerator(recipe.training.device or "auto")
     folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
-    earlier = {} if overwrite else series.read(output_dir).get("plan", {})
+    earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
     data = read_splits(resolved) if series.own_rows or not earlier else None  # once for all seeds
     if earlier:  # what nobody states is as in the first runs
-        settings = Settings(filled(recipe.training, earlier["training"]), earlier.get("chosen"))
+        chosen = earlier.get("chosen")
+        settings = Settings(filled(recipe.training, chosen or {}), chosen)
     else:
         assert data is not None
         settings = resolve_training(resolved, data.rows[resolved.train_split], pretrained)
@@ -177,12 +178,19 @@ def finetune_series(
     return summary
 
 
+def _begun(series: Series, folder: Path) -> dict[str, Any]:
+    """What stands in for a plan where none is written yet: run.json of a run that was begun; empty without one."""
+    runs = (read_run_file(path) for path in sorted(folder.glob(f"{series.noun}-*")) if not MOVED_ASIDE.search(path.name))
+    return next((run for run in runs if run is not None), {})
+
+
 def _check_rows(series: Series, recipe: Recipe, count: int) -> None:
     """Raise DataError, before the first run, for rows that a later one would refuse, such as a label of one fold alone."""
     for number in range(1, count + 1):
         own = series.run(recipe, number, count).resolved()
         data = read_splits(own)
-        task = Task.fit(own, data.rows[own.train_split])
+        assert data.training is not None
+        task = Task.fit(own, data.training)
         for rows in data.rows.values():
             task.examples(rows, labelled=True)
 

@@ -22,9 +22,9 @@ print(predict($example, truncation=True, max_length=$max_length))"""
 _LABELS = """from transformers import pipeline
 
 predict = pipeline("text-classification", model="path/to/this/folder", top_k=None)
-thresholds = predict.model.config.bertkit["thresholds"]
+thresholds = predict.model.config.bertkit.get("thresholds", {})
 (found,) = predict([$example], truncation=True, max_length=$max_length)
-print([each["label"] for each in found if each["score"] >= thresholds[each["label"]]])"""
+print([each["label"] for each in found if each["score"] >= thresholds.get(each["label"], 0.5)])"""
 
 # One text of which not the head alone is read: the parts of it that are, and what their mean logits say.
 _PARTS = f"""{_OPEN}
@@ -44,9 +44,9 @@ parts = [ids[start : start + room] for start in starts]""",
 }
 _SAY_CLASS = "print(dict(zip(model.config.id2label.values(), logits.softmax(-1).tolist())))"
 _SAY_NUMBER = "print(float(logits[0]))"
-_SAY_LABELS = """thresholds = model.config.bertkit["thresholds"]
+_SAY_LABELS = """thresholds = model.config.bertkit.get("thresholds", {})
 probabilities = dict(zip(model.config.id2label.values(), logits.sigmoid().tolist()))
-print([label for label, probability in probabilities.items() if probability >= thresholds[label]])"""
+print([label for label, probability in probabilities.items() if probability >= thresholds.get(label, 0.5)])"""
 
 _CHUNKS = """from transformers import AutoTokenizer, pipeline
 
@@ -101,13 +101,13 @@ $null    return context[start:end]
 
 print(answer("a question?", "a text that answers it"))"""
 _NO_ANSWER = """    nothing = float((outputs.start_logits + outputs.end_logits)[:, 0].min())
-    if nothing - score > model.config.bertkit["null_threshold"]:
+    if nothing - score > model.config.bertkit.get("null_threshold", 0.0):
         return ""
 """
 
 _ENCODER_ONLY = """Its head is bertkit's own: transformers opens the folder as an encoder only (`AutoModel`). `bertkit predict
 path/to/this/folder FILE` uses the head too."""
-_OR = "\n\nor `bertkit predict path/to/this/folder FILE`, which also reads the file and writes the predictions beside its rows."
+_OR = "\n\nor `bertkit predict path/to/this/folder FILE`, which also reads the file and writes its texts with the predictions."
 
 
 def usage(family: str, task: Mapping[str, Any], architecture: str) -> str:

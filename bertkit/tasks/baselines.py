@@ -15,7 +15,7 @@ from bertkit.readers import Examples
 from bertkit.readers.words import CJK
 
 MAJORITY, BAG_OF_WORDS, LINEAR_PROBE = "most frequent", "bag of words", "linear probe"
-EACH_WORD = "most frequent of each word"
+EACH_WORD, MEAN = "most frequent of each word", "mean"
 # A model's vectors of some rows: float (rows, hidden_size).
 Vectors = Callable[[Examples], NDArray[np.floating]]
 

@@ -241,15 +241,20 @@ class Recipe(ABC):
 def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
     """`find_columns`, and a note of the columns that nothing reads, unless the data is the recipe's own. Raises DataError."""
     columns = recipe.find_columns(rows)
-    if not recipe.names_files and (recipe.dataset is not None or recipe.folder.files):
-        return columns
-    try:
-        read = replace(recipe, **columns.named).columns_read(rows)
-    except DataError:  # of a missing column, which `standardize` reports
-        return columns
-    unused = [name for name in rows.columns if name not in read]
+    unused = unread_columns(replace(recipe, **columns.named), rows)
     notes = (f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}",) if unused else ()
     return columns._replace(remarks=columns.remarks + Remarks(notes))
+
+
+def unread_columns(recipe: Recipe, rows: Examples) -> list[str]:
+    """The columns of a user's data that a recipe whose columns are found does not read."""
+    if not recipe.names_files and (recipe.dataset is not None or recipe.folder.files):
+        return []
+    try:
+        read = recipe.columns_read(rows)
+    except DataError:  # of a missing column, which `standardize` reports
+        return []
+    return [name for name in rows.columns if name not in read]
 
 
 def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:

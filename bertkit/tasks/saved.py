@@ -51,6 +51,8 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     fields = {field.name: values[field.name] for field in dataclasses.fields(family) if field.name in values}
     fields = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in fields.items()}
     fields.pop("metric", None)
+    if "classes" in hints and not (values.get("regression") or values.get("multi_label")):
+        fields.setdefault("classes", True)  # an older run was trained on whatever its labels are
     for kind, arguments in (fields.pop("dataset", None) or {}).items():
         fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else Refused("dataset")
     headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}

@@ -187,7 +187,8 @@ def train(
                     state.record(scores, objective)
                     stop_early = should_stop_early(state, config, accelerator)
                     record({"step": state.step, **scores})
-                    progress.note(f"step {state.step}: {_summary(scores)}")
+                    if scores:
+                        progress.note(f"step {state.step}: {_summary(scores)}")
                 else:
                     state.best_step = state.step  # nothing says which is best: the last one
                 save()

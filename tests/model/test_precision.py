@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from bertkit.model import devices as module_of_warnings
 from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
@@ -59,9 +60,10 @@ def test_it_is_measured_once_for_a_shape_and_kept_in_the_cache(rates, tmp_path: 
     assert measured == [(32, 64, True), (32, 64, False), (64, 256, True)]
     (path,) = (tmp_path / "cache").glob("bertkit/*")
     assert len(json.loads(path.read_text(encoding="utf-8"))) == 3
-    path.write_text("{", encoding="utf-8")  # damaged: measured anew
-    assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
-    assert len(measured) == 4
+    for count, damaged in enumerate(("{", "[]", json.dumps(dict.fromkeys(json.loads(path.read_text(encoding="utf-8")), 3)))):
+        path.write_text(damaged, encoding="utf-8")
+        assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
+        assert len(measured) == 4 + count, "measured anew"
 
 
 def test_a_cache_that_cannot_be_written_does_not_matter(rates, tmp_path: Path) -> None:
@@ -133,6 +135,7 @@ def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tm
 def test_accumulation_and_precision_of_the_environment_are_ignored_and_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    module_of_warnings._warn_once.cache_clear()
     start_accelerator("cpu")
     assert "ignored" not in capsys.readouterr().err
     names = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4", "ACCELERATE_MIXED_PRECISION": "bf16"}

@@ -20,7 +20,7 @@ from bertkit.readers import Examples
 from bertkit.runs import baselines as module
 from bertkit.runs.baselines import fit_baselines, mean_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
-from bertkit.tasks.baselines import BAG_OF_WORDS, EACH_WORD, LINEAR_PROBE, MAJORITY
+from bertkit.tasks.baselines import BAG_OF_WORDS, EACH_WORD, LINEAR_PROBE, MAJORITY, MEAN
 
 FP32 = {"precision": "fp32", "max_length": 16}
 
@@ -62,7 +62,7 @@ def test_numbers_and_several_labels() -> None:
     numbers = [4.0 if "good" in text else 1.0 for text in TEXTS]
     task, train = fitted(TextClassification(regression=True), text=TEXTS, label=numbers)
     found = values_of(task.baselines(train, train, None))
-    assert found[MAJORITY] == [pytest.approx(np.mean(numbers))] * len(TEXTS)
+    assert found[MEAN] == [pytest.approx(np.mean(numbers))] * len(TEXTS)
     assert np.corrcoef(found[BAG_OF_WORDS], numbers)[0, 1] > 0.99
     sets = [[name for name in ("good", "film") if name in text] for text in TEXTS]
     task, train = fitted(TextClassification(multi_label=True), text=TEXTS, label=sets)
@@ -113,6 +113,15 @@ def test_the_probe_learns_from_untrained_weights_and_few_rows_are_enough(model: 
     assert found.scores(task)[LINEAR_PROBE] == found.scores(task)[BAG_OF_WORDS] == 1.0
 
 
+def test_a_large_models_probe_takes_fewer_rows(model: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_OPERATIONS", 1.0)
+    monkeypatch.setattr(module, "FEWEST_ROWS", 12)
+    task, train = fitted(TextClassification(), text=TEXTS, label=["praise" if "good" in text else "blame" for text in TEXTS])
+    found = fit_baselines(task, train, train, "validation", open_pretrained(str(model)), start_accelerator("cpu"))
+    assert found is not None
+    assert len(found.examples) == 12
+
+
 @pytest.mark.parametrize("learning_rate", [0.0, 3e-3])
 def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Path, learning_rate: float) -> None:
     rows = "".join(f"{text},{'praise' if 'good' in text else 'blame'}\n" for text in TEXTS * 4)
@@ -125,7 +134,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     assert set(run["baselines"]) == {MAJORITY, BAG_OF_WORDS, LINEAR_PROBE}
     assert run["baselines"][BAG_OF_WORDS] == 1.0
     told = " ".join(ran.err.split())
-    assert ("the model is worse than" in told) == (learning_rate == 0)
+    assert ("worse than these baselines" in told) == (learning_rate == 0)
     assert ("predicts the same for every row" in told) == (learning_rate == 0)
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"

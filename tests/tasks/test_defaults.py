@@ -168,3 +168,17 @@ def test_a_folder_of_seeds_keeps_the_settings_of_its_first(make_model_dir, tmp_p
     second = json.loads((folder / "seed-2" / "run.json").read_text(encoding="utf-8"))
     assert second["training"]["learning_rate"] == second["chosen"]["learning_rate"] == 7e-4
     assert summary["plan"]["training"]["learning_rate"] == 7e-4
+
+
+def test_seeds_begun_without_a_summary_keep_the_settings_of_the_run_that_is_there(make_model_dir, tmp_path: Path) -> None:
+    model, folder = str(make_model_dir("BertModel", seed=2)), tmp_path / "seeds"
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 10, encoding="utf-8")
+    recipe = TextClassification().overridden({"train": str(path), "validation": str(path), "num_epochs": 1, "max_length": 16})
+    finetune_series(SEEDS, recipe, count=1, name="text-classification", model=model, output_dir=folder)
+    (folder / "seeds.json").unlink()
+    run = folder / "seed-1" / "run.json"
+    run.write_text(run.read_text(encoding="utf-8").replace("0.0003", "0.0007"), encoding="utf-8")
+    finetune_series(SEEDS, recipe, count=2, name="text-classification", model=model, output_dir=folder)
+    second = json.loads((folder / "seed-2" / "run.json").read_text(encoding="utf-8"))
+    assert second["training"]["learning_rate"] == 7e-4

@@ -12,6 +12,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
 from bertkit.readers.content import Content
+from bertkit.readers.delimited import sniff_separator
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
@@ -68,10 +69,14 @@ class QuestionAnswering(Recipe):
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, about a plain text."""
         # A page may contain tabs: without the ending of a table it must have a column of the question to be one.
-        table = replace(DELIMITED, looks_like=lambda content: self._question in map(str.strip, content.first_line.split("\t")))
+        table = replace(DELIMITED, looks_like=self._is_table)
         formats = (table if form is DELIMITED else form for form in self.formats)
         page = Format("a page of text", (), lambda content: True, self._parse_page)
         return read_file(path, (*formats, page), separator=self.separator, columns=columns or self.columns)
+
+    def _is_table(self, content: Content) -> bool:
+        separator = sniff_separator(content)
+        return separator is not None and self._question in map(str.strip, content.first_line.split(separator))
 
     def _parse_page(self, content: Content) -> Iterator[Examples]:
         text = content.text()

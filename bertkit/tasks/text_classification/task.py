@@ -18,7 +18,7 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
-from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, Vectors, bag_of_words, most_frequent, probe
+from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Vectors, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.labels import (
@@ -228,7 +228,8 @@ class TextClassificationTask(PoolingTask):
         columns, new = ([each.columns[name] for name in TEXTS if name in each.columns] for each in (train, examples))
         rows = targets.tolist()
         usual = np.mean(targets) if self.recipe.regression else most_frequent([tuple(np.atleast_1d(row)) for row in rows])
-        found = {MAJORITY: np.broadcast_to(np.reshape(usual, targets.shape[1:]), (len(examples), *targets.shape[1:]))}
+        constant = np.broadcast_to(np.reshape(usual, targets.shape[1:]), (len(examples), *targets.shape[1:]))
+        found = {MEAN if self.recipe.regression else MAJORITY: constant}
         found[BAG_OF_WORDS] = bag_of_words(columns, targets, new)
         if vectors is not None and len(columns) == 1:
             found[LINEAR_PROBE] = probe(vectors, train, targets, examples)

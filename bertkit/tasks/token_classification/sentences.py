@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.errors import DataError, UsageError, did_you_mean, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import is_column_of_conll
@@ -72,7 +72,7 @@ def standard_columns(
         columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
     if to_predict:
         kind = "plain text, one sentence per line" if "places" in columns else "words"
-        counts = f"{len(examples)} sentences, {sum(map(len, columns['tokens']))} words"
+        counts = f"{plural(len(examples), 'sentence')}, {plural(sum(map(len, columns['tokens'])), 'word')}"
         remarks += Remarks((f"read as {kind}: {counts}",))
     return replace(examples, columns=columns, label_names={}, remarks=examples.remarks + remarks)
 
