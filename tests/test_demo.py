@@ -174,7 +174,7 @@ def test_the_page_that_the_demo_asks_about_is_not_trained_on() -> None:
 
 
 def test_pre_training_learns_more_than_how_often_words_come(shell: Shell, tmp_path: Path) -> None:
-    losses = [loss for _, loss in demo.pretrain(str(tmp_path), ("--max-steps", "150", "--eval-steps", "50"))]
+    losses = [loss for _, loss in demo.pretrain(str(tmp_path), ("--max-steps", "210", "--eval-steps", "70"))]
     assert losses[0] > losses[1] > losses[2]
     training = json.loads((tmp_path / demo.PRETRAINED / "run.json").read_text(encoding="utf-8"))["training"]
     assert losses[2] < pretraining_results.unigram_loss(tmp_path / "corpus", training) - 0.1

@@ -158,8 +158,9 @@ class QuestionAnsweringTask(Task):
             whole = np.bincount(windows.examples, weights=labels["start"].values > 0, minlength=len(examples)) > 0
             by_way = rows_by_way(places) | {LOST: np.flatnonzero(lost).tolist()}  # also an answer without a token
             counts += [(len(by_way[how]), "answer", f" {how.what}") for how in WAYS if how is not LOST]
+            first = listed([examples.where(row) for row in by_way[LOST]], 3)
             counts += [
-                (len(by_way[LOST]), "answer", f" {LOST.what} ({listed([examples.where(row) for row in by_way[LOST]], 3)})"),
+                (len(by_way[LOST]), "answer", f" {LOST.what}, left out ({first})"),
                 (int((has_answer & ~lost & ~whole).sum()), "answer", " not within one window"),
             ]
         features = Features(
