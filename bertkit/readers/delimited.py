@@ -55,7 +55,7 @@ def sniff_separator(content: Content) -> str | None:
     """The separator of a table whose name does not say that it is one; None for what looks like none.
 
     A tab in the first line is enough. With commas the first line must be a header, of short names with a usual one among them,
-    and all rows that can be seen must have as many fields: sentences have commas too.
+    and half the rows that can be seen must have as many fields: sentences have commas too.
     """
     if "\t" in content.first_line:
         return "\t"
@@ -67,7 +67,8 @@ def sniff_separator(content: Content) -> str | None:
         return None
     header = rows[0]
     are_names = len(header) > 1 and all(_NAME.fullmatch(name) for name in header) and any(map(is_usual_name, header))
-    return "," if are_names and all(len(fields) == len(header) for fields in rows) else None
+    alike = sum(len(fields) == len(header) for fields in rows[1:])
+    return "," if are_names and 2 * alike >= len(rows) - 1 else None
 
 
 def parse_table(

@@ -177,6 +177,11 @@ def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, column
     assert sys.stdin.read() == ""
 
 
+def test_a_broken_row_of_a_table_on_the_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,text\n1,go away\n2,win a prize, now\n")))
+    assert refused(read_file, "-").where == "stdin:3"
+
+
 # --- blocks ------------------------------------------------------------------------------------------------------------------
 
 BIG = {
