@@ -70,7 +70,7 @@ class Baselines:
         columns = ["predictions", first, "this model minus it", "95% interval"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         if worse:
-            hint = "--preset stable, which trains longer, or a higher --learning-rate"
+            hint = "more --num-epochs, or a higher --learning-rate"
             what = f"{self.split}: the model is worse than these baselines: {', '.join(worse)}; try {hint}"
             parts.append(Finding("warning", what))
         return Report(parts)
