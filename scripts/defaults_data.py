@@ -113,15 +113,6 @@ CHOSEN_ON = (
         options={"text": "#1 String", "text_pair": "#2 String", "label": "Quality"},
     ),
     DataSet("CoNLL-2003", "tags", TAGS, "conll2003", ("CoNLL2003/train.txt.gz", 800), ("CoNLL2003/valid.txt.gz", 1000), _tags),
-    DataSet(
-        "SQuAD",
-        "answers",
-        ANSWERS,
-        "squad",
-        ("SQuAD/train-v1.1.rebuilt.json.xz", 500),
-        ("SQuAD/dev-v1.1.rebuilt.json.gz", 500),
-        _answers,
-    ),
 )
 MEASURED_ON = (
     DataSet("ATIS", "intents", TEXTS, "atis", ("ATIS/train", 2000), ("ATIS/test", 893), _intents, INTENTS),

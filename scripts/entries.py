@@ -149,6 +149,7 @@ TABLES = {
     "pretraining": (pretraining.NAME,),
     "small": tuple(f"{task}{name}" for task in FEW for name in SETTINGS),
     "trainer": (*FIVE_SEEDS, TRAINER),
+    "defaults": (DEFAULTS,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
 }

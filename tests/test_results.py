@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import baselines
 import bench
+import defaults_results
 import headlines
 import pretraining_results
 import trainer_results
@@ -75,8 +76,19 @@ def test_every_result_is_shown_once() -> None:
     assert (
         {path.stem for path in FILES}
         <= set(shown)
-        == {pretraining_results.NAME, trainer_results.NAME, *ENTRIES, *results.BENCHES}
+        == {pretraining_results.NAME, trainer_results.NAME, defaults_results.NAME, *ENTRIES, *results.BENCHES}
     )
+
+
+def test_the_chosen_settings_gain_what_was_asked_of_them() -> None:
+    """A mean above 0, five of eight sets better by an interval above 0, none worse by a point, at most five times the steps."""
+    sets = read(ROOT / "results" / f"{defaults_results.NAME}.json")["sets"].values()
+    assert len(sets) == 8
+    for gains in (sets, [each["probe"] for each in sets if each["probe"]]):
+        assert statistics.fmean(each["difference"] for each in gains) > 0
+        assert all(each["interval"][1] > -0.01 for each in gains)
+    assert sum(each["interval"][0] > 0 for each in sets) >= 5
+    assert all(each["steps"]["chosen"] <= 5 * each["steps"]["fixed"] for each in sets)
 
 
 def test_headlines_are_eight_beside_the_fastest_peer() -> None:
