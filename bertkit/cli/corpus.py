@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bertkit.cli.options import Include, OnError
 from bertkit.errors import UsageError, plural
 
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn plain text into shards of tokens.")
@@ -58,17 +59,8 @@ def build(
             metavar="basic|jieba",
         ),
     ] = "basic",
-    include: Annotated[
-        list[str] | None,
-        typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
-    ] = None,
-    on_error: Annotated[
-        str,
-        typer.Option(
-            help="Lines and rows that cannot be read: fail; skip them; or replace broken characters.",
-            metavar="fail|skip|replace",
-        ),
-    ] = "fail",
+    include: Include = None,
+    on_error: OnError = "fail",
     num_processes: Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -19,6 +19,18 @@ from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
 
+# Options of every command that reads plain text.
+Include = Annotated[
+    list[str] | None,
+    typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
+]
+OnError = Annotated[
+    str,
+    typer.Option(
+        help="Lines and rows that cannot be read: fail; skip them; or replace broken characters.", metavar="fail|skip|replace"
+    ),
+]
+
 
 def recipe_options(command: str) -> dict[str, tuple[str, Option]]:
     """The family and training options of a command by name, each with its panel in --help."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bertkit.cli.options import Include, OnError
 from bertkit.errors import UsageError
 
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -35,17 +36,8 @@ def train(
     text_column: Annotated[
         str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")
     ] = "text",
-    include: Annotated[
-        list[str] | None,
-        typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
-    ] = None,
-    on_error: Annotated[
-        str,
-        typer.Option(
-            help="Lines and rows that cannot be read: fail; skip them; or replace broken characters.",
-            metavar="fail|skip|replace",
-        ),
-    ] = "fail",
+    include: Include = None,
+    on_error: OnError = "fail",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
 ) -> None:
     """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.

@@ -239,8 +239,11 @@ class Task(ABC):
     def average(
         self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
     ) -> list[Prediction]:
-        """One prediction per example, from the mean probabilities of several models; outputs: of each."""
-        raise NotImplementedError  # `joined` refuses such a family
+        """One prediction per example, from the mean probabilities of several models; outputs: of each.
+
+        Raises ModelError for a family whose predictions have no mean.
+        """
+        raise ModelError(f"predictions of {self.family} have no mean of several models", hint="choose one of the runs")
 
     @abstractmethod
     def truth(self, examples: Examples) -> list[Any]:

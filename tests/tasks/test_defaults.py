@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,29 +157,39 @@ def test_run_json_and_folders_of_seeds_record_the_choice(
     assert f"chosen by {by}: " in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_folder_of_seeds_keeps_the_settings_of_its_first(make_model_dir, tmp_path: Path) -> None:
-    model, folder = str(make_model_dir("BertModel", seed=2)), tmp_path / "seeds"
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 10, encoding="utf-8")
-    recipe = TextClassification().overridden({"train": str(path), "validation": str(path), "num_epochs": 1, "max_length": 16})
-    finetune_series(SEEDS, recipe, count=1, name="text-classification", model=model, output_dir=folder)
-    for file in (folder / "seeds.json", folder / "seed-1" / "run.json"):  # as if the choice had been another one then
-        file.write_text(file.read_text(encoding="utf-8").replace("0.0003", "0.0007"), encoding="utf-8")
-    summary = finetune_series(SEEDS, recipe, count=2, name="text-classification", model=model, output_dir=folder)
-    second = json.loads((folder / "seed-2" / "run.json").read_text(encoding="utf-8"))
+@pytest.fixture
+def seeds(make_model_dir, tmp_path: Path) -> Callable[[int], dict[str, Any]]:
+    """A function that trains so many seeds in tmp_path and returns their summary; one is there."""
+    rows, model = tmp_path / "rows.csv", str(make_model_dir("BertModel", seed=2))
+    rows.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 10, encoding="utf-8")
+    recipe = TextClassification().overridden({"train": str(rows), "validation": str(rows), "num_epochs": 1, "max_length": 16})
+
+    def train(count: int) -> dict[str, Any]:
+        return finetune_series(
+            SEEDS, recipe, count=count, name="text-classification", model=model, output_dir=tmp_path / "seeds"
+        )
+
+    train(1)
+    return train
+
+
+def chosen_otherwise(file: Path) -> None:
+    """Change the learning rate in a file of a run, as if the choice had been another one then."""
+    file.write_text(file.read_text(encoding="utf-8").replace("0.0003", "0.0007"), encoding="utf-8")
+
+
+def test_a_folder_of_seeds_keeps_the_settings_of_its_first(seeds, tmp_path: Path) -> None:
+    for name in ("seeds.json", "seed-1/run.json"):
+        chosen_otherwise(tmp_path / "seeds" / name)
+    summary = seeds(2)
+    second = json.loads((tmp_path / "seeds" / "seed-2" / "run.json").read_text(encoding="utf-8"))
     assert second["training"]["learning_rate"] == second["chosen"]["learning_rate"] == 7e-4
     assert summary["plan"]["training"]["learning_rate"] == 7e-4
 
 
-def test_seeds_begun_without_a_summary_keep_the_settings_of_the_run_that_is_there(make_model_dir, tmp_path: Path) -> None:
-    model, folder = str(make_model_dir("BertModel", seed=2)), tmp_path / "seeds"
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 10, encoding="utf-8")
-    recipe = TextClassification().overridden({"train": str(path), "validation": str(path), "num_epochs": 1, "max_length": 16})
-    finetune_series(SEEDS, recipe, count=1, name="text-classification", model=model, output_dir=folder)
-    (folder / "seeds.json").unlink()
-    run = folder / "seed-1" / "run.json"
-    run.write_text(run.read_text(encoding="utf-8").replace("0.0003", "0.0007"), encoding="utf-8")
-    finetune_series(SEEDS, recipe, count=2, name="text-classification", model=model, output_dir=folder)
-    second = json.loads((folder / "seed-2" / "run.json").read_text(encoding="utf-8"))
+def test_seeds_begun_without_a_summary_keep_the_settings_of_the_run_that_is_there(seeds, tmp_path: Path) -> None:
+    (tmp_path / "seeds" / "seeds.json").unlink()
+    chosen_otherwise(tmp_path / "seeds" / "seed-1" / "run.json")
+    seeds(2)
+    second = json.loads((tmp_path / "seeds" / "seed-2" / "run.json").read_text(encoding="utf-8"))
     assert second["training"]["learning_rate"] == 7e-4
