@@ -308,7 +308,11 @@ def test_the_lines_after_a_fault_keep_their_numbers(tmp_path, monkeypatch, block
     assert read(path, faults=Faults("skip"), layout="lines")[-1] == Document(["Five."], f"{path}:8")
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"One.\n" * 9999)[:-20], "One.\nTwo.\n".encode("utf-16"), b"%PDF\0\0"])
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(b"One.\n" * 9999)[:-20], "One.\nTwo.\n".encode("utf-16"), b"%PDF\0\0"],
+    ids=["cut gzip", "utf-16", "pdf"],  # a packed file holds the time: as a name it would differ between test processes
+)
 def test_a_file_that_cannot_be_read_is_a_fault(tmp_path, data):
     faults = Faults("skip")
     path = write(tmp_path / "a.txt", data)
