@@ -19,6 +19,7 @@ def train(
     seeds: int | None = None,
     folds: int | None = None,
     overwrite: bool = False,
+    baselines: bool = False,
     **options: Any,
 ) -> Path:
     """Fine-tune on a file that is the validation split too: a step, unless the options say otherwise. Returns output_dir."""
@@ -27,5 +28,5 @@ def train(
     recipe = load_recipe("text-classification").overridden(data | how | options)
     series = FOLDS if folds else SEEDS
     run = partial(finetune_series, series, count=count) if (count := seeds or folds) else finetune
-    run(recipe, name="text-classification", model=str(model), output_dir=output_dir, overwrite=overwrite)
+    run(recipe, name="text-classification", model=str(model), output_dir=output_dir, overwrite=overwrite, baselines=baselines)
     return output_dir

@@ -65,6 +65,7 @@ def _check_data(
     from bertkit import progress
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import show
+    from bertkit.runs.baselines import baselines_of_data
     from bertkit.runs.check import check_data, open_data
     from bertkit.runs.finetune import finetune
     from bertkit.tasks import Task
@@ -86,6 +87,8 @@ def _check_data(
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
+    elif not checked.has_errors and (to_beat := baselines_of_data(opened)) is not None:
+        show(to_beat.report())
     if as_json and not progress.console.quiet:
         typer.echo(json.dumps(report.json, ensure_ascii=False))
     if checked.has_errors:

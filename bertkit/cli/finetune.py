@@ -136,6 +136,7 @@ def finetune(
         "output_dir": output_dir or Path(),
         "overwrite": overwrite,
         "fresh_head": fresh_head or (None if ignore_mismatched_sizes else False),
+        "baselines": not no_baselines,
     }
     preset_options = PRESETS[preset] if preset else {}
     if recipe == glue.NAME:
@@ -150,7 +151,7 @@ def finetune(
         raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
     chosen = chosen.overridden(overrides)
     arguments["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
-    single_run = {} if series else {"resume": resume, "dry_run": dry_run, "baselines": not no_baselines}
+    single_run = {} if series else {"resume": resume, "dry_run": dry_run}
     _run(seeds, folds)(chosen, **arguments, **single_run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import predict
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Prediction, Task
 from bertkit.training.batching import evaluation_batches
 
@@ -32,26 +35,30 @@ RESAMPLES = 300
 
 @dataclass(frozen=True)
 class Baselines:
-    """predictions: of each baseline for the examples, which are rows of `split`."""
+    """predictions: of each baseline for the examples, which are rows of `split`, with labels as the task names them."""
 
+    task: Task
     split: str
     examples: Examples
     predictions: Mapping[str, Sequence[Prediction]]
 
-    def scores(self, task: Task) -> dict[str, float | None]:
+    def scores(self) -> dict[str, float | None]:
         """The first score of each."""
-        truth = task.truth(self.examples)
-        return {name: next(iter(task.score(predictions, truth).values())) for name, predictions in self.predictions.items()}
+        return {name: next(iter(scores.values())) for name, scores in self._scores().items()}
 
-    def report(self, task: Task) -> Report:
+    def report(self) -> Report:
         """A table of the scores to beat."""
-        truth = task.truth(self.examples)
-        first = next(iter(task.score(next(iter(self.predictions.values())), truth)))
+        first = next(iter(next(iter(self._scores().values()))))
         title = f"to beat: {first} on {len(self.examples)} rows of {self.split}"
-        return Report([Table(title, ["baseline", first], [[name, score] for name, score in self.scores(task).items()])])
+        return Report([Table(title, ["baseline", first], [[name, score] for name, score in self.scores().items()])])
 
-    def compare(self, task: Task, predictions: Sequence[Prediction]) -> Report:
+    def _scores(self) -> dict[str, dict[str, float | None]]:
+        truth = self.task.truth(self.examples)
+        return {name: self.task.score(predictions, truth) for name, predictions in self.predictions.items()}
+
+    def compare(self, predictions: Sequence[Prediction]) -> Report:
         """A model's predictions for the same examples beside them; a warning if it is worse by an interval below 0."""
+        task = self.task
         truth = task.truth(self.examples)
         model = task.scorer(predictions, truth)
         worse = []
@@ -77,30 +84,51 @@ class Baselines:
 
 
 def fit_baselines(
-    task: Task, train: Examples, held_out: Examples, split: str, pretrained: Pretrained, accelerator: Accelerator
+    task: Task,
+    train: Examples,
+    held_out: Examples,
+    split: str,
+    pretrained: Pretrained | None = None,
+    accelerator: Accelerator | None = None,
 ) -> Baselines | None:
     """The task's baselines on (some of) the held-out examples; None if it has none.
 
-    train, held_out: with labels by name. The linear probe reads the weights of `pretrained`, which are not trained.
+    train, held_out: with labels by name. The linear probe reads the weights of `pretrained`, which are not trained; without
+    them there is none.
     """
-    share = 1.0
-    if accelerator.device.type == "cpu":
-        config = pretrained.config
-        of_layer = 2 * config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
-        sample = task.encode(_some(train, FEWEST_ROWS), pretrained.tokenizer, labelled=False).features
-        of_row = config.num_hidden_layers * of_layer * len(sample.input_ids.values) / min(len(train), FEWEST_ROWS)
-        share = min(1.0, MOST_OPERATIONS / (of_row * sum(MOST_ROWS.values())))
-    most = (max(min(FEWEST_ROWS, most), int(share * most)) for most in MOST_ROWS.values())
-    train, held_out = map(_some, (train, held_out), most)
-
-    def vectors(examples: Examples) -> NDArray[np.floating]:
-        return mean_vectors(task, examples, pretrained, accelerator)
-
-    predictions = task.baselines(train, held_out, vectors)
-    return Baselines(split, held_out, predictions) if predictions else None
+    most, vectors = dict(MOST_ROWS), None
+    if pretrained is not None and accelerator is not None:
+        if accelerator.device.type == "cpu":
+            most = _affordable(task, train, pretrained)
+        vectors = partial(mean_vectors, task, pretrained=pretrained, accelerator=accelerator)
+    held_out = _some(held_out, most["compared"])
+    predictions = task.baselines(_some(train, most["train"]), held_out, vectors)
+    return Baselines(task, split, held_out, predictions) if predictions else None
 
 
-def mean_vectors(task: Task, examples: Examples, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
+def baselines_of_data(recipe: Recipe) -> Baselines | None:
+    """The baselines of a resolved recipe's own rows, which need no model; None without a split to score them on."""
+    if not recipe.eval_splits:
+        return None
+    data = read_splits(recipe)
+    assert data.training is not None
+    task = Task.fit(recipe, data.training)
+    names = (recipe.train_split, recipe.eval_splits[0])
+    train, held_out = (task.examples(data.rows[name], labelled=True) for name in names)
+    return fit_baselines(task, train, held_out, names[1])
+
+
+def _affordable(task: Task, examples: Examples, pretrained: Pretrained) -> dict[str, int]:
+    """As many of MOST_ROWS as the linear probe reads on a CPU in MOST_OPERATIONS, but no fewer than FEWEST_ROWS."""
+    config = pretrained.config
+    of_layer = 2 * config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
+    sample = task.encode(_some(examples, FEWEST_ROWS), pretrained.tokenizer, labelled=False).features
+    of_row = config.num_hidden_layers * of_layer * len(sample.input_ids.values) / min(len(examples), FEWEST_ROWS)
+    share = min(1.0, MOST_OPERATIONS / (of_row * sum(MOST_ROWS.values())))
+    return {name: max(min(FEWEST_ROWS, most), int(share * most)) for name, most in MOST_ROWS.items()}
+
+
+def mean_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
     """The mean of each example's hidden states: (rows, hidden_size); of several windows their mean."""
     module = MeanVectors(pretrained.config)
     load_weights(module, pretrained.folder)

@@ -121,7 +121,7 @@ def finetune(
         of_training, of_evaluation = (splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0]))
         to_beat = fit_baselines(task, of_training, of_evaluation, recipe.eval_splits[0], pretrained, accelerator)
     if to_beat is not None:
-        show(to_beat.report(task))
+        show(to_beat.report())
 
     model_config = task.configure(pretrained.config)
     module = task.build(model_config)
@@ -168,7 +168,7 @@ def finetune(
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
         chosen=settings.chosen or before.get("chosen"),
-        baselines=to_beat.scores(task) if to_beat is not None else before.get("baselines"),
+        baselines=to_beat.scores() if to_beat is not None else before.get("baselines"),
         task=task.to_json(),
         dtype=precision.recorded,
         rates=precision.rates or before.get("rates"),
@@ -218,7 +218,7 @@ def finetune(
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
     if to_beat is not None:
         best = open_target(str(output_dir), None, {}, to_predict=True)
-        show(to_beat.compare(task, predict_examples(best, best.task, to_beat.examples)))
+        show(to_beat.compare(predict_examples(best, best.task, to_beat.examples)))
     _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read())
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")

@@ -67,6 +67,7 @@ def finetune_glue(
     output_dir: Path,
     overwrite: bool = False,
     fresh_head: bool | None = False,
+    baselines: bool = False,
 ) -> dict[str, float | None]:
     """Fine-tune on every task into output_dir/TASK; print and return the paper's columns with their average.
 
@@ -86,7 +87,8 @@ def finetune_glue(
         result = None if overwrite or several else _finished(folder, recipe, model, fresh_head)
         if result is None:
             progress.note(f"{task}: {list(recipes).index(task) + 1} of {len(recipes)}")
-            result = run(recipe, name=task, model=model, output_dir=folder, overwrite=overwrite, fresh_head=fresh_head)
+            how = {"model": model, "overwrite": overwrite, "fresh_head": fresh_head, "baselines": baselines}
+            result = run(recipe, name=task, output_dir=folder, **how)
         else:
             progress.note(f"{task}: finished in {folder}")
         columns |= {column: _score(result, name) for column, name in TASKS[task].columns.items()}

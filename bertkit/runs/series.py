@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +113,13 @@ def finetune_series(
     output_dir: Path,
     overwrite: bool = False,
     fresh_head: bool | None = False,
+    baselines: bool = False,
 ) -> dict[str, Any]:
     """Fine-tune each of the runs 1 to `count` into output_dir/NOUN-N; returns the final content of the summary.
 
-    Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. Raises UsageError if the
-    existing runs have different settings, model or data.
+    Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. baselines: compare with
+    what a run must beat, once for runs of the same rows. Raises UsageError if the existing runs have different settings, model
+    or data.
     """
     resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
     reads = [pretrained.folder, *input_paths(recipe, name)]
@@ -166,6 +169,7 @@ def finetune_series(
             fresh_head=fresh_head,
             data=None if series.own_rows else data,
             settings=settings,
+            baselines=baselines and (series.own_rows or number == 1),
         )
         _refuse_changed_inputs(series, runs, output_dir)
         if accelerator.is_main_process and len(runs) == 1:
@@ -236,8 +240,15 @@ def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict
     return {
         series.nouns: list(runs),
         "scores": {name: summarize([best.get(name) for best in scores.values()]) for name in names},
+        "baselines": _mean_of_baselines([run.get("baselines") or {} for run in runs.values()]),
         "constant": [number for number, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
     }
+
+
+def _mean_of_baselines(runs: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    """The mean score of each baseline over the runs that have some."""
+    fitted = [run for run in runs if run]
+    return {name: summarize([run.get(name) for run in fitted])["mean"] for name in dict.fromkeys(chain.from_iterable(fitted))}
 
 
 def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
@@ -293,6 +304,10 @@ def report_series(series: Series, summary: Mapping[str, Any], folder: Path, publ
     ]
     count = len(summary[series.nouns])
     parts: list[Table | Finding] = [Table(f"{folder}: {count} {series.nouns}", columns, rows)]
+    if to_beat := summary["baselines"]:
+        first, score = next(iter(summary["scores"].items()))
+        compared = [["the runs", score["mean"]], *map(list, to_beat.items())]
+        parts.append(Table(f"what must be beaten: {first}", ["predictions", "mean"], compared))
     if constant := summary["constant"]:
         which = ", ".join(map(str, constant))
         what = f"{len(constant)} of {count} runs predict the same for every row: {series.noun} {which}"

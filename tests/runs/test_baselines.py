@@ -86,7 +86,7 @@ def test_tags_choices_and_answers() -> None:
 
 def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None:
     task, examples = fitted(TextClassification(), text=["the good film", "bad", "a story of a film"], label=["a", "b", "a"])
-    found = mean_vectors(task, examples, open_pretrained(str(model)), start_accelerator("cpu"))
+    found = mean_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
     tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(model), transformers.AutoModel.from_pretrained(model).eval()
     for row, text in enumerate(examples.columns["text"]):
         with torch.no_grad():
@@ -97,7 +97,7 @@ def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None
 def test_of_windows_the_vectors_are_averaged(model: Path) -> None:
     recipe = TextClassification(truncate="windows")
     task, examples = fitted(recipe, text=["good film " * 20, "bad"], label=["a", "b"])
-    found = mean_vectors(task, examples, open_pretrained(str(model)), start_accelerator("cpu"))
+    found = mean_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
     assert found.shape[0] == 2
     assert np.isfinite(found).all()
 
@@ -110,7 +110,7 @@ def test_the_probe_learns_from_untrained_weights_and_few_rows_are_enough(model: 
     assert found is not None
     assert len(found.examples) == 6
     assert {len(each) for each in found.predictions.values()} == {6}
-    assert found.scores(task)[LINEAR_PROBE] == found.scores(task)[BAG_OF_WORDS] == 1.0
+    assert found.scores()[LINEAR_PROBE] == found.scores()[BAG_OF_WORDS] == 1.0
 
 
 def test_a_large_models_probe_takes_fewer_rows(model: Path, monkeypatch) -> None:
@@ -148,3 +148,6 @@ def test_check_shows_what_must_be_beaten(run_bertkit, model: Path, tmp_path: Pat
     (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
     ran = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label", "-m", model, "--precision", "fp32")
     assert (ran.code, BAG_OF_WORDS in ran.err, LINEAR_PROBE in ran.err) == (0, True, True)
+    without_model = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label")
+    table = without_model.err[without_model.err.index("to beat") :]
+    assert [(name in table) for name in (MAJORITY, BAG_OF_WORDS, LINEAR_PROBE)] == [True, True, False]

@@ -80,6 +80,14 @@ def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(
     assert sorted(path.name for path in whole.iterdir()) == ["fold-1", "fold-2", "fold-3", "folds.json"]
 
 
+def test_what_must_be_beaten_is_the_mean_of_the_folds(train, tmp_path: Path) -> None:
+    folder = train(tmp_path / "compared", 2, baselines=True)
+    of_runs = [read(folder / f"fold-{fold}" / "run.json")["baselines"] for fold in (1, 2)]
+    found = read(folder / "folds.json")["baselines"]
+    assert list(found) == ["most frequent", "bag of words", "linear probe"]
+    assert found == {name: pytest.approx((of_runs[0][name] + of_runs[1][name]) / 2) for name in found}
+
+
 def test_stopped_folds_resume_and_finished_ones_are_kept(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
     cut, seed_dropout, steps = tmp_path / "cut", training.seed_dropout, []
 

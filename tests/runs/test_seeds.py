@@ -172,6 +172,13 @@ def test_runs_with_constant_predictions_are_counted(train, tmp_path: Path) -> No
     assert read(train(tmp_path / "same", 2, file=same) / "seeds.json")["constant"] == [1, 2]
 
 
+def test_what_must_be_beaten_is_fitted_once_for_all_seeds(train, tmp_path: Path) -> None:
+    folder = train(tmp_path / "compared", 2, baselines=True)
+    of_runs = [read(folder / f"seed-{seed}" / "run.json")["baselines"] for seed in (1, 2)]
+    assert (list(of_runs[0]), of_runs[1]) == (["most frequent", "bag of words", "linear probe"], None)
+    assert read(folder / "seeds.json")["baselines"] == of_runs[0]
+
+
 def test_a_summary_of_scores() -> None:
     values = [0.61, 0.55, 0.7, 0.52, 0.66]
     found = summarize(values)
