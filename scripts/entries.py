@@ -42,7 +42,7 @@ class Entry:
     finetune: str
     seeds: tuple[int, ...]
     evaluate: Mapping[str, str] = field(default_factory=dict)
-    baselines: tuple[str, ...] = ()  # splits on which the recipe's two baselines are scored too
+    baselines: tuple[str, ...] = ()  # splits on which what the recipe must beat is scored too
     model: str = "minilm"
     many: bool = False  # whether there are seeds enough for a median, and to count those that come to nothing
     folds: bool = False  # whether the seeds are folds of the data too, $SEED/5: then the mean has its 95% interval

@@ -26,7 +26,6 @@ import defaults_results as defaults
 import headlines
 import pretraining_results as pretraining
 import trainer_results as trainer
-from baselines import baseline_scores
 from entries import BENCHES, ENTRIES, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
 
@@ -127,6 +126,20 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(values) - half, statistics.fmean(values) + half
 
 
+def baseline_scores(entry: Entry) -> dict[str, dict[str, float | None]]:
+    """What an entry's recipe must beat, without a model: {baseline: {"split/metric": score}}."""
+    from bertkit.runs.baselines import baselines_of_data
+    from bertkit.tasks.catalog import load_recipe
+
+    recipe = load_recipe(entry.finetune.split()[0]).resolved()
+    found: dict[str, dict[str, float | None]] = {}
+    for split in entry.baselines:
+        to_beat = baselines_of_data(recipe, split)
+        for who, scores in to_beat.scores().items() if to_beat is not None else ():
+            found.setdefault(who, {}).update({f"{split}/{metric}": score for metric, score in scores.items()})
+    return found
+
+
 def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[str, Any]:
     """All seeds of an entry, as results/NAME.json keeps them."""
     origin = provenance()
@@ -142,11 +155,7 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
         **summarize([run["scores"] for run in runs.values()]),
     }
     if entry.baselines:
-        from bertkit.tasks.catalog import load_recipe
-
-        recipe = load_recipe(entry.finetune.split()[0])
-        by_split = [baseline_scores(recipe, split) for split in entry.baselines]
-        values["baselines"] = {who: {key: v for one in by_split for key, v in one[who].items()} for who in by_split[0]}
+        values["baselines"] = baseline_scores(entry)
     if entry.many:
         values["constant"] = [seed for seed, run in runs.items() if run["constant"]]
     if entry.folds:

@@ -87,7 +87,7 @@ def _check_data(
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
-    elif not checked.has_errors and (to_beat := baselines_of_data(opened)) is not None:
+    elif not checked.has_errors and opened.eval_splits and (to_beat := baselines_of_data(opened, opened.eval_splits[0])):
         show(to_beat.report())
     if as_json and not progress.console.quiet:
         typer.echo(json.dumps(report.json, ensure_ascii=False))

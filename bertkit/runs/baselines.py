@@ -42,19 +42,20 @@ class Baselines:
     examples: Examples
     predictions: Mapping[str, Sequence[Prediction]]
 
-    def scores(self) -> dict[str, float | None]:
+    def scores(self) -> dict[str, dict[str, float | None]]:
+        """All scores of each."""
+        truth = self.task.truth(self.examples)
+        return {name: self.task.score(predictions, truth) for name, predictions in self.predictions.items()}
+
+    def first_scores(self) -> dict[str, float | None]:
         """The first score of each."""
-        return {name: next(iter(scores.values())) for name, scores in self._scores().items()}
+        return {name: next(iter(scores.values())) for name, scores in self.scores().items()}
 
     def report(self) -> Report:
         """A table of the scores to beat."""
-        first = next(iter(next(iter(self._scores().values()))))
+        first = next(iter(next(iter(self.scores().values()))))
         title = f"to beat: {first} on {len(self.examples)} rows of {self.split}"
-        return Report([Table(title, ["baseline", first], [[name, score] for name, score in self.scores().items()])])
-
-    def _scores(self) -> dict[str, dict[str, float | None]]:
-        truth = self.task.truth(self.examples)
-        return {name: self.task.score(predictions, truth) for name, predictions in self.predictions.items()}
+        return Report([Table(title, ["baseline", first], [[name, score] for name, score in self.first_scores().items()])])
 
     def compare(self, predictions: Sequence[Prediction]) -> Report:
         """A model's predictions for the same examples beside them; a warning if it is worse by an interval below 0."""
@@ -106,16 +107,13 @@ def fit_baselines(
     return Baselines(task, split, held_out, predictions) if predictions else None
 
 
-def baselines_of_data(recipe: Recipe) -> Baselines | None:
-    """The baselines of a resolved recipe's own rows, which need no model; None without a split to score them on."""
-    if not recipe.eval_splits:
-        return None
-    data = read_splits(recipe)
+def baselines_of_data(recipe: Recipe, split: str) -> Baselines | None:
+    """The baselines that need no model, of a resolved recipe on one of its splits; None if its task has none."""
+    data = read_splits(recipe, [recipe.train_split, split])
     assert data.training is not None
     task = Task.fit(recipe, data.training)
-    names = (recipe.train_split, recipe.eval_splits[0])
-    train, held_out = (task.examples(data.rows[name], labelled=True) for name in names)
-    return fit_baselines(task, train, held_out, names[1])
+    train, held_out = (task.examples(data.rows[name], labelled=True) for name in (recipe.train_split, split))
+    return fit_baselines(task, train, held_out, split)
 
 
 def _affordable(task: Task, examples: Examples, pretrained: Pretrained) -> dict[str, int]:

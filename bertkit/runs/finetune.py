@@ -168,7 +168,7 @@ def finetune(
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
         chosen=settings.chosen or before.get("chosen"),
-        baselines=to_beat.scores() if to_beat is not None else before.get("baselines"),
+        baselines=to_beat.first_scores() if to_beat is not None else before.get("baselines"),
         task=task.to_json(),
         dtype=precision.recorded,
         rates=precision.rates or before.get("rates"),

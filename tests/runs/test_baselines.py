@@ -110,7 +110,7 @@ def test_the_probe_learns_from_untrained_weights_and_few_rows_are_enough(model: 
     assert found is not None
     assert len(found.examples) == 6
     assert {len(each) for each in found.predictions.values()} == {6}
-    assert found.scores()[LINEAR_PROBE] == found.scores()[BAG_OF_WORDS] == 1.0
+    assert found.first_scores()[LINEAR_PROBE] == found.first_scores()[BAG_OF_WORDS] == 1.0
 
 
 def test_a_large_models_probe_takes_fewer_rows(model: Path, monkeypatch) -> None:
