@@ -154,6 +154,7 @@ def finetune_series(
     runs: dict[int, dict[str, Any]] = {}
     if data is None and len(finished) < count:
         data = read_splits(resolved)
+    remarked = False  # remarks on rows that all runs share are shown once
     for number in range(1, count + 1):
         folder = output_dir / f"{series.noun}-{number}"
         if number in finished:
@@ -167,10 +168,12 @@ def finetune_series(
             model=model,
             output_dir=folder,
             fresh_head=fresh_head,
+            checked=remarked,
             data=None if series.own_rows else data,
             settings=settings,
             baselines=baselines and (series.own_rows or number == 1),
         )
+        remarked = not series.own_rows
         _refuse_changed_inputs(series, runs, output_dir)
         if accelerator.is_main_process and len(runs) == 1:
             write_json(series.summary(output_dir), {"plan": plan})

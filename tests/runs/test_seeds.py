@@ -179,6 +179,13 @@ def test_what_must_be_beaten_is_fitted_once_for_all_seeds(train, tmp_path: Path)
     assert read(folder / "seeds.json")["baselines"] == of_runs[0]
 
 
+def test_remarks_on_rows_that_all_seeds_share_are_shown_once(train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text("label,text,author\n" + "a,the movie,me\nb,the book,you\n" * 4, encoding="utf-8")
+    train(tmp_path / "mine", 2, file=mine)
+    assert capsys.readouterr().err.count("left unused: author") == 1
+
+
 def test_a_summary_of_scores() -> None:
     values = [0.61, 0.55, 0.7, 0.52, 0.66]
     found = summarize(values)
