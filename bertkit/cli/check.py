@@ -78,6 +78,9 @@ def _check_data(
     report = checked.report(target)
     if pretrained is None:
         progress.note("without --model, lengths, unknown tokens and examples are not checked")
+        scored = opened.eval_splits[:1] if not checked.has_errors else ()
+        for to_beat in filter(None, (baselines_of_data(opened, split) for split in scored)):
+            show(to_beat.report())
     show(report)
     if pretrained is not None and checked.has_errors:
         task = Task.unfitted(opened)
@@ -87,8 +90,6 @@ def _check_data(
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
-    elif not checked.has_errors and opened.eval_splits and (to_beat := baselines_of_data(opened, opened.eval_splits[0])):
-        show(to_beat.report())
     if as_json and not progress.console.quiet:
         typer.echo(json.dumps(report.json, ensure_ascii=False))
     if checked.has_errors:
