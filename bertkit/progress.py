@@ -86,8 +86,11 @@ class Bar(Protocol):
 
 
 @contextmanager
-def bar(description: str, total: int, *, done: int = 0) -> Iterator[Bar]:
-    """A progress bar in a terminal; elsewhere an occasional line."""
+def bar(description: str | None, total: int, *, done: int = 0) -> Iterator[Bar]:
+    """A progress bar in a terminal; elsewhere an occasional line; without a description nothing."""
+    if description is None:
+        yield _Nothing()
+        return
     if not console.is_terminal:
         yield _Lines(description, total, done)
         return
@@ -116,6 +119,11 @@ def with_bar(items: Iterable[Item], description: str, total: int) -> Iterator[It
         for item in items:
             yield item
             drawn.advance()
+
+
+class _Nothing:
+    def advance(self, amount: int = 1, **values: str) -> None:
+        pass
 
 
 class _Lines:

@@ -167,9 +167,10 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: set[str] = set()
+    names: dict[str, object] = {}  # of the page's Python so far
     for language, block in blocks(page):
         if language == "python":
-            run_python(block)
+            run_python(block, names)
             continue
         for line in block.strip().splitlines():
             if "bertkit " in line and (line := re.sub("|".join(LAUNCHERS), "", line)) not in ran:  # launchers: one command
@@ -177,12 +178,12 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
                 run_command(line, place, monkeypatch, capsys)
 
 
-def run_python(block: str) -> None:
+def run_python(block: str, names: dict[str, object]) -> None:
     """Run code, or keep a recipe under the name that its first line gives."""
     if name := re.match(r"# (\w+\.py)\n", block):
         Path(name[1]).write_text(block, encoding="utf-8")
     else:
-        exec(compile(block, "block", "exec"), {})
+        exec(compile(block, "block", "exec"), names)
 
 
 def run_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,7 @@ def evaluate(
     from bertkit.runs import predict as inference
     from bertkit.runs.scores import report_scores
     from bertkit.runs.series import runs_to_use
+    from bertkit.runs.target import open_target
     from bertkit.tasks.recipe import published_scores
 
     if output is not None and output.is_file():
@@ -75,7 +76,7 @@ def evaluate(
         return
     if corpus is not None:
         raise UsageError("--corpus is for pre-trained models; a recipe has data of its own")
-    opened = inference.open_target(run, recipe, overrides, others=others)
+    opened = open_target(run, recipe, overrides, others=others)
     scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
     if output is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):

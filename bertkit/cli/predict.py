@@ -68,6 +68,7 @@ def predict(
     from bertkit.runs import masked_inference
     from bertkit.runs import predict as inference
     from bertkit.runs.series import runs_to_use
+    from bertkit.runs.target import open_target
 
     endings = list(dict.fromkeys(ending for cls in Task.families.values() for ending in cls.prediction_endings))
     if output is not None and form is not None:
@@ -90,7 +91,7 @@ def predict(
         return
     if top_k is not None:
         raise UsageError("--top-k is for pre-trained models, which fill masks")
-    opened = inference.open_target(run, recipe, overrides, to_predict=split is None, others=others)
+    opened = open_target(run, recipe, overrides, to_predict=split is None, others=others)
     task = opened.task
     _check_form(form, task.prediction_endings, task.family)
     if split is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -14,6 +14,46 @@ from bertkit.errors import MachineError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+
+class Processes(Protocol):
+    """What prediction needs of Accelerate: the device, and which of how many processes this is."""
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def process_index(self) -> int: ...
+    @property
+    def num_processes(self) -> int: ...
+    @property
+    def is_main_process(self) -> bool: ...
+
+
+class OneProcess(NamedTuple):
+    """This process for itself, whatever started it: inside a server or an engine each has its own rows."""
+
+    device: torch.device
+    process_index: int = 0
+    num_processes: int = 1
+    is_main_process: bool = True
+
+    @classmethod
+    def on(cls, device: str = "auto") -> OneProcess:
+        """On a device by name; auto: the fastest kind that there is. Raises MachineError."""
+        return cls(torch.device(_available(device)))
+
+
+def _available(device: str) -> str:
+    """The kind of a device by name. Raises MachineError for one that is not available."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return next(kind for kind, is_there in available.items() if is_there)
+    if not available.get(device, True):
+        raise MachineError(
+            f"--device {device} is not available to torch {torch.__version__}",
+            hint="use --device cpu, or install a torch built for it",
+        )
+    return device
 
 
 def start_accelerator(device: str = "auto") -> Accelerator:
@@ -25,14 +65,8 @@ def start_accelerator(device: str = "auto") -> Accelerator:
     from accelerate import Accelerator
     from accelerate.utils import GradientAccumulationPlugin
 
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if not available.get(device, True):
-        raise MachineError(
-            f"--device {device} is not available to torch {torch.__version__}",
-            hint="use --device cpu, or install a torch built for it",
-        )
+    on_cpu = _available(device) == "cpu"
     _keep_freed_memory()
-    on_cpu = device == "cpu" or (device == "auto" and not available["cuda"] and not available["mps"])
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:
             _warn_once(f"{name}={value} is ignored: {instead}")

@@ -126,15 +126,30 @@ class _PooledHead(Head):
         return {"logits": self._classify_pooled(batch)}
 
 
-class MeanVectors(_PooledHead):
-    """The encoder alone: the mean of each sequence's hidden states as logits "vectors" (B, H)."""
+class Vectors(_PooledHead):
+    """The encoder alone; logits are "vectors": (B, H) pooled in one of POOLINGS, or (N, H) of a layer.
 
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, 1, "mean")
+    layer: whose hidden states of every token are wanted instead; 0 is the embeddings, -1 the last. bert: a trained model's,
+    else one of its own.
+    """
+
+    def __init__(
+        self, config: BertConfig, *, pooling: str = "mean", layer: int | None = None, bert: BertModel | None = None
+    ) -> None:
+        with torch.device("meta" if bert is not None else torch.get_default_device()):
+            super().__init__(config, 1, pooling)
         del self.head
+        self.layer = layer
+        if bert is not None:  # without its pooler
+            self.bert.embeddings, self.bert.encoder, self.bert.dropout_stream = (
+                bert.embeddings,
+                bert.encoder,
+                bert.dropout_stream,
+            )
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        return Outputs({}, {"vectors": self._pool(batch)})
+        found = self._pool(batch) if self.layer is None else self.bert.encode_layers(batch)[self.layer]
+        return Outputs({}, {"vectors": found.to(torch.promote_types(found.dtype, torch.float32))})
 
 
 class BertForSequenceClassification(_PooledHead):

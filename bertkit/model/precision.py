@@ -11,7 +11,7 @@ import platform
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,7 @@ from torch import Tensor
 
 from bertkit.files import write_json
 from bertkit.model.config import BertConfig
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
+from bertkit.model.devices import Processes
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FASTER = 1.2  # bf16 has to be, for it costs some accuracy
@@ -54,7 +52,7 @@ class Precision(NamedTuple):
 
 
 def resolve_precision(
-    asked: str, config: BertConfig, accelerator: Accelerator, *, training: bool, recorded: str | None = None
+    asked: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
 ) -> Precision:
     """The precision that was asked for; for "auto" the one to compute in, on every process the main process's.
 
@@ -65,13 +63,13 @@ def resolve_precision(
         return Precision(asked)
     if recorded is not None:
         return Precision(next(name for name in DTYPES if Precision(name).recorded == recorded))
-    device = accelerator.device
+    device = processes.device
     if device.type == "cuda":
         return Precision("bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32")
     if device.type != "cpu" or not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
         return Precision("fp32")
-    rates = [_rates(config, training=training) if accelerator.is_main_process else None]
-    if accelerator.num_processes > 1:
+    rates = [_rates(config, training=training) if processes.is_main_process else None]
+    if processes.num_processes > 1:
         from accelerate.utils import broadcast_object_list
 
         broadcast_object_list(rates)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.metrics.bootstrap import interval, resampled
 from bertkit.model.directory import load_weights
-from bertkit.model.heads import MeanVectors
+from bertkit.model.heads import Vectors
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
@@ -128,7 +128,7 @@ def _affordable(task: Task, examples: Examples, pretrained: Pretrained) -> dict[
 
 def mean_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
     """The mean of each example's hidden states: (rows, hidden_size); of several windows their mean."""
-    module = MeanVectors(pretrained.config)
+    module = Vectors(pretrained.config)
     load_weights(module, pretrained.folder)
     training = task.recipe.training
     precision = resolve_precision(training.precision, pretrained.config, accelerator, training=False)

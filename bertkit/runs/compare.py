@@ -20,8 +20,9 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.readers import Examples
 from bertkit.report import Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
-from bertkit.runs.predict import evaluate_target, open_target
+from bertkit.runs.predict import evaluate_target
 from bertkit.runs.series import SEEDS
+from bertkit.runs.target import open_target
 
 _COMPARED = ("recipe", "training", "model")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +17,11 @@ from bertkit import progress
 from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.batch import Batch
+from bertkit.model.devices import Processes
 from bertkit.readers import Examples, Remarks
 from bertkit.tasks.task import Prediction, Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 
 CONSTANT = "constant_predictions"  # a score of 1, present only if a model predicts the same for every row
 
@@ -37,16 +34,19 @@ class Predictions(NamedTuple):
 
 
 def predict(
-    model: nn.Module, batches: Iterable[Batch], accelerator: Accelerator, *, num_features: int, description: str = "predict"
+    model: nn.Module, batches: Iterable[Batch], processes: Processes, *, num_features: int, description: str | None = None
 ) -> Predictions:
-    """Run `model` on this process's batches and gather the logits of all processes."""
+    """Run `model` on this process's batches and gather the logits of all processes. description: of the bar, if there is one.
+
+    It lies under all that predicts: evaluation while a model trains, and whatever a trained model is used for.
+    """
     was_training = model.training
     model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
     with torch.inference_mode(), progress.bar(description, num_features) as bar:
         for batch in batches:
-            loss_sums, logits = model(batch.to(accelerator.device))
+            loss_sums, logits = model(batch.to(processes.device))
             for name, rows in logits.items():
                 logits_of = split_by_feature(batch, rows.cpu().numpy())
                 outputs.setdefault(name, {}).update(logits_of)
@@ -55,16 +55,16 @@ def predict(
                 total = sums.setdefault(term, [0.0, 0.0])
                 total[0] += float(loss)
                 total[1] += batch.weights[term]
-            bar.advance(num_seen * accelerator.num_processes)
+            bar.advance(num_seen * processes.num_processes)
     model.train(was_training)
-    return _gathered(outputs, sums, accelerator, num_features)
+    return _gathered(outputs, sums, processes, num_features)
 
 
 def _gathered(
-    outputs: dict[str, dict[int, NDArray]], sums: dict[str, list[float]], accelerator: Accelerator, num_features: int
+    outputs: dict[str, dict[int, NDArray]], sums: dict[str, list[float]], processes: Processes, num_features: int
 ) -> Predictions:
     parts = [(outputs, sums)]
-    if accelerator.num_processes > 1:
+    if processes.num_processes > 1:
         from accelerate.utils import gather_object
 
         parts = gather_object(parts)
@@ -147,25 +147,27 @@ def report_remarks(remarks: Remarks, prefix: str = "") -> None:
         progress.warn(prefix + warning)
 
 
-def predict_split(task: Task, module: nn.Module, split: Split, accelerator: Accelerator, *, description: str) -> Predictions:
+def predict_split(
+    task: Task, module: nn.Module, split: Split, processes: Processes, *, description: str | None = None
+) -> Predictions:
     """The logits of each feature of a split."""
     batches = evaluation_batches(
         split.features,
         task.recipe.training.micro_batch_tokens,
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
+        rank=processes.process_index,
+        world_size=processes.num_processes,
     )
-    return predict(module, batches, accelerator, num_features=len(split.features), description=description)
+    return predict(module, batches, processes, num_features=len(split.features), description=description)
 
 
 def decode_split(
-    task: Task, modules: Sequence[nn.Module], split: Split, accelerator: Accelerator, *, description: str
+    task: Task, modules: Sequence[nn.Module], split: Split, processes: Processes, *, description: str | None = None
 ) -> tuple[list[Prediction], dict[str, float]]:
     """The predictions for a split, of several modules by their mean probabilities, and the loss by term, of one module.
 
     Raises ModelError for outputs that are not numbers, where there is no loss to tell.
     """
-    parts = [predict_split(task, module, split, accelerator, description=description) for module in modules]
+    parts = [predict_split(task, module, split, processes, description=description) for module in modules]
     if len(parts) == 1 and parts[0].losses:  # which tell whether they are numbers
         return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
     outputs = [logits for part in parts for logits in part.outputs.values()]
@@ -186,7 +188,7 @@ def check_finite(loss: float, split: str) -> None:
 
 
 def score_splits(
-    task: Task, modules: Sequence[nn.Module], splits: Mapping[str, Split], accelerator: Accelerator, *, tune: bool = False
+    task: Task, modules: Sequence[nn.Module], splits: Mapping[str, Split], processes: Processes, *, tune: bool = False
 ) -> Scored:
     """Every metric of every split; the first metric is the objective. modules: see `decode_split`. tune: choose thresholds on
     the first split.
@@ -197,7 +199,7 @@ def score_splits(
     predictions: dict[str, list[Prediction]] = {}
     truth: dict[str, list[Any]] = {}
     for number, (split, data) in enumerate(splits.items()):
-        decoded, losses = decode_split(task, modules, data, accelerator, description=f"evaluate {split}")
+        decoded, losses = decode_split(task, modules, data, processes, description=f"evaluate {split}")
         truth_of = task.truth(data.examples)
         thresholds = {}
         if tune and number == 0:

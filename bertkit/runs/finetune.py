@@ -30,7 +30,8 @@ from bertkit.runs.baselines import fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
-from bertkit.runs.predict import open_target, predict_examples
+from bertkit.runs.predict import predict_examples
+from bertkit.runs.target import open_target
 from bertkit.runs.training import train_run
 from bertkit.tasks.defaults import Settings, resolve_training
 from bertkit.tasks.preview import preview

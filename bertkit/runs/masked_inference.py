@@ -1,15 +1,17 @@
-"""Use a pre-trained model directly: fill [MASK] in lines of text, or score it on the held-out documents of a corpus."""
+"""Use a pre-trained model directly: fill [MASK] in texts, score texts, or score it on the held-out documents of a corpus."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.text import Text
+from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import PretrainConfig, options_of
@@ -17,20 +19,26 @@ from bertkit.corpus.build import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.features import Features, Ragged
+from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config, resolve
+from bertkit.model.heads import Head
+from bertkit.model.language_model import LanguageModel as PretrainingHead
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import plain
+from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, read_file
 from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
+from bertkit.runs.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
-from bertkit.training.batching import evaluation_batches
+from bertkit.tasks.task import Prediction
+from bertkit.text.tokenizer import Encoded
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
-_MOST_TOKENS = 512
+TEXTS_SCORED = 256  # at once: of a masked model each has as many sequences as it has tokens
 
 
 def is_language_model(name: str) -> bool:
@@ -43,47 +51,150 @@ def is_language_model(name: str) -> bool:
     return bool(set(read_config(folder).extra.get("architectures") or ()) & _HEADS)
 
 
+class LanguageModel(Predictor):
+    """A pre-trained model: `predict` fills each [MASK] of a text, `score` says how likely texts are.
+
+    A prediction's value is the text with its masks filled; details["fills"]: for each mask the top_k most probable tokens.
+    """
+
+    top_k = 5
+
+    def _build(self) -> Head:
+        return _objective_of(self.pretrained, next(iter(OBJECTIVES))).head(self.pretrained.config)
+
+    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
+        texts = examples.columns["text"]
+        return [{"text": text, **prediction.details} for text, prediction in zip(texts, predictions, strict=True)]
+
+    def _columns(self, row: Row) -> Mapping[str, Any]:
+        if not isinstance(row, str) and not (isinstance(row, Mapping) and isinstance(row.get("text"), str)):
+            raise ValueError(f"the row is {row!r}; expected a text")
+        return {"text": row} if isinstance(row, str) else row
+
+    def _standard(self, examples: Examples) -> Examples:
+        return examples
+
+    def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
+        return self.fill(examples.columns["text"], self._encode(examples.columns["text"]), description=description)
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        with self._encoding:
+            return self.pretrained.tokenizer.encode(texts, max_length=self.max_length)
+
+    def masks(self, encoded: Encoded) -> list[NDArray[np.int64]]:
+        """Where each text has its masks, among its tokens."""
+        mask = self.pretrained.tokenizer.mask_token_id
+        return [np.flatnonzero(encoded.input_ids[text] == mask) for text in range(len(encoded.input_ids))]
+
+    def fill(self, texts: Sequence[str], encoded: Encoded, *, description: str | None = None) -> list[Prediction]:
+        """The predictions for encoded texts. Raises UsageError for a causal model."""
+        _refuse_causal(self.pretrained)
+        masks = self.masks(encoded)
+        masked = np.flatnonzero([len(places) for places in masks])
+        rows = Ragged.of([masks[text].tolist() for text in masked])
+        features = Features(encoded.input_ids.take(masked), encoded.token_type_ids.take(masked), masked, rows=rows)
+        names = {number: token for token, number in self.pretrained.tokenizer.vocab.items()}
+        likeliest = Likeliest(self.model, self.top_k, torch.tensor(sorted(names), device=self.processes.device))
+        found = self._run(likeliest, features, description=description)
+        fills: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
+        for text, probabilities, tokens in zip(masked, found["probabilities"], found["tokens"], strict=True):
+            fills[text] = [
+                [{"token": names[number], "probability": p} for p, number in zip(*pair, strict=True)]
+                for pair in zip(probabilities.tolist(), tokens.tolist(), strict=True)
+            ]
+        mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
+        return [
+            Prediction(_filled(text, own, mask_token), details={"fills": own}) for text, own in zip(texts, fills, strict=True)
+        ]
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """The log-probability of each text, in nats: (texts,).
+
+        Of a masked model the sum of each token's, where it alone is masked (Salazar et al., 2020: the pseudo-log-likelihood);
+        of a causal one that of each token after those before it. [SEP] does not count.
+        """
+        module: PretrainingHead = self.model
+        encoded = self._encode(texts)
+        found = np.zeros(len(texts))
+        for first in range(0, len(texts), TEXTS_SCORED):
+            features = self._targets(encoded, range(first, min(first + TEXTS_SCORED, len(texts))), module)
+            scored = self._run(module, features)[module.term]
+            np.add.at(found, features.examples, [float(rows[:, 0].sum()) for rows in scored])
+        return found
+
+    def _targets(self, encoded: Encoded, texts: range, module: PretrainingHead) -> Features:
+        """Features that score texts: of a masked model one for each token, of a causal one each text."""
+        whole: list[list[int]] = [encoded.input_ids[text].tolist() for text in texts]
+        if self.pretrained.config.is_decoder:
+            sequences, examples = whole, [*texts]
+            rows = [[*range(len(ids) - 2)] for ids in whole]
+            labels = [ids[1:-1] for ids in whole]
+        else:
+            mask, first = self.pretrained.tokenizer.mask_token_id, [0] if module.pairs else []
+            places = [(text, ids, place) for text, ids in zip(texts, whole, strict=True) for place in range(1, len(ids) - 1)]
+            sequences = [[*ids[:place], mask, *ids[place + 1 :]] for _, ids, place in places]
+            examples = [text for text, _, _ in places]
+            rows = [[*first, place] for _, _, place in places]
+            labels = [[ids[place]] for _, ids, place in places]
+        input_ids = Ragged.of(sequences)
+        segments = Ragged(np.zeros(len(input_ids.values), dtype=np.uint8), input_ids.offsets)
+        terms = {module.term: Ragged.of(labels)} | ({"nsp": Ragged.column([0] * len(sequences))} if module.pairs else {})
+        return Features(input_ids, segments, np.array(examples, dtype=np.int64), rows=Ragged.of(rows), labels=terms)
+
+
+class Likeliest(nn.Module):
+    """A language model as a module whose logits are the k most probable tokens at each row that is read.
+
+    "probabilities" and "tokens" are (R, k); ids: of the tokens among which they are.
+    """
+
+    def __init__(self, model: PretrainingHead, k: int, ids: Tensor) -> None:
+        super().__init__()
+        self.model, self.k, self.ids = model, k, ids
+
+    def forward(self, batch: Batch) -> Outputs:
+        probabilities, tokens = self.model.likeliest(batch, self.k, self.ids)
+        return Outputs({}, {"probabilities": probabilities, "tokens": tokens})
+
+
 def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
     """The lines of a file with the top_k most probable tokens for each [MASK]; and the mask token."""
     pretrained = open_pretrained(name)
-    if pretrained.config.is_decoder:
-        raise UsageError("a causal model cannot fill masks", where=name, hint="use it in bertkit finetune or bertkit eval")
-    longest = min(_MOST_TOKENS, pretrained.config.max_position_embeddings)
+    _refuse_causal(pretrained)
+    longest = min(LONGEST, pretrained.config.max_position_embeddings)
     config = _settings({}, {"max_length": longest, **overrides})
     check_max_length(config.max_length, pretrained.config)
-    tokenizer = pretrained.tokenizer
-    lines: list[str] = read_file(file, (LINES,)).columns["text"]
-    encoded = tokenizer.encode(lines, max_length=config.max_length)
-    masks = [np.flatnonzero(encoded.input_ids[line] == tokenizer.mask_token_id) for line in range(len(lines))]
-    with_masks = np.flatnonzero([len(positions) for positions in masks])
+    model = LanguageModel(pretrained, start_accelerator(config.device), config.precision)
+    model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k
+    lines = read_file(file, (LINES,))
+    texts: list[str] = lines.columns["text"]
+    encoded = model._encode(texts)
+    mask_token = pretrained.tokenizer.special_tokens["mask_token"]
     if encoded.truncated.any():
-        progress.note(f"truncated {encoded.truncated.sum()} of {plural(len(lines), 'line')} to {config.max_length} tokens")
-    if not len(with_masks):
-        what = f"no line has a {tokenizer.special_tokens['mask_token']} to fill"
+        progress.note(f"truncated {encoded.truncated.sum()} of {plural(len(texts), 'line')} to {config.max_length} tokens")
+    if not any(map(len, model.masks(encoded))):
+        what = f"no line has a {mask_token} to fill"
         if encoded.truncated.any():
             what += f" in its first {config.max_length} tokens"
         hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
         raise UsageError(what, where=source_name(file), hint=hint)
-    input_ids, token_type_ids = encoded.input_ids.take(with_masks), encoded.token_type_ids.take(with_masks)
-    features = Features(input_ids, token_type_ids, with_masks, rows=Ragged.of([masks[line].tolist() for line in with_masks]))
-    accelerator = start_accelerator(config.device)
-    module = _load(pretrained, config, accelerator)
-    names = {number: token for token, number in tokenizer.vocab.items()}
-    ids = torch.tensor(sorted(names), device=accelerator.device)
-    fills_of: list[list[list[dict[str, Any]]]] = [[] for _ in lines]
-    with torch.inference_mode(), progress.bar("predict", len(features)) as bar:
-        for batch in evaluation_batches(features, config.micro_batch_tokens):
-            probabilities, likeliest = module.likeliest(batch.to(accelerator.device), top_k, ids)
-            fills = [
-                [{"token": names[number], "probability": p} for p, number in zip(*pair, strict=True)]
-                for pair in zip(probabilities.tolist(), likeliest.tolist(), strict=True)
-            ]
-            begins = batch.cu_rows.tolist()
-            for feature, begin, end in zip(batch.features.tolist(), begins[:-1], begins[1:], strict=True):
-                fills_of[with_masks[feature]] = fills[begin:end]
-            bar.advance(len(batch.features))
-    filled = [{"text": line, "fills": fills} for line, fills in zip(lines, fills_of, strict=True)]
-    return filled, tokenizer.special_tokens["mask_token"]
+    return model.rows(model.fill(texts, encoded, description="predict"), lines), mask_token
+
+
+def _refuse_causal(pretrained: Pretrained) -> None:
+    if pretrained.config.is_decoder:
+        hint = "use it in bertkit finetune or bertkit eval"
+        raise UsageError("a causal model cannot fill masks", where=pretrained.name, hint=hint)
+
+
+def _filled(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> str:
+    """A text with the most probable token of each mask in its place; masks that were truncated stay."""
+    filled, *parts = text.split(mask_token)
+    for number, part in enumerate(parts):
+        token = str(fills[number][0]["token"]) if number < len(fills) else mask_token
+        filled = filled.rstrip() + token[2:] if token.startswith("##") else filled + token
+        filled += part
+    return filled
 
 
 def format_filled(row: Mapping[str, Any], mask_token: str) -> Text:

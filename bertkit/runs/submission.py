@@ -17,8 +17,9 @@ from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors
 from bertkit.readers import Examples
 from bertkit.runs.directory import read_recipe, read_run_file, require_run
 from bertkit.runs.glue import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.runs.predict import Opened, open_target, predict_examples
+from bertkit.runs.predict import predict_examples
 from bertkit.runs.series import SEEDS
+from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Prediction, Task

@@ -42,6 +42,7 @@ class Recipe(ABC):
 
     family: ClassVar[str]
     formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
+    in_order: ClassVar[tuple[str, ...]] = ()  # the options whose columns a row without names gives, as (text, text_pair)
     usual_length: ClassVar[int] = 128  # max_length, where nobody states it and it is enough
     has_classes: ClassVar[bool] = True  # whether `labels_of` gives names that are learned, which may be rare or misspelt
 
@@ -209,6 +210,24 @@ class Recipe(ABC):
             columns=columns or self.columns,
             keep_broken=self.is_prepared or None,
         )
+
+    def row_of(self, row: Any) -> Mapping[str, Any]:
+        """A row of Python's as columns: a mapping as it is; a text, or a pair, as those that `in_order` names.
+
+        Raises ValueError for any other row.
+        """
+        if isinstance(row, Mapping):
+            return row
+        texts = (row,) if isinstance(row, str) else row
+        fits = isinstance(texts, (list, tuple)) and 1 <= len(texts) <= len(self.in_order)
+        if not fits or not all(isinstance(text, str) for text in texts):
+            ways = [
+                "a dict of columns",
+                *(["a text"] if self.in_order else []),
+                *(["a pair"] if len(self.in_order) > 1 else []),
+            ]
+            raise ValueError(f"the row is {row!r}; expected {' or '.join(ways)}")
+        return {getattr(self, role) or role: text for role, text in zip(self.in_order, texts, strict=False)}
 
     def find_columns(self, rows: Examples) -> Columns:
         """Find the columns that the recipe does not name in training rows. Raises DataError."""

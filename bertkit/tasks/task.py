@@ -141,6 +141,9 @@ class Task(ABC):
         try:
             kept = {name: block[name] for name in _KEPT_OF_TRAINING if name in block}
             training = filled(recipe.training, kept, asdict(default.training))
+            asked = {name for name, value in asdict(recipe.training).items() if value is not None}
+            if "max_length" not in asked | kept.keys():  # nobody says: as far as the model reads
+                training = replace(training, max_length=min(training.max_length, config.max_position_embeddings))
             recipe = filled(replace(recipe, training=training), known)
         except UsageError as error:  # a bad value in config.json
             raise ModelError(f'config["{BLOCK_KEY}"]: {error.what}', where=where) from None

@@ -145,15 +145,21 @@ class Tokenizer:
         Longer ones are truncated as `truncate` says (see truncation.py), in a pair the longer text first ("longest_first" of
         the tokenizers library).
         """
-        num_special = 2 if pairs is None else 3
+        return self.assemble([self.pieces(column) for column in (texts, pairs) if column is not None], max_length, truncate)
+
+    def assemble(
+        self, columns: Sequence[Ragged], max_length: int, truncate: str, *, special: tuple[int, int] | None = None
+    ) -> Encoded:
+        """`encode` of one or two columns of tokens. special: what stands for [CLS] and [SEP], where values are no ids."""
+        num_special = len(columns) + 1
         if max_length < num_special:
             raise UsageError(f"max_length is {max_length}; expected at least {num_special}, for [CLS] and [SEP] alone")
-        columns = [self.pieces(column) for column in (texts, pairs) if column is not None]
+        first, last = special or (self.cls_token_id, self.sep_token_id)
         cut = cut_texts([column.lengths for column in columns], max_length - num_special, truncate)
         offsets = offsets_of(np.sum([part.kept for part in cut.parts], axis=0) + num_special)
-        input_ids = np.full(offsets[-1], self.sep_token_id, dtype=np.int32)
+        input_ids = np.full(offsets[-1], last, dtype=np.int32)
         token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
-        input_ids[offsets[:-1]] = self.cls_token_id
+        input_ids[offsets[:-1]] = first
         begins = offsets[:-1] + 1
         for number, (column, part) in enumerate(zip(columns, cut.parts, strict=True)):
             input_ids[ranges(begins, part.kept)] = column.values[part.places(column.offsets[:-1][cut.examples])]

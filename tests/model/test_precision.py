@@ -16,7 +16,8 @@ from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import FASTER, Precision, measure_rates, resolve_precision
 from bertkit.runs.finetune import finetune
-from bertkit.runs.predict import build, open_target
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.target import open_target
 from bertkit.tasks import TextClassification
 
 SMALL = BertConfig(hidden_size=32, intermediate_size=64, num_attention_heads=2)
@@ -128,7 +129,7 @@ def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tm
     again = json.loads(path.read_text(encoding="utf-8"))
     assert (again["status"], again["dtype"], again["rates"], measured) == ("finished", run["dtype"], run["rates"], [])
     target = open_target(str(tmp_path / "run"), None, {}, to_predict=True)
-    dtype = next(build(target, start_accelerator("cpu")).parameters()).dtype
+    dtype = next(TaskPredictor(target, start_accelerator("cpu")).model.parameters()).dtype
     assert (str(dtype), measured) == ("torch.float32" if name == "bf16" else "torch.bfloat16", [(32, 64, False)])
 
 

@@ -13,7 +13,8 @@ from trained import train
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.runs.compare import Side, compare
-from bertkit.runs.predict import evaluate_target, open_target, predict_file
+from bertkit.runs.predict import evaluate_target, predict_file
+from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e
 DRAWS = np.random.default_rng(0).integers(0, 60, (20_000, 60))

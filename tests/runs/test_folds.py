@@ -15,8 +15,9 @@ import pytest
 import trained
 
 from bertkit.errors import DataError, UsageError
-from bertkit.runs.predict import evaluate_target, open_target
+from bertkit.runs.predict import evaluate_target
 from bertkit.runs.series import summarize
+from bertkit.runs.target import open_target
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e

@@ -17,9 +17,10 @@ from bertkit.errors import DataError, UsageError, UserError
 from bertkit.runs import glue, submission
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.glue import finetune_glue
-from bertkit.runs.predict import open_target, predict_file, predict_split_of
+from bertkit.runs.predict import predict_file, predict_split_of
 from bertkit.runs.series import SEEDS
 from bertkit.runs.submission import write_submission
+from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
 
 pytestmark = pytest.mark.e2e

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from trained import train
 
 from bertkit.errors import DataError, ModelError, UsageError, UserError
-from bertkit.runs.predict import evaluate_target, open_target, predict_file
+from bertkit.runs.predict import evaluate_target, predict_file
+from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order

@@ -27,7 +27,9 @@ from bertkit.runs.directory import (
     read_run_file,
     write_run_file,
 )
-from bertkit.runs.predict import build, open_target, predict_file
+from bertkit.runs.predict import predict_file
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import to_json
 
@@ -90,7 +92,7 @@ def test_a_run_opens_in_transformers_with_equal_logits(run) -> None:
     pairs = [text[::-1] for text in texts] if kind == "pair" else None
     tokens = AutoTokenizer.from_pretrained(folder)(texts, pairs, return_tensors="pt", padding=True)
     target = open_target(str(folder), None, {})
-    ours = build(target, start_accelerator("cpu")).eval()
+    ours = TaskPredictor(target, start_accelerator("cpu")).model
     with torch.no_grad():
         expected = theirs.eval()(**tokens).logits
         found = ours(**tokens).logits["logits"]

@@ -15,8 +15,9 @@ from rich.text import Text
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import Scored
-from bertkit.runs.predict import evaluate_target, open_target, predict_file
+from bertkit.runs.predict import evaluate_target, predict_file
 from bertkit.runs.scores import report_scores
+from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
 from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.token_classification.task import Tagged

@@ -34,7 +34,9 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import save_model
 from bertkit.readers import Examples
 from bertkit.runs.evaluate import predict
-from bertkit.runs.predict import build, open_target, predict_file
+from bertkit.runs.predict import predict_file
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
@@ -773,7 +775,7 @@ def test_transformers_gives_the_tags_of_a_linear_head(tokenizer: Tokenizer, tmp_
     assert {name.split(".")[0] for name in info["unexpected_keys"]} == ({"head"} if intent else set())
     assert theirs.config.id2label == dict(enumerate(task.labels))
     target = open_target(str(tmp_path / "model"), None, {}, to_predict=True)
-    ours = build(target, start_accelerator("cpu")).eval()
+    ours = TaskPredictor(target, start_accelerator("cpu")).model
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     inputs = their_tokenizer([" ".join(words) for words in words_in(DEV)], padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -795,7 +797,7 @@ def test_of_a_head_of_our_own_transformers_takes_the_encoder(tokenizer: Tokenize
     import transformers
 
     module = save(task_of("O", "B-A", "I-A", scheme="iob2", head=head), tmp_path, tokenizer)
-    ours = build(open_target(str(tmp_path), None, {}, to_predict=True), start_accelerator("cpu")).eval()
+    ours = TaskPredictor(open_target(str(tmp_path), None, {}, to_predict=True), start_accelerator("cpu")).model
     assert {name: tensor.tolist() for name, tensor in ours.state_dict().items()} == {
         name: tensor.tolist() for name, tensor in module.state_dict().items()
     }

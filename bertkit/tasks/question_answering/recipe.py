@@ -29,6 +29,7 @@ class QuestionAnswering(Recipe):
     """
 
     family: ClassVar[str] = "question-answering"
+    in_order: ClassVar[tuple[str, ...]] = ("question", "context")
     usual_length: ClassVar[int] = 384
     has_classes: ClassVar[bool] = False
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)

@@ -38,6 +38,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     """
 
     family: ClassVar[str] = "text-classification"
+    in_order: ClassVar[tuple[str, ...]] = TEXTS
 
     text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
     text_pair: str | None = option(None, "column of the second text of a pair", used=USE)

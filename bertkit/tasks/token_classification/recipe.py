@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError
@@ -32,6 +32,7 @@ class TokenClassification(ClassLossRecipe):
     """A recipe of this family; see Recipe for where its data comes from."""
 
     family: ClassVar[str] = "token-classification"
+    in_order: ClassVar[tuple[str, ...]] = ("text",)
     formats: ClassVar[tuple[Format, ...]] = TAGGED
 
     tokens: str | None = option(None, "column of the words, in JSON or a table: a list, or text separated by spaces", used=USE)
@@ -67,6 +68,12 @@ class TokenClassification(ClassLossRecipe):
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)
         return recipe if "column" in overrides else replace(recipe, column=None)  # it numbers the columns of training files
+
+    def row_of(self, row: Any) -> Mapping[str, Any]:
+        """As in every family; a list of words gives them as the tokens."""
+        if isinstance(row, (list, tuple)) and row and all(isinstance(word, str) for word in row):
+            return {self.tokens or "tokens": list(row)}
+        return super().row_of(row)
 
     def find_columns(self, rows: Examples) -> Columns:
         if self.dataset is None and self.tags:  # else it may name a column of the recipe's hub data

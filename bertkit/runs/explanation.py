@@ -1,0 +1,88 @@
+"""Why a model of texts decides as it does: the input times the gradient of each word (Shrikumar et al., 2016)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertkit.features import Features, Ragged
+from bertkit.model.batch import Batch
+from bertkit.model.heads import Head
+from bertkit.readers.words import split_words
+from bertkit.text.tokenizer import Tokenizer
+from bertkit.training.batching import evaluation_batches
+
+
+class Explanation(NamedTuple):
+    """The label that is explained, None for a number; and each word of the texts in order, with how much it speaks for the
+    label (above 0) or against it.
+    """
+
+    label: str | None
+    words: list[tuple[str, float]]
+
+
+def sum_by_word(
+    columns: Sequence[Sequence[str]],
+    tokenizer: Tokenizer,
+    max_length: int,
+    truncate: str,
+    values: Sequence[NDArray[np.float32]],
+) -> list[list[tuple[str, float]]]:
+    """Each row's words, of one column of texts or two, with the sum of their tokens' values; 0 for words that were truncated.
+
+    max_length, truncate: as the texts were encoded. values: for each sequence one for each token, of special tokens too.
+    """
+    encoded = [tokenizer.encode_with_offsets(texts) for texts in columns]
+    begins = np.cumsum([0, *(len(ids.values) for ids, _, _ in encoded[:-1])])  # of each column in a count of all tokens
+    counted = [
+        Ragged(begin + np.arange(len(ids.values)), ids.offsets) for begin, (ids, _, _) in zip(begins, encoded, strict=True)
+    ]
+    tokens = tokenizer.assemble(counted, max_length, truncate, special=(-1, -1)).input_ids.values
+    sums = np.zeros(sum(len(column.values) for column in counted))
+    np.add.at(sums, tokens[tokens >= 0], np.concatenate(values)[tokens >= 0])
+    found: list[list[tuple[str, float]]] = [[] for _ in columns[0]]
+    for texts, begin, (ids, starts, _) in zip(columns, begins, encoded, strict=True):
+        for words, text, first, end in zip(found, texts, ids.offsets[:-1], ids.offsets[1:], strict=True):
+            places = split_words(text)
+            word_of = np.searchsorted([start for start, _ in places], starts[first:end], side="right") - 1
+            scores = (
+                np.bincount(word_of, sums[begin + first : begin + end], len(places)) if len(word_of) else np.zeros(len(places))
+            )
+            words += [(text[start:stop], float(score)) for (start, stop), score in zip(places, scores, strict=True)]
+    return found
+
+
+def inputs_times_gradients(
+    module: Head, features: Features, outputs: NDArray[np.int64], micro_batch_tokens: int, device: torch.device
+) -> list[NDArray[np.float32]]:
+    """For each feature, of one sequence, (T,): each token's embedding times the gradient of a logit by it, summed.
+
+    outputs: (F,) which of the logits (B, C). Other threads may use the module meanwhile.
+    """
+    found: dict[int, NDArray[np.float32]] = {}
+    for batch in evaluation_batches(features, micro_batch_tokens):
+        numbers, lengths = batch.features.tolist(), batch.cu_seqlens.diff().tolist()
+        products = _of_batch(module, batch.to(device), torch.from_numpy(outputs[numbers]).to(device)).float().cpu()
+        found |= dict(zip(numbers, (part.numpy() for part in products.split(lengths)), strict=True))
+    return [found[feature] for feature in range(len(features))]
+
+
+def _of_batch(module: Head, batch: Batch, outputs: Tensor) -> Tensor:
+    """(N,): every token gets an embedding of its own, in a copy of the module that shares all other weights."""
+    copied = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    words = copied.bert.embeddings.word_embeddings
+    own = nn.Embedding.from_pretrained(words.weight[batch.input_ids].detach(), freeze=False)  # (N, H)
+    copied.bert.embeddings.word_embeddings = own
+    logits = copied(replace(batch, input_ids=torch.arange(len(batch.input_ids), device=batch.input_ids.device))).logits[
+        "logits"
+    ]
+    (gradients,) = torch.autograd.grad(logits.gather(1, outputs[:, None]).sum(), [own.weight])
+    return (own.weight * gradients).sum(1).detach()

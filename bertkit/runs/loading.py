@@ -1,0 +1,23 @@
+"""`bertkit.load`: which kind of Predictor a model is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertkit.model.directory import read_config, resolve
+from bertkit.runs.masked_inference import LanguageModel, is_language_model
+from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.tasks.block import read_block
+
+
+def load(model: str | Path, device: str = "auto", precision: str = "auto") -> Predictor:
+    """Open a run folder, or any Hugging Face BERT by folder or hub id, to use it.
+
+    device: cpu, cuda, mps, or auto, the fastest kind that there is. precision: fp32, bf16, or auto, which is measured on a CPU.
+    What the user should know of the model is a warning. Raises ModelError, MachineError.
+    """
+    name = str(model)
+    if is_language_model(name):
+        return LanguageModel.open(name, device, precision)
+    has_task = read_block(read_config(resolve(name)), name) is not None
+    return (TaskPredictor if has_task else Predictor).open(name, device, precision)

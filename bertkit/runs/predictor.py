@@ -1,0 +1,285 @@
+"""A trained model in use: rows in, predictions out, in order and in bounded memory.
+
+It is what Python code imports, and it lies under every command that predicts.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from bertkit.config import TrainConfig, filled
+from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed
+from bertkit.features import Features
+from bertkit.model.devices import OneProcess, Processes
+from bertkit.model.directory import load_weights
+from bertkit.model.heads import Head, Vectors
+from bertkit.model.precision import resolve_precision
+from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
+from bertkit.readers import Examples, batched
+from bertkit.runs.evaluate import Scored, Split, decode_split, predict, score_splits
+from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
+from bertkit.runs.target import Opened, read_target
+from bertkit.tasks import TextClassificationTask
+from bertkit.tasks.task import FINETUNE, Prediction, Task
+from bertkit.training.batching import evaluation_batches
+
+Row = Mapping[str, Any] | str | Sequence[str]
+POOLED = ("mean", "cls")
+LONGEST = 512  # tokens of a text, for a model whose training does not say
+
+
+class Predictor:
+    """A model in use: `predict`, `embed`, `explain`. Threads may share one.
+
+    Pickled it is the name of its folder, the device, and the precision that was resolved. A model without a head that bertkit
+    knows gives vectors alone.
+    """
+
+    task: Task | None = None
+
+    def __init__(self, pretrained: Pretrained, processes: Processes, precision: str = "auto") -> None:
+        self.pretrained, self.processes = pretrained, processes
+        self.precision = resolve_precision(precision, pretrained.config, processes, training=False)
+        self.max_length = min(LONGEST, pretrained.config.max_position_embeddings)
+        self.micro_batch_tokens = filled(TrainConfig()).micro_batch_tokens
+        self._encoding = threading.Lock()  # the tokenizer keeps a cache
+        self._modules = [self._loaded(self._build(), pretrained)]
+
+    @property
+    def model(self) -> Any:
+        """The module, on its device and in its precision; of several the first one."""
+        return self._modules[0]
+
+    def _build(self) -> Head:
+        return Vectors(self.pretrained.config)
+
+    def _loaded(self, module: nn.Module, pretrained: Pretrained) -> Any:
+        """The module with a folder's weights, on the device and in the working dtype. Raises ModelError for a missing head."""
+        if fresh := load_weights(module, pretrained.folder):
+            what = f"the model has no trained head; missing: {listed(fresh)}"
+            raise ModelError(what, where=str(pretrained.folder), hint=FINETUNE)
+        return module.to(self.processes.device, self.precision.dtype).eval()
+
+    @classmethod
+    def open(cls, name: str, device: str, precision: str) -> Self:
+        """A model by folder or hub id. Raises ModelError, MachineError."""
+        return cls(open_pretrained(name), OneProcess.on(device), precision)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).open, (str(self.pretrained.folder), self.processes.device.type, self.precision.name)
+
+    # --- predictions ---
+
+    @overload
+    def predict(self, rows: list[Any] | tuple[Any, ...]) -> list[Prediction]: ...
+    @overload
+    def predict(self, rows: Iterable[Row]) -> Iterator[Prediction]: ...
+    def predict(self, rows: Iterable[Row]) -> Iterator[Prediction] | list[Prediction]:
+        """One prediction per row, in order: of a list as a list, of any other iterable as they come.
+
+        rows: columns by name, as the model was trained on; or a text; or a pair of texts, or for tags a list of words. They are
+        read in windows of some thousand, whose texts of similar length are computed together. Raises DataError with the row.
+        """
+        found = self._stream(_checked(rows))
+        return list(found) if isinstance(rows, (list, tuple)) else found
+
+    def _stream(self, rows: Iterable[Row]) -> Iterator[Prediction]:
+        first = 0
+        for window in batched(rows):
+            yield from self.predict_examples(self._examples(window, first))
+            first += len(window)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """The columns of a batch with those of its predictions, as Ray Data's map_batches and its like call it."""
+        columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
+        examples = self._standard(Examples(columns, "batch", range(len(next(iter(columns.values()), [])))))
+        found = self.rows(self.predict_examples(examples), examples)
+        return columns | {name: [row.get(name) for row in found] for name in dict.fromkeys(key for row in found for key in row)}
+
+    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
+        """What `bertkit predict` writes: for each example its input and the prediction."""
+        raise self._headless()
+
+    def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
+        """One prediction per example, which has its task's standard columns. description: of a bar."""
+        raise self._headless()
+
+    def _standard(self, examples: Examples) -> Examples:
+        """Rows under the task's standard names of columns."""
+        raise self._headless()
+
+    def _columns(self, row: Row) -> Mapping[str, Any]:
+        """A row of Python's as columns. Raises ValueError."""
+        raise self._headless()
+
+    def _headless(self) -> ModelError:
+        return ModelError("the model has no trained head, and gives vectors alone", where=self.pretrained.name, hint=FINETUNE)
+
+    def _examples(self, rows: Sequence[Row], first: int) -> Examples:
+        read = []
+        for number, row in enumerate(rows, start=first):
+            try:
+                read.append(self._columns(row))
+            except ValueError as error:
+                raise DataError(str(error), where=f"rows:{number}") from None
+        names = dict.fromkeys(name for row in read for name in row)
+        columns = {name: [row.get(name) for row in read] for name in names}
+        return self._standard(Examples(columns, "rows", range(first, first + len(rows))))
+
+    def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
+        """Why rows get their label; of text classification alone."""
+        raise self._headless()
+
+    # --- vectors ---
+
+    def embed(self, rows: Iterable[Row], pooling: str | int = "mean") -> NDArray[np.float32] | list[NDArray[np.float32]]:
+        """Vectors of texts or pairs of texts, for feature-based use (Devlin et al., 2019, section 5.3).
+
+        pooling: "mean" of all tokens' last hidden states, or "cls", the first token's: (rows, hidden_size). Or a layer, 0 for
+        the embeddings and -1 for the last: then a list with the states of each row's tokens, (tokens, hidden_size), [CLS] and
+        [SEP] among them. Raises DataError with the row, UsageError for another pooling.
+        """
+        layers = self.pretrained.config.num_hidden_layers
+        if pooling not in POOLED and not (isinstance(pooling, int) and -layers - 1 <= pooling <= layers):
+            raise UsageError(
+                f"pooling is {pooling!r}; expected {' or '.join(POOLED)}, or a layer from {-layers - 1} to {layers}"
+            )
+        layer = pooling if isinstance(pooling, int) else None
+        module = Vectors(
+            self.pretrained.config, pooling="cls" if pooling == "cls" else "mean", layer=layer, bert=self.model.bert
+        ).eval()
+        found: list[NDArray[np.float32]] = []
+        first = 0
+        for window in batched(_checked(rows)):
+            columns = self._texts(window, first)
+            with self._encoding:
+                encoded = self.pretrained.tokenizer.encode(*columns, max_length=self.max_length)
+            features = Features(encoded.input_ids, encoded.token_type_ids, encoded.examples)
+            check_segments(features, self.pretrained.config)
+            found += self._run(module, features)["vectors"]
+            first += len(window)
+        if layer is not None:
+            return found
+        return np.concatenate(found) if found else np.zeros((0, self.pretrained.config.hidden_size), dtype=np.float32)
+
+    def _run(self, module: nn.Module, features: Features, *, description: str | None = None) -> dict[str, list[NDArray]]:
+        """The logits of each feature by name."""
+        processes = self.processes
+        batches = evaluation_batches(
+            features, self.micro_batch_tokens, rank=processes.process_index, world_size=processes.num_processes
+        )
+        return predict(module, batches, processes, num_features=len(features), description=description).outputs
+
+    def _texts(self, rows: Sequence[Row], first: int) -> list[list[str]]:
+        """One column of texts, or two. Raises DataError with the row."""
+        texts: list[tuple[str, ...]] = []
+        for number, row in enumerate(rows, start=first):
+            each = self._texts_of(row, number) if isinstance(row, Mapping) else (row,) if isinstance(row, str) else row
+            fits = isinstance(each, (list, tuple)) and len(each) in (1, 2)
+            if not fits or not all(isinstance(text, str) for text in each):
+                raise DataError(f"the row is {row!r}; expected a text or a pair of texts", where=f"rows:{number}")
+            if texts and len(each) != len(texts[0]):
+                what = f"the row has {len(each)} texts and the first one {len(texts[0])}; expected equally many in every row"
+                raise DataError(what, where=f"rows:{number}")
+            texts.append(tuple(each))
+        return [list(column) for column in zip(*texts, strict=True)]
+
+    def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
+        """The texts of a row of columns."""
+        raise DataError("the row has columns, which a model without a task does not know", where=f"rows:{number}")
+
+
+class TaskPredictor(Predictor):
+    """A model of one of the task families, or several of the same task, whose probabilities are averaged."""
+
+    task: Task
+
+    def __init__(self, target: Opened, processes: Processes) -> None:
+        self.task = target.task
+        self.pretrained, self.processes = target.pretrained, processes
+        training = target.task.recipe.training
+        self.max_length, self.micro_batch_tokens = training.max_length, training.micro_batch_tokens
+        self.precision = resolve_precision(training.precision, target.pretrained.config, processes, training=False)
+        self._modules = [
+            self._loaded(each.task.build(each.task.configure(each.pretrained.config)), each.pretrained)
+            for each in (target, *target.others)
+        ]
+        self._encoding = threading.Lock()
+
+    @classmethod
+    def open(cls, name: str, device: str, precision: str) -> Self:
+        """A model by folder or hub id; what the user should know of it is a warning. Raises ModelError, MachineError."""
+        target = read_target(name, None, {"device": device, "precision": precision}, to_predict=True)
+        for warning in target.task.remarks.warnings:
+            warnings.warn(warning, stacklevel=3)
+        return cls(target, OneProcess.on(device))
+
+    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
+        return self.task.rows(predictions, examples)
+
+    def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
+        with self._encoding:
+            features, _ = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
+        return self.decode(Split(examples, features), description=description)
+
+    def decode(self, split: Split, *, description: str | None = None) -> list[Prediction]:
+        """One prediction per example of an encoded split."""
+        check_segments(split.features, self.pretrained.config)
+        return decode_split(self.task, self._modules, split, self.processes, description=description)[0]
+
+    def score(self, splits: Mapping[str, Split]) -> Scored:
+        """Every metric of every split, with predictions."""
+        return score_splits(self.task, self._modules, splits, self.processes)
+
+    def _standard(self, examples: Examples) -> Examples:
+        return self.task.examples(examples, labelled=False)
+
+    def _columns(self, row: Row) -> Mapping[str, Any]:
+        return self.task.recipe.row_of(row)
+
+    def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
+        return self.task.recipe.texts_of(self._examples([row], number))[0]
+
+    def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
+        """Each word's signed input times gradient, of the logit of `label`; by default of the label that is predicted.
+
+        For text classification. A word of several tokens has their sum, of windows the mean. Raises UsageError for another
+        family or an unknown label, DataError with the row.
+        """
+        task = self.task
+        if not isinstance(task, TextClassificationTask):
+            raise UsageError(f"the model is for {task.family}; only text classification is explained")
+        if label is not None and label not in task.labels:
+            raise UsageError(f"no label {label!r}", hint=did_you_mean(label, task.labels))
+        found: list[Explanation] = []
+        for window in batched(_checked(rows)):
+            examples = self._examples(window, len(found))
+            with self._encoding:
+                features, _ = task.encode(examples, self.pretrained.tokenizer, labelled=False)
+            outputs = np.zeros(len(window), dtype=np.int64)  # of a number the only one
+            if label is not None:
+                outputs += task.labels.index(label)
+            elif task.labels:
+                outputs += [int(np.argmax(prediction.probabilities)) for prediction in self.predict_examples(examples)]
+            windows = np.bincount(features.examples)[features.examples]
+            how = (self.micro_batch_tokens, self.processes.device)
+            values = inputs_times_gradients(self.model, features, outputs[features.examples], *how)
+            columns = [examples.columns[role] for role in task.recipe.in_order if role in examples.columns]
+            shares = [each / number for each, number in zip(values, windows, strict=True)]
+            words = sum_by_word(columns, self.pretrained.tokenizer, self.max_length, task.recipe.truncate, shares)
+            named = [task.labels[output] if task.labels else None for output in outputs]
+            found += map(Explanation, named, words)
+        return found
+
+
+def _checked(rows: Iterable[Row]) -> Iterable[Row]:
+    if isinstance(rows, (str, Mapping)):
+        raise UsageError("rows is one row; expected a list of rows", hint="put it in brackets: predict([row])")
+    return rows

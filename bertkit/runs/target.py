@@ -1,0 +1,91 @@
+"""A run folder, or any Hugging Face model of a family, opened with its task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import ModelError, UsageError
+from bertkit.model.config import BLOCK_KEY
+from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
+from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
+from bertkit.runs.evaluate import report_remarks
+from bertkit.tasks.catalog import load_builtin, load_recipe
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model with its task. trained_from: the name of its base model. written: the recipe before its run, if known.
+
+    others: runs of the same task, whose probabilities are averaged with this one's.
+    """
+
+    pretrained: Pretrained
+    task: Task
+    trained_from: str
+    written: Recipe | None
+    run: Mapping[str, Any] = field(default_factory=dict)  # run.json; empty for other models
+    others: tuple[Opened, ...] = ()
+
+
+def open_target(
+    name: str,
+    recipe_name: str | None,
+    overrides: Mapping[str, Any],
+    *,
+    to_predict: bool = False,
+    others: Sequence[str] = (),
+) -> Opened:
+    """As `read_target`; what the user should know of the task is printed."""
+    opened = read_target(name, recipe_name, overrides, to_predict=to_predict, others=others)
+    report_remarks(opened.task.remarks)
+    return opened
+
+
+def read_target(
+    name: str,
+    recipe_name: str | None,
+    overrides: Mapping[str, Any],
+    *,
+    to_predict: bool = False,
+    others: Sequence[str] = (),
+) -> Opened:
+    """Open a run folder with its own recipe, or a model with the given one; overrides win over both.
+
+    to_predict: the task is restored from config.json alone. others: runs whose probabilities are averaged with this one's.
+    Code that a run refers to is never executed. Raises UsageError, ModelError.
+    """
+    opened, *more = (_open(each, recipe_name, overrides, to_predict) for each in (name, *others))
+    return replace(opened, task=opened.task.joined([each.task for each in more]), others=tuple(more)) if more else opened
+
+
+def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_predict: bool) -> Opened:
+    folder = Path(name)
+    run = read_run_file(folder) if folder.is_dir() else None
+    refuse_folder_of_runs(folder)
+    if run is not None and not (folder / "config.json").is_file():
+        raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
+    pretrained = open_pretrained(name)
+    trained_from = run["model"]["name"] if run else name
+    recipe = written = None
+    if recipe_name is not None:
+        recipe = written = load_recipe(recipe_name)
+        if run is not None and is_recipe_of(run, recipe_name):
+            recipe = read_recipe(run, folder, own=written)
+    elif run is not None:
+        written = load_builtin(str(run["recipe"].get("name")))
+        if not to_predict or BLOCK_KEY not in pretrained.config.extra:
+            recipe = read_recipe(run, folder)
+    elif not to_predict:
+        raise UsageError(f"{name} is not a bertkit run and has no recipe", hint="give its recipe: --recipe NAME")
+    if recipe is not None:
+        recipe = recipe.overridden(overrides).with_other_data(overrides, written)
+        task = Task.restore(pretrained.config, recipe, where=name)
+    else:
+        task = Task.restore(pretrained.config, None, overrides, where=name)
+    check_max_length(task.recipe.training.max_length, pretrained.config)
+    return Opened(pretrained, task, trained_from, written, run or {})
