@@ -7,7 +7,7 @@ without a loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
@@ -105,6 +105,30 @@ class Features:
     def num_tokens(self) -> NDArray[np.int64]:
         """(F,) tokens of each feature, over all its sequences."""
         return np.diff(self.input_ids.offsets[self.offsets])
+
+    def with_targets(self) -> Features:
+        """The features that have something to learn: some target that is not IGNORED."""
+        learned = np.zeros(len(self), dtype=bool)
+        for targets in self.labels.values():
+            is_class = np.issubdtype(targets.values.dtype, np.integer)  # a score may be -100
+            counts = targets.values != IGNORED if is_class else np.ones(len(targets.values))
+            learned |= np.bincount(np.repeat(np.arange(len(self)), targets.lengths), counts, len(self)) > 0
+        return self if learned.all() else self.take(np.flatnonzero(learned))
+
+    def take(self, chosen: NDArray[np.int64]) -> Features:
+        """The given features in the given order."""
+        counts = np.diff(self.offsets)[chosen]
+        sequences = ranges(self.offsets[:-1][chosen], counts)
+        return replace(
+            self,
+            input_ids=self.input_ids.take(sequences),
+            token_type_ids=self.token_type_ids.take(sequences),
+            examples=self.examples[chosen],
+            sequences=None if self.sequences is None else offsets_of(counts),
+            rows=None if self.rows is None else self.rows.take(sequences),
+            labels={term: targets.take(chosen) for term, targets in self.labels.items()},
+            extras={name: values.take(chosen) for name, values in self.extras.items()},
+        )
 
     def _arrays(self) -> dict[str, NDArray]:
         ragged = {"input_ids": self.input_ids, "token_type_ids": self.token_type_ids}

@@ -93,25 +93,17 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
 
 
 def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
-    """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data.
-
-    Counts are raised by one, so that no token is impossible.
-    """
-    import numpy as np
-
+    """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data."""
     from bertkit.config import PretrainConfig
     from bertkit.corpus.build import read_meta
-    from bertkit.corpus.shard import Shard
-    from bertkit.runs.pretrain import held_out_sequences
+    from bertkit.corpus.shard import Shards
+    from bertkit.runs import pretrain
     from bertkit.text.tokenizer import Tokenizer
 
     meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
-    counts = np.ones(tokenizer.vocab_size)
-    for shard in meta["train"]["shards"]:
-        counts += np.bincount(Shard.load(corpus / shard["name"]).input_ids, minlength=len(counts))
-    features = held_out_sequences(corpus, meta, tokenizer, PretrainConfig.of(dict(training)))
+    features = pretrain.held_out_sequences(corpus, meta, tokenizer, PretrainConfig.of(dict(training)))
     assert features is not None
-    return float(-np.log(counts / counts.sum())[features.labels["mlm"].values].mean())
+    return pretrain.unigram_loss(Shards(corpus, meta["train"]["shards"]), tokenizer.vocab_size, features.labels["mlm"].values)
 
 
 def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:

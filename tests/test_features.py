@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES
 
-from bertkit.features import Ragged, offsets_of, ranges
+from bertkit.features import IGNORED, Features, Ragged, offsets_of, ranges
 
 ROWS = st.lists(st.lists(st.integers(-100, 2**31 - 1), max_size=6), min_size=1, max_size=12)
 
@@ -79,3 +80,27 @@ def test_fingerprint_sees_every_part() -> None:
         dataclasses.replace(features, sequences=np.arange(len(features) + 1)),
     ]
     assert len({variant.fingerprint() for variant in variants}) == len(variants)
+
+
+def test_features_without_a_target_are_left_out() -> None:
+    features = Features(
+        input_ids=Ragged.of([[2, 5, 3], [2, 6, 3], [2, 7, 8, 3], [2, 9, 3]]),
+        token_type_ids=Ragged.of([[0] * 3, [0] * 3, [0] * 4, [0] * 3]),
+        examples=np.array([0, 1, 2]),
+        sequences=np.array([0, 2, 3, 4]),  # the first feature has two
+        rows=Ragged.of([[0], [0], [1], [0]]),
+        labels={"start": Ragged.column([IGNORED, 1, IGNORED]), "end": Ragged.column([2, 1, IGNORED])},
+        extras={"context": Ragged.of([[1], [2, 2], [3]])},
+    )
+    found = features.with_targets()
+    assert (found.examples.tolist(), found.offsets.tolist()) == ([0, 1], [0, 2, 3])
+    assert found.input_ids.values.tolist() == [2, 5, 3, 2, 6, 3, 2, 7, 8, 3]
+    assert (found.labels["end"].values.tolist(), found.extras["context"].values.tolist()) == ([2, 1], [1, 2, 2])
+    only = features.take(np.array([2, 0]))
+    assert (only.examples.tolist(), only.offsets.tolist(), only.rows and only.rows.values.tolist()) == (
+        [2, 0],
+        [0, 1, 3],
+        [0, 0, 0],
+    )
+    scores = replace(features, labels={"labels": Ragged.column([-100.0, 1.0, 2.0], dtype=np.float32)})
+    assert scores.with_targets() is scores

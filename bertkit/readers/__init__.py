@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -65,7 +66,7 @@ class Examples:
             if not isinstance(value, str):
                 what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"
                 raise DataError(what, where=self.where(row), hint=FIX_ROW)
-            if not value.strip() and not may_be_empty:
+            if is_blank(value) and not may_be_empty:
                 raise DataError(f"the text in column {column!r} is empty", where=self.where(row), hint=FIX_ROW)
             texts.append(value)
         return texts
@@ -74,6 +75,11 @@ class Examples:
         """The given rows in the given order."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to read: white space and characters that nobody sees alone."""
+    return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
 
 def batched(rows: Iterable[T]) -> Iterator[list[T]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile
 
 from bertkit.errors import DataError, listed, plural
-from bertkit.readers.content import Content, extension, nearest_files, open_content, source_name, split_lines
+from bertkit.readers.content import Content, extension, nearest_files, open_content, source_name, split_lines, unpacked_name
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import DELIMITED, JSON
@@ -143,7 +143,7 @@ def _why_skipped(file: Path, folder: Path, include: Sequence[str], text_column: 
         return "a link to nothing"
     if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
         return f"packed by zstd, which needs a package: {INSTALL}"
-    if any(fnmatch(file.name, pattern) for pattern in include):
+    if any(fnmatch(name, pattern) for pattern in include for name in (file.name, unpacked_name(file.name))):
         return None
     try:
         if not ending:

@@ -19,6 +19,7 @@ from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import predict
+from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, some_rows
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Prediction, Task
@@ -27,20 +28,24 @@ from bertkit.training.batching import evaluation_batches
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-MOST_ROWS = {"train": 3000, "compared": 2000}  # more would take longer than seconds, and tell no more
-MOST_OPERATIONS = 1e13  # of the linear probe's forward passes on a CPU: a minute; beyond it fewer rows are taken
+MOST_ROWS, MOST_COMPARED = 20_000, 2000  # to fit to, and to score: more would take longer than seconds, and tell little more
+MOST_OPERATIONS = 1e13  # of the linear probe's forward passes on a CPU: a minute; beyond it it is fitted to fewer rows
 FEWEST_ROWS = 200
 RESAMPLES = 300
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """predictions: of each baseline for the examples, which are rows of `split`, with labels as the task names them."""
+    """predictions: of each baseline for the examples, which are rows of `split`, with labels as the task names them.
+
+    fitted_to: the number of training rows of each.
+    """
 
     task: Task
     split: str
     examples: Examples
     predictions: Mapping[str, Sequence[Prediction]]
+    fitted_to: Mapping[str, int]
 
     def scores(self) -> dict[str, dict[str, float | None]]:
         """All scores of each."""
@@ -55,14 +60,18 @@ class Baselines:
         """A table of the scores to beat."""
         first = next(iter(next(iter(self.scores().values()))))
         title = f"to beat: {first} on {len(self.examples)} rows of {self.split}"
-        return Report([Table(title, ["baseline", first], [[name, score] for name, score in self.first_scores().items()])])
+        rows = [[name, score, self.fitted_to[name]] for name, score in self.first_scores().items()]
+        return Report([Table(title, ["baseline", first, "rows fitted to"], rows)])
 
     def compare(self, predictions: Sequence[Prediction]) -> Report:
-        """A model's predictions for the same examples beside them; a warning if it is worse by an interval below 0."""
+        """A model's predictions for the same examples beside them.
+
+        A warning where it is worse by an interval below 0, a note where it is not better by one above 0.
+        """
         task = self.task
         truth = task.truth(self.examples)
         model = task.scorer(predictions, truth)
-        worse = []
+        worse, not_better = [], []
         everything = np.arange(len(truth))
         first, own = next(iter(model(everything).items()))
         rows: list[list[Any]] = [["this model", own, None, None]]
@@ -75,12 +84,15 @@ class Baselines:
             rows.append([name, score, _minus(own, score), progress.format_interval(bounds, "+.4f")])
             if bounds is not None and max(sign * bound for bound in bounds) < 0:
                 worse.append(name)
+            elif bounds is None or min(sign * bound for bound in bounds) <= 0:
+                not_better.append(name)
         columns = ["predictions", first, "this model minus it", "95% interval"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
-        if worse:
-            hint = "more --num-epochs, or a higher --learning-rate"
-            what = f"{self.split}: the model is worse than these baselines: {', '.join(worse)}; try {hint}"
-            parts.append(Finding("warning", what))
+        told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
+        for severity, how, names in told:
+            if names:
+                hint = "try more --num-epochs, or a higher --learning-rate"
+                parts.append(Finding(severity, f"{self.split}: the model is {how} these baselines: {', '.join(names)}; {hint}"))
         return Report(parts)
 
 
@@ -97,14 +109,16 @@ def fit_baselines(
     train, held_out: with labels by name. The linear probe reads the weights of `pretrained`, which are not trained; without
     them there is none.
     """
-    most, vectors = dict(MOST_ROWS), None
+    train, held_out = _some(train, MOST_ROWS), _some(held_out, MOST_COMPARED)
+    model = None
     if pretrained is not None and accelerator is not None:
-        if accelerator.device.type == "cpu":
-            most = _affordable(task, train, pretrained)
+        affordable = _affordable(task, train, pretrained) if accelerator.device.type == "cpu" else MOST_ROWS + MOST_COMPARED
+        held_out = _some(held_out, max(FEWEST_ROWS, affordable - len(train), affordable // 3))
         vectors = partial(mean_vectors, task, pretrained=pretrained, accelerator=accelerator)
-    held_out = _some(held_out, most["compared"])
-    predictions = task.baselines(_some(train, most["train"]), held_out, vectors)
-    return Baselines(task, split, held_out, predictions) if predictions else None
+        model = Frozen(vectors, min(len(train), max(FEWEST_ROWS, affordable - len(held_out))))
+    predictions = task.baselines(train, held_out, model)
+    fitted_to = dict.fromkeys(predictions, len(train)) | ({LINEAR_PROBE: model.most_rows} if model is not None else {})
+    return Baselines(task, split, held_out, predictions, fitted_to) if predictions else None
 
 
 def baselines_of_data(recipe: Recipe, split: str) -> Baselines | None:
@@ -116,14 +130,13 @@ def baselines_of_data(recipe: Recipe, split: str) -> Baselines | None:
     return fit_baselines(task, train, held_out, split)
 
 
-def _affordable(task: Task, examples: Examples, pretrained: Pretrained) -> dict[str, int]:
-    """As many of MOST_ROWS as the linear probe reads on a CPU in MOST_OPERATIONS, but no fewer than FEWEST_ROWS."""
+def _affordable(task: Task, examples: Examples, pretrained: Pretrained) -> int:
+    """As many rows like these as the linear probe reads on a CPU in MOST_OPERATIONS."""
     config = pretrained.config
     of_layer = 2 * config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
-    sample = task.encode(_some(examples, FEWEST_ROWS), pretrained.tokenizer, labelled=False).features
-    of_row = config.num_hidden_layers * of_layer * len(sample.input_ids.values) / min(len(examples), FEWEST_ROWS)
-    share = min(1.0, MOST_OPERATIONS / (of_row * sum(MOST_ROWS.values())))
-    return {name: max(min(FEWEST_ROWS, most), int(share * most)) for name, most in MOST_ROWS.items()}
+    sample = _some(examples, FEWEST_ROWS)
+    tokens = len(task.encode(sample, pretrained.tokenizer, labelled=False).features.input_ids.values)
+    return int(MOST_OPERATIONS * len(sample) / (config.num_hidden_layers * of_layer * tokens))
 
 
 def mean_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
@@ -145,9 +158,7 @@ def mean_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, acce
 
 
 def _some(examples: Examples, most: int) -> Examples:
-    if len(examples) <= most:
-        return examples
-    return examples.select(sorted(np.random.default_rng(0).permutation(len(examples))[:most].tolist()))
+    return examples if len(examples) <= most else examples.select(some_rows(len(examples), most))
 
 
 def _minus(own: float | None, other: float | None) -> float | None:

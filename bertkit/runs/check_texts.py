@@ -13,7 +13,7 @@ import numpy as np
 
 from bertkit.errors import plural
 from bertkit.model.pretrained import Pretrained
-from bertkit.readers import Examples
+from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding
 from bertkit.tasks import TextClassification
 from bertkit.tasks.recipe import Recipe
@@ -34,7 +34,7 @@ _SUSPICIOUS = {
 
 def without_text(recipe: Recipe, split: str, examples: Examples, refusals: Sequence[Finding]) -> Iterator[Finding]:
     """Why training refuses a split, and rows without text: one finding where that is why."""
-    empty = [row for row, texts in enumerate(recipe.texts_of(examples)) if not any(text.strip() for text in texts)]
+    empty = [row for row, texts in enumerate(recipe.texts_of(examples)) if all(map(is_blank, texts))]
     what = f"{split}: {plural(len(empty), 'row')} without text"
     places = {examples.where(row) for row in empty}
     reason = next((refusal for refusal in refusals if places.intersection(refusal.places)), None)

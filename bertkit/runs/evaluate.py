@@ -96,7 +96,7 @@ class Split:
         """Its entry in run.json: with the sha256 of the features, and of the rows' texts."""
         return {
             "source": self.examples.source,
-            "rows": len(self.examples),
+            "rows": len(np.unique(self.features.examples)),  # of training those that have something to learn
             "sha256": self.features.fingerprint(),
             "rows_sha256": hash_of_rows(task, self.examples),
         }

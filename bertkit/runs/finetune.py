@@ -111,6 +111,8 @@ def finetune(
         report_remarks(task.remarks)
     _report_held_out(task, rows)
     splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
+    learned = splits[recipe.train_split].features.with_targets()
+    splits[recipe.train_split] = replace(splits[recipe.train_split], features=learned)
     for split in splits.values():
         check_segments(split.features, pretrained.config)
     if dry_run:

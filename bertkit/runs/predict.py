@@ -10,7 +10,7 @@ from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import check_segments
-from bertkit.readers import Examples
+from bertkit.readers import Examples, is_blank
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows, report_remarks
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import Opened
@@ -74,7 +74,7 @@ def predict_split_of(target: Opened, split: str) -> tuple[Examples, list[Predict
 def _predict_rows(target: Opened, recipe: Recipe, rows: Examples) -> tuple[Examples, list[Prediction]]:
     task = replace(target.task, recipe=recipe)
     examples = task.examples(rows, labelled=False)
-    if left_out := unread_columns(recipe, rows):
+    if left_out := unread_columns(recipe, rows, labelled=False):
         progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
     return examples, predict_examples(target, task, examples)
 
@@ -85,7 +85,7 @@ def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Pre
     report_remarks(examples.remarks)
     predictor = TaskPredictor(replace(target, task=task), accelerator)
     features, remarks = task.encode(examples, target.pretrained.tokenizer, labelled=False)
-    if empty := sum(not any(text.strip() for text in texts) for texts in task.recipe.texts_of(examples)):
+    if empty := sum(all(map(is_blank, texts)) for texts in task.recipe.texts_of(examples)):
         remarks = (*remarks, f"{empty} without text")
     if remarks:
         progress.note(f"{plural(len(examples), 'row')}, {', '.join(remarks)}")

@@ -9,12 +9,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertkit import progress
@@ -23,7 +25,7 @@ from bertkit.corpus.build import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.preview import show_share_read
 from bertkit.corpus.sampling import CorpusSampler
-from bertkit.corpus.shard import Shards
+from bertkit.corpus.shard import Shard, Shards
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.batch import Batch
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
 HELD_OUT = 2048  # most sequences of the validation split to evaluate
 EVALUATIONS = 10  # per run without eval_steps
+UNIGRAM = "token frequencies"
+SHARDS_COUNTED = 8  # for them
 REHEARSED = 50  # most steps timed to plan for --hours
 REHEARSAL = 0.02  # most of the hours to spend on timing, as a share
 
@@ -96,6 +100,9 @@ def pretrain(
             what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
             raise UsageError(what, where=str(corpus), hint="build it with --validation 1%")
         progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
+    to_beat = None
+    if validation is not None:
+        to_beat = unigram_loss(samplers[0].shards, tokenizer.vocab_size, validation.labels[objective.token_term].values)
 
     def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
         features = sampler.features_at(step)
@@ -127,6 +134,7 @@ def pretrain(
         data={"corpus": {"source": str(corpus.resolve()), **{key: meta[key] for key in ("tokenizer", "documents", "hashes")}}},
         dtype=precision.recorded,
         rates=precision.rates or before.get("rates"),
+        baselines=None if to_beat is None else {UNIGRAM: to_beat},
         num_processes=accelerator.num_processes,
         total_steps=steps,
         drawing=objective.drawing,
@@ -161,6 +169,10 @@ def pretrain(
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))
+        loss = state.best_scores[f"validation/{objective.token_term}_loss"]
+        if to_beat is not None and loss is not None and loss >= to_beat:
+            what = f"the model predicts tokens no better than their frequencies do: loss {loss:.2f}, theirs {to_beat:.2f}"
+            progress.warn(f"{what}; train more steps: --max-steps or --num-epochs, or a smaller --batch-size")
     progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
     return values
 
@@ -316,6 +328,17 @@ def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer,
         return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
     except DataError as error:
         raise DataError(error.what, where=f"the validation split of {corpus}", hint=error.hint) from None
+
+
+def unigram_loss(shards: Sequence[Shard], vocab_size: int, targets: NDArray[np.integer]) -> float:
+    """The mean loss of target tokens, in nats, by how often each is in the training text: what a model must beat.
+
+    Counts, of the first shards, are raised by one, so that no token is impossible.
+    """
+    counts = np.ones(vocab_size)
+    for shard in islice(shards, SHARDS_COUNTED):
+        counts += np.bincount(shard.input_ids, minlength=vocab_size)
+    return float(-np.log(counts / counts.sum())[targets].mean())
 
 
 def score_language_model(

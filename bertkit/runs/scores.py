@@ -71,5 +71,6 @@ def _worst(
     ]
     for row in worst:
         line = Text(f"{examples.where(row)}: expected ", style="dim") + plain(task.format_truth(truth[row], examples, row))
-        parts.append(line + Text("; predicted ", style="dim") + task.format_prediction(predictions[row], examples, row))
+        predicted = task.format_prediction(predictions[row], examples, row)
+        parts.append(line + Text("; predicted:\n" if "\n" in predicted.plain else "; predicted ", style="dim") + predicted)
     return parts

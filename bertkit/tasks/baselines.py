@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,14 @@ from bertkit.readers.words import CJK
 
 MAJORITY, BAG_OF_WORDS, LINEAR_PROBE = "most frequent", "bag of words", "linear probe"
 EACH_WORD, MEAN = "most frequent of each word", "mean"
-# A model's vectors of some rows: float (rows, hidden_size).
-Vectors = Callable[[Examples], NDArray[np.floating]]
+
+
+class Frozen(NamedTuple):
+    """A model that is not trained. vectors: of some rows, float (rows, hidden_size). most_rows: to train a probe on."""
+
+    vectors: Callable[[Examples], NDArray[np.floating]]
+    most_rows: int
+
 
 _WORD = re.compile(f"[{CJK}]|[^\\W{CJK}]+")
 T = TypeVar("T", bound=Hashable)
@@ -41,13 +47,21 @@ def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: S
     return fit_linear(known, targets, unknown)
 
 
-def probe(vectors: Vectors, train: Examples, targets: NDArray[Any], new: Examples) -> NDArray[Any]:
+def probe(model: Frozen, train: Examples, targets: NDArray[Any], new: Examples) -> NDArray[Any]:
     """Targets of new rows by a linear model of frozen vectors (Alain and Bengio, 2016)."""
     from sklearn.preprocessing import StandardScaler
 
-    known = vectors(train)
+    drawn = some_rows(len(train), model.most_rows)
+    known = model.vectors(train.select(drawn))
     scaler = StandardScaler().fit(known)
-    return fit_linear(scaler.transform(known), targets, scaler.transform(vectors(new)))
+    return fit_linear(scaler.transform(known), targets[drawn], scaler.transform(model.vectors(new)))
+
+
+def some_rows(count: int, most: int) -> list[int]:
+    """The numbers of at most so many rows, in order, drawn at random where there are more."""
+    if count <= most:
+        return [*range(count)]
+    return sorted(np.random.default_rng(0).permutation(count)[:most].tolist())
 
 
 def fit_linear(known: Any, targets: NDArray[Any], unknown: Any) -> NDArray[Any]:

@@ -25,6 +25,7 @@ BASE_SIZE = 12 * 768  # layers times hidden size, of BERT-base
 BASE_RATE, HIGHEST_RATE = 5e-5, 3e-4
 MANY_ROWS = 10_000  # whose three epochs by batches of 32 are steps enough
 STEPS, STEPS_PER_LABEL = 600, 10
+MANY_LABELS, STEPS_PER_MORE = 20, 40  # each label beyond so many takes more steps
 FEWEST_EPOCHS, MOST_EPOCHS, MOST_EPOCHS_OF_SMALL = 3, 4, 7  # of BERT-base and larger models, of smaller ones
 FEW_ROWS, MOST_EPOCHS_OF_FEW = 150, 20  # which cost smaller models seconds
 COVERED = 0.95  # share of the texts that max_length should hold whole
@@ -64,15 +65,17 @@ def resolve_training(
     size = model.num_hidden_layers * model.hidden_size
     of_labels = f"{plural(len(labels), 'label')}, " if labels else ""
     of_model = f"{plural(model.num_hidden_layers, 'layer')} of {model.hidden_size}"
-    chosen: dict[str, Any] = {"by": f"{plural(len(examples), 'row')}, {of_labels}{of_model}"}
+    rows_learned = recipe.num_learned(examples)
+    chosen: dict[str, Any] = {"by": f"{plural(rows_learned, 'row')}, {of_labels}{of_model}"}
     if "learning_rate" in left:
         chosen["learning_rate"] = float(f"{min(HIGHEST_RATE, BASE_RATE * math.sqrt(BASE_SIZE / max(size, 1))):.1e}")
     if "batch_size" in left:
-        chosen["batch_size"] = 16 if len(examples) < MANY_ROWS else 32
+        chosen["batch_size"] = 16 if rows_learned < MANY_ROWS else 32
     if "num_epochs" in left:
-        steps = STEPS + STEPS_PER_LABEL * len(labels)
-        epochs = math.ceil(steps * (stated | chosen)["batch_size"] / max(1, len(examples)))
-        of_small = MOST_EPOCHS_OF_FEW if len(examples) < FEW_ROWS else MOST_EPOCHS_OF_SMALL
+        more = max(0, len(labels) - MANY_LABELS)
+        steps = STEPS + STEPS_PER_LABEL * (len(labels) - more) + STEPS_PER_MORE * more
+        epochs = math.ceil(steps * (stated | chosen)["batch_size"] / max(1, rows_learned))
+        of_small = MOST_EPOCHS_OF_FEW if rows_learned < FEW_ROWS else MOST_EPOCHS_OF_SMALL
         most = of_small if size < BASE_SIZE else MOST_EPOCHS
         chosen["num_epochs"] = min(max(epochs, FEWEST_EPOCHS), most)
     if "max_length" in left:

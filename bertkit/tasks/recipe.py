@@ -234,8 +234,11 @@ class Recipe(ABC):
         return Columns({})
 
     @abstractmethod
-    def columns_read(self, rows: Examples) -> set[str]:
-        """The columns that training reads, by a recipe whose columns are found. Raises DataError where one is missing."""
+    def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
+        """The columns that are read, labelled: by training, by a recipe whose columns are found.
+
+        Raises DataError where one is missing.
+        """
 
     @abstractmethod
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
@@ -252,6 +255,10 @@ class Recipe(ABC):
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         """All texts of each row of `standardize`; rows with the same texts count as equal."""
 
+    def num_learned(self, examples: Examples) -> int:
+        """How many rows of `standardize`, with labels, have something to learn."""
+        return len(examples)
+
     @abstractmethod
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         """The labels of each row of `standardize` by name; empty for a row without."""
@@ -260,17 +267,17 @@ class Recipe(ABC):
 def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
     """`find_columns`, and a note of the columns that nothing reads, unless the data is the recipe's own. Raises DataError."""
     columns = recipe.find_columns(rows)
-    unused = unread_columns(replace(recipe, **columns.named), rows)
+    unused = unread_columns(replace(recipe, **columns.named), rows, labelled=True)
     notes = (f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}",) if unused else ()
     return columns._replace(remarks=columns.remarks + Remarks(notes))
 
 
-def unread_columns(recipe: Recipe, rows: Examples) -> list[str]:
-    """The columns of a user's data that a recipe whose columns are found does not read."""
+def unread_columns(recipe: Recipe, rows: Examples, *, labelled: bool) -> list[str]:
+    """The columns of a user's data that a recipe whose columns are found does not read; labelled: to train."""
     if not recipe.names_files and (recipe.dataset is not None or recipe.folder.files):
         return []
     try:
-        read = recipe.columns_read(rows)
+        read = recipe.columns_read(rows, labelled=labelled)
     except DataError:  # of a missing column, which `standardize` reports
         return []
     return [name for name in rows.columns if name not in read]

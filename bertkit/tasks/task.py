@@ -19,7 +19,7 @@ from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Table
-from bertkit.tasks.baselines import Vectors
+from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import FORMATS, as_jsonl
 from bertkit.tasks.recipe import Recipe, settle_columns
@@ -260,10 +260,10 @@ class Task(ABC):
         """The scores of all rows by name; the first one decides which step is best."""
         return self.scorer(predictions, truth)(np.arange(len(truth)))
 
-    def baselines(self, train: Examples, examples: Examples, vectors: Vectors | None) -> dict[str, list[Prediction]]:
+    def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """What must be beaten, by name: predictions for `examples` that are fitted to other examples in seconds.
 
-        vectors: the model's, frozen, for a linear probe.
+        model: for a linear probe.
         """
         return {}
 

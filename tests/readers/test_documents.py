@@ -150,6 +150,9 @@ def test_folders_globs_and_doubles(tmp_path):
     assert "text-column" in skipped["f.csv"]
     more = look_for([str(tmp_path)], include=["*.pdf", "READ*"], text_column="x")
     assert {"g.pdf", "README", "f.csv"} <= {Path(name).name for name in more.sources}
+    write(tmp_path / "packed.raw.gz", gzip.compress(b"x"))
+    for pattern in ("*.raw", "*.raw.gz"):
+        assert str(tmp_path / "packed.raw.gz") in look_for([str(tmp_path)], include=[pattern]).sources
 
 
 def test_linked_folders_are_read_once(tmp_path):

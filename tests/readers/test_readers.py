@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UsageError, UserError
-from bertkit.readers import Examples
+from bertkit.readers import Examples, is_blank
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.content import BLOCK, extension, unpacked_name
 from bertkit.readers.delimited import parse_delimited
@@ -387,3 +387,11 @@ def test_sst2_line_by_line(data_dir):
     assert len(found) == 67349
     assert [*map("\t".join, zip(found.columns["sentence"], found.columns["label"], strict=True))] == lines
     assert [*found.lines] == [*range(2, 67351)]
+
+
+def test_a_text_that_nobody_sees_is_blank():
+    blank = ["", " \t\n", "\u200b\u200b", "\ufeff", "\u00a0\u2003", "\x00\u2060", "\u00ad"]
+    assert [is_blank(text) for text in blank] == [True] * len(blank)
+    assert not any(map(is_blank, ["a", "\u200ba", "\u738b", ".", "\u00a0!", "\U0001f600"]))
+    rows = Examples({"text": ["a", "\u200b"]}, "my.csv", [2, 3])
+    assert refused(rows.texts, "text", may_be_empty=False).where == "my.csv:3"

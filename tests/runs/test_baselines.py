@@ -103,23 +103,29 @@ def test_of_windows_the_vectors_are_averaged(model: Path) -> None:
 
 
 def test_the_probe_learns_from_untrained_weights_and_few_rows_are_enough(model: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "MOST_ROWS", {"train": 12, "compared": 6})
+    monkeypatch.setattr(module, "MOST_ROWS", 12)
+    monkeypatch.setattr(module, "MOST_COMPARED", 6)
     recipe = TextClassification(metrics=(accuracy,))
     task, train = fitted(recipe, text=TEXTS, label=["praise" if "good" in text else "blame" for text in TEXTS])
     found = fit_baselines(task, train, train, "validation", open_pretrained(str(model)), start_accelerator("cpu"))
     assert found is not None
     assert len(found.examples) == 6
     assert {len(each) for each in found.predictions.values()} == {6}
+    assert set(found.fitted_to.values()) == {12}
     assert found.first_scores()[LINEAR_PROBE] == found.first_scores()[BAG_OF_WORDS] == 1.0
 
 
 def test_a_large_models_probe_takes_fewer_rows(model: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "MOST_OPERATIONS", 1.0)
     monkeypatch.setattr(module, "FEWEST_ROWS", 12)
-    task, train = fitted(TextClassification(), text=TEXTS, label=["praise" if "good" in text else "blame" for text in TEXTS])
+    task, train = fitted(
+        TextClassification(metrics=(accuracy,)), text=TEXTS, label=["praise" if "good" in text else "blame" for text in TEXTS]
+    )
     found = fit_baselines(task, train, train, "validation", open_pretrained(str(model)), start_accelerator("cpu"))
     assert found is not None
     assert len(found.examples) == 12
+    assert found.fitted_to == {MAJORITY: 20, BAG_OF_WORDS: 20, LINEAR_PROBE: 12}
+    assert "rows fitted to" in found.report().parts[0].columns
 
 
 @pytest.mark.parametrize("learning_rate", [0.0, 3e-3])
@@ -135,6 +141,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     assert run["baselines"][BAG_OF_WORDS] == 1.0
     told = " ".join(ran.err.split())
     assert ("worse than these baselines" in told) == (learning_rate == 0)
+    assert ("not clearly better than these baselines: bag of words, linear probe" in told) == (learning_rate > 0)
     assert ("predicts the same for every row" in told) == (learning_rate == 0)
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"

@@ -131,6 +131,22 @@ def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(folder / "run", tiny_model_dir, folder / "dev.csv", test=str(folder / "dev.csv"), max_length=32)
 
 
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("id,text,lang", "2 columns not in the output: id, lang"),
+        ("text,label", "1 column not in the output: label"),
+        ("text", ""),
+    ],
+)
+def test_columns_that_are_not_in_the_output_are_named(run: Path, run_bertkit, tmp_path: Path, header: str, told: str) -> None:
+    values = {"id": "7", "text": "the good movie", "lang": "en", "label": "a"}
+    (tmp_path / "new.csv").write_text(f"{header}\n{','.join(values[name] for name in header.split(','))}\n", encoding="utf-8")
+    ran = run_bertkit("predict", run, "new.csv", "--output", "out.csv", "--device", "cpu")
+    assert ran.code == 0
+    assert "not in the output" not in ran.err if not told else told in ran.err
+
+
 def test_a_run_and_its_checkpoint_repeat_their_results_from_anywhere(run: Path, run_bertkit) -> None:
     expected = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
     assert scores_of(run) == pytest.approx(expected, rel=1e-5)

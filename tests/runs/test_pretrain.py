@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,6 +173,31 @@ def test_a_trained_model_has_the_scores_of_transformers_and_fills_masks(trained:
     fill = transformers.pipeline("fill-mask", model=str(trained))
     assert fill("the man [MASK] a movie .")[0]["token_str"] in VERBS
     assert not transformers.BertForMaskedLM.from_pretrained(trained, output_loading_info=True)[1]["missing_keys"]
+
+
+def test_a_model_that_knows_less_than_token_frequencies_is_warned_of(
+    pretrain, corpus: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = pretrain("short", max_steps=1)
+    (to_beat,) = run["baselines"].values()
+    tokens = Counter(
+        token for number in range(len(read_meta(corpus)["train"]["shards"])) for token in tokens_of(corpus, number)
+    )
+    features = pretraining.held_out_sequences(
+        corpus, read_meta(corpus), Tokenizer.load(corpus), PretrainConfig.of({**SETTINGS, "max_steps": 1})
+    )
+    assert features is not None
+    all_tokens = sum(tokens.values()) + Tokenizer.load(corpus).vocab_size
+    expected = [-math.log((tokens[token] + 1) / all_tokens) for token in features.labels["mlm"].values.tolist()]
+    assert to_beat == pytest.approx(sum(expected) / len(expected))
+    assert run["best"]["scores"]["validation/mlm_loss"] > to_beat
+    assert "no better than their frequencies" in capsys.readouterr().err
+    learned = read(trained / "run.json")
+    assert learned["best"]["scores"]["validation/mlm_loss"] < learned["baselines"]["token frequencies"]
+
+
+def tokens_of(corpus: Path, number: int) -> list[int]:
+    return Shard.load(corpus / read_meta(corpus)["train"]["shards"][number]["name"]).input_ids.tolist()
 
 
 def test_sentence_order_is_scored_as_such_also_without_run_json(pretrain, corpus: Path, tmp_path: Path) -> None:

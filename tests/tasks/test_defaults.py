@@ -87,6 +87,10 @@ def test_more_labels_take_more_steps(tokenizer: Tokenizer) -> None:
         resolved(TextClassification(), rows_of(3000, labels), tokenizer, config_of(6, 384))["num_epochs"] for labels in (2, 77)
     ]
     assert epochs[0] < epochs[1]
+    of_many = [
+        resolved(TextClassification(), rows_of(9000, labels), tokenizer, config_of(6, 384))["num_epochs"] for labels in (20, 77)
+    ]
+    assert of_many == [3, 6], "800 steps and 3080, of 563 an epoch"
     numbers = Examples({"text": ["a"] * 3000, "label": [row / 7 for row in range(3000)]}, "rows.csv", range(3000))
     regression = resolved(TextClassification(regression=True), numbers, tokenizer, config_of(6, 384))
     assert (

@@ -127,6 +127,9 @@ def test_lost_moved_and_split_answers_are_counted(tokenizer: Tokenizer) -> None:
     # If every question has an answer, one without is not trained on.
     features, _ = replace(task, unanswerable=False).encode(rows, tokenizer, max_length=8)
     assert labels_of(features)[-2:] == [(-100, -100), (2, 2)]
+    learned = features.with_targets()
+    assert set(learned.examples.tolist()) == {0, 1, 4, 5, 6, 8}
+    assert [replace(task.recipe, unanswerable=may_be).num_learned(rows) for may_be in (True, False)] == [7, 6]
     features, remarks = task.encode(rows, tokenizer, max_length=8, labelled=False)
     assert (features.labels, counts_in(remarks)) == ({}, [11, 1, 1])
     with pytest.raises(DataError) as error:
@@ -787,14 +790,34 @@ def test_a_question_about_a_page(run_bertkit, run: Path, tmp_path: Path) -> None
 
 
 def test_dry_run_shows_targets_and_truncated_questions(run_bertkit, make_model_dir, tmp_path: Path) -> None:
-    """None of the answers of the first rows is found, of the others one is: it trains, so it is shown."""
-    lost = [asked(name, "six", 90, "who what where why") for name in "ab"]
-    (tmp_path / "train.json").write_text(squad(*lost, asked("c", "one two")), encoding="utf-8")
+    """No answer of the first rows is found: they are not trained on, and not shown."""
+    lost = [asked(name, "six", 90, "who what never shown") for name in "ab"]
+    long = asked("d", "one two", question="who what where why")
+    (tmp_path / "train.json").write_text(squad(*lost, long, asked("c", "one two")), encoding="utf-8")
     files = ("--train", "train.json", "--validation", "train.json", "-m", make_model_dir(), "-o", "run", "--device", "cpu")
     options = ("--max-length", 8, "--doc-stride", 2, "--max-query-length", 2, "--dry-run")
     ran = run_bertkit("finetune", "squad", *files, *options)
     assert ran.code == 0, ran.err
     shown = [line.strip() for line in ran.err.splitlines()]
-    assert shown.count("cut by --max-query-length: where why") == 2
-    assert "[CLS] who what [SEP] one two three [SEP] (8 tokens, segment B: 4)" in shown
+    assert shown.count("cut by --max-query-length: where why") == 1
+    assert not any("never shown" in line for line in shown)
     assert any("one[answer starts] two[answer ends]" in line for line in shown)
+
+
+@pytest.mark.e2e
+def test_rows_without_something_to_learn_take_no_step(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    there = [{"question": "who", "context": "one two three", "answers": [{"text": "two", "answer_start": 4}]}] * 5
+    lost = [{"question": "who", "context": "one two three", "answers": [{"text": "six", "answer_start": 4}]}] * 6
+    for name, rows in (("train", [*there, *lost]), ("dev", there)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lengths = ("--max-length", 32, "--doc-stride", 8, "--max-query-length", 8)
+    options = (*lengths, "--batch-size", 2, "--device", "cpu", "--no-baselines")
+    files = ("--train", "train.jsonl", "--validation", "dev.jsonl", "-m", tiny_model_dir, "-o", "run")
+    ran = run_bertkit("finetune", "question-answering", *files, *options)
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["data"]["train"]["rows"] == 5
+    assert run["chosen"]["by"].startswith("5 rows")
+    assert "5 features / batch_size 2 = 3 steps per epoch" in ran.err
+    assert "6 answers not found" in ran.err
+    assert "on 5 rows of" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8").replace("\n", " ")

@@ -53,8 +53,8 @@ class MultipleChoice(PoolingRecipe):
         warnings = (f"{warning} ({rows.source})",) if ambiguous else ()
         return Columns({**named, "labels_are": kind}, Remarks(guessed(self, named), warnings))
 
-    def columns_read(self, rows: Examples) -> set[str]:
-        named = self._columns(rows, labelled=True)
+    def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
+        named = self._columns(rows, labelled=labelled)
         return {named["text"], named["question"], *named["choices"], named["label"]}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:

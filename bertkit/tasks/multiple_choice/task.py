@@ -16,7 +16,7 @@ from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.tasks.baselines import MAJORITY, Vectors, most_frequent
+from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
 from bertkit.tasks.multiple_choice.recipe import MultipleChoice
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.probabilities import softmax_of_groups
@@ -108,7 +108,7 @@ class MultipleChoiceTask(PoolingTask):
         predicted, references = np.array([prediction.value for prediction in predictions]), np.array(truth)
         return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
-    def baselines(self, train: Examples, examples: Examples, vectors: Vectors | None) -> dict[str, list[Prediction]]:
+    def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """The place at which the right choice stands most often."""
         return {MAJORITY: [Prediction(most_frequent(self.truth(train)))] * len(examples)}
 

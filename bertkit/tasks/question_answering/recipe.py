@@ -14,6 +14,7 @@ from bertkit.readers.columns import require_column
 from bertkit.readers.content import Content
 from bertkit.readers.delimited import sniff_separator
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
+from bertkit.tasks.question_answering.places import LOST, find_answers
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
 
@@ -91,7 +92,7 @@ class QuestionAnswering(Recipe):
     def find_columns(self, rows: Examples) -> Columns:
         return Columns({"question": None, "question_column": self._question})  # in predict, `question` may be a question
 
-    def columns_read(self, rows: Examples) -> set[str]:
+    def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         return {"id", self._question, self._context, answers_column(rows, self.answers), *_OF_SQUAD}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
@@ -112,6 +113,10 @@ class QuestionAnswering(Recipe):
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(examples.columns["question"], examples.columns["context"], strict=True))
+
+    def num_learned(self, examples: Examples) -> int:
+        places = find_answers(examples.columns["context"], examples.columns["answers"])
+        return sum(self.unanswerable is not False if place is None else place.how is not LOST for place in places)
 
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         known = examples.columns.get("answers", [None] * len(examples))

@@ -101,9 +101,11 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 notes += (f"labels in a cell are separated by {separator!r} (--label-separator says otherwise)",)
         return Columns({**named, "label_separator": separator}, Remarks(notes))
 
-    def columns_read(self, rows: Examples) -> set[str]:
+    def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         columns = self._columns_by_role(rows)
         self._require_texts(rows, columns)
+        if not labelled:
+            return {columns[role] for role in TEXTS if role in columns}
         self._require_label(rows, columns)
         return {*columns.values(), *self._marks}
 

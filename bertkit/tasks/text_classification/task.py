@@ -18,7 +18,7 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Table
-from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Vectors, bag_of_words, most_frequent, probe
+from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.labels import (
@@ -222,7 +222,7 @@ class TextClassificationTask(PoolingTask):
         predicted, references = self._arrays(predictions, truth)
         return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
-    def baselines(self, train: Examples, examples: Examples, vectors: Vectors | None) -> dict[str, list[Prediction]]:
+    def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """The most frequent label (of numbers the mean), word counts, and of single texts a linear probe."""
         targets = self._target.as_array(self.truth(train))
         columns, new = ([each.columns[name] for name in TEXTS if name in each.columns] for each in (train, examples))
@@ -231,8 +231,8 @@ class TextClassificationTask(PoolingTask):
         constant = np.broadcast_to(np.reshape(usual, targets.shape[1:]), (len(examples), *targets.shape[1:]))
         found = {MEAN if self.recipe.regression else MAJORITY: constant}
         found[BAG_OF_WORDS] = bag_of_words(columns, targets, new)
-        if vectors is not None and len(columns) == 1:
-            found[LINEAR_PROBE] = probe(vectors, train, targets, examples)
+        if model is not None and len(columns) == 1:
+            found[LINEAR_PROBE] = probe(model, train, targets, examples)
         return {name: [Prediction(value) for value in self._target.from_array(values)] for name, values in found.items()}
 
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:

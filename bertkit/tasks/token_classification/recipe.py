@@ -80,7 +80,7 @@ class TokenClassification(ClassLossRecipe):
             check_tags_named(rows, self.tags)
         return Columns({})
 
-    def columns_read(self, rows: Examples) -> set[str]:
+    def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         roles = columns_by_role(rows, self._named)
         words = ("tokens", "tags") if "tokens" in roles else ("text", "entities")
         return {

@@ -20,7 +20,7 @@ from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding
-from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Vectors, most_frequent
+from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, refuse_other_spellings
@@ -325,7 +325,7 @@ class TokenClassificationTask(Task):
             intents = [prediction.details["intent"] for prediction in predictions], [tagged.intent for tagged in truth]
         return tag_scorer(*self._tags(predictions, truth), self.scheme, intents)
 
-    def baselines(self, train: Examples, examples: Examples, vectors: Vectors | None) -> dict[str, list[Prediction]]:
+    def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """The most frequent tag, and each word's most frequent one; with the most frequent intent."""
         tags_of: dict[str, list[str]] = {}
         for words, tags in zip(train.columns["tokens"], train.columns["tags"], strict=True):
