@@ -152,16 +152,31 @@ class MetricsLog:
             file.write(json.dumps({key: _finite(value) for key, value in event.items()}) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        if not self.path.exists():
-            return []
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+        """The events; lines that are damaged are left out."""
+        return [event for event in self._lines() if event is not None]
 
     def drop_after(self, step: int) -> None:
-        """Drop the events of later steps, and a last line that is incomplete because the process was killed."""
-        kept = [event for event in self.read() if event["step"] <= step]
+        """Drop the events of later steps, and lines that are damaged; warns of the latter."""
+        lines = self._lines()
+        kept = [event for event in lines if event is not None and event["step"] <= step]
         aside = self.path.with_name(f".unfinished-{self.path.name}")
         aside.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
         os.replace(aside, self.path)
+        if lost := [number for number, event in enumerate(lines, start=1) if event is None]:
+            which = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            warn(f"{self.path}: {len(lost)} of {len(lines)} lines cannot be read and are dropped: {which}")
+
+    def _lines(self) -> list[dict[str, Any] | None]:
+        """The event of each line; None for one that is cut or damaged."""
+        return [_event(line) for line in self.path.read_bytes().split(b"\n") if line] if self.path.exists() else []
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("step"), int) else None
 
 
 def _finite(value: Any) -> Any:

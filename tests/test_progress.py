@@ -75,6 +75,18 @@ def test_later_steps_and_an_incomplete_line_are_dropped(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
+def test_damaged_lines_of_the_log_are_dropped_and_said(tmp_path: Path, lines: io.StringIO) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1, "loss": 2.0}\n\x00\xff\xfe\n{"step": "2"}\n[3]\n{"step": 4}\n{"step": 5, "lo')
+    log = MetricsLog(path)
+    assert log.read() == [{"step": 1, "loss": 2.0}, {"step": 4}]
+    log.drop_after(4)
+    assert path.read_text(encoding="utf-8") == '{"step": 1, "loss": 2.0}\n{"step": 4}\n'
+    assert "4 of 6 lines cannot be read and are dropped: 2, 3, 4, 6" in lines.getvalue()
+    log.drop_after(4)
+    assert lines.getvalue().count("dropped") == 1
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_markup_and_control_characters_are_shown_and_not_obeyed(text: str, screen: io.StringIO) -> None:
     for printed in (progress.note, progress.warn, progress.error):
