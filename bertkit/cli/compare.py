@@ -12,7 +12,7 @@ from bertkit.errors import UsageError
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(help="Run folders, or folders of --seeds; the others are compared to the first.")
+        list[str], typer.Argument(help="Run folders, or folders of --seeds or --folds; the others are compared to the first.")
     ],
     split: Annotated[
         str | None, typer.Option(help="Split to compare on. Default: the first evaluation split of the first run.")

@@ -1,35 +1,41 @@
 """Runs side by side: their scores, the settings that differ, and whether the difference is significant.
 
 Intervals of differences are by the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with replacement,
-the same for both sides. If a side has several seeds, one is drawn too, so that the interval includes their variance.
+the same for both sides. If a side has several seeds, one is drawn too, so that the interval includes their variance. Of folds
+every row is scored by the run that did not train on it, all rows together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, plural
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.readers import Examples
 from bertkit.report import Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
 from bertkit.runs.predict import evaluate_target
-from bertkit.runs.series import SEEDS
+from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
+from bertkit.tasks.task import Prediction, Task
 
+HELD_OUT = "validation"  # the split that differs from fold to fold
 _COMPARED = ("recipe", "training", "model")
+
+
+_VARIED = {"training.seed"}  # within a side
 
 
 @dataclass(frozen=True)
 class Side:
-    """A run, or several that differ only in their seed, with their predictions for the same rows."""
+    """A run, or several that differ only in their seed, or folds as one, with their predictions for the same rows."""
 
     name: str
     run: Mapping[str, Any]  # run.json of the first
@@ -50,8 +56,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
 
-    names: run folders, or folders of seeds. split: of their own data; default: the first evaluation split of the first side.
-    recipe_name: the file of the runs' own recipe, if they need its code.
+    names: run folders, or folders of seeds or folds. split: of their own data; default: the first side's first
+    evaluation split. recipe_name: the file of the runs' own recipe, if they need its code.
     Raises UsageError for runs that are evaluated on different rows.
     """
     sides, examples, split = _open(names, split, recipe_name)
@@ -87,26 +93,61 @@ def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> t
     sides: list[Side] = []
     first: Examples | None = None
     for name, runs in [(name, _runs(name)) for name in names]:  # all names are checked before the first evaluation
-        scorers: list[Scorer] = []
+        scored: list[_Scored] = []
         for folder in runs:
             target = open_target(str(folder), recipe_name, {})
             split = split or target.task.recipe.resolved().eval_splits[0]
-            scored, examples = evaluate_target(target, (split,))
-            if first is None:
-                first = examples[split]
-            if others := _differing_columns(examples[split], first):
+            found, examples = evaluate_target(target, (split,))
+            scored.append(_Scored(found.task, found.predictions[split], found.truth[split], examples[split]))
+        if split == HELD_OUT and FOLDS.runs_in(Path(name)):
+            scored = [_together(scored)]
+        for each in scored:
+            first = first or each.examples
+            if others := _differing_columns(each.examples, first):
                 what = f"the {split} rows differ from those of {names[0]}, in the {' and the '.join(others)}"
-                raise UsageError(what, where=str(folder), hint="compare runs of the same data and split")
-            scorers.append(scored.task.scorer(scored.predictions[split], scored.truth[split]))
-        sides.append(Side(name, next(iter(runs.values())), scorers))
+                hint = "compare runs of the same data and split; folds with folds, or on rows of their own: --split test"
+                raise UsageError(what, where=name, hint=hint)
+        sides.append(Side(name, next(iter(runs.values())), [each.task.scorer(each.predictions, each.truth) for each in scored]))
     assert first is not None
     assert split is not None
     return sides, first, split
 
 
+class _Scored(NamedTuple):
+    """The predictions of a run for rows, one each."""
+
+    task: Task
+    predictions: list[Prediction]
+    truth: list[Any]
+    examples: Examples
+
+
+def _together(folds: Sequence[_Scored]) -> _Scored:
+    """The rows that were held out, of all folds, in the order of their values: the same for any number of folds."""
+    names = list(folds[0].examples.columns)
+    columns = {name: [value for fold in folds for value in fold.examples.columns[name]] for name in names}
+    order = sorted(range(len(columns[names[0]])), key=lambda row: repr([columns[name][row] for name in names]))
+    predictions = [prediction for fold in folds for prediction in fold.predictions]
+    truth = [value for fold in folds for value in fold.truth]
+    lines = [line for fold in folds for line in fold.examples.lines]
+    return _Scored(
+        folds[0].task.joined([fold.task for fold in folds[1:]]),
+        [predictions[row] for row in order],
+        [truth[row] for row in order],
+        replace(folds[0].examples, columns=columns, lines=lines).select(order),
+    )
+
+
 def _runs(name: str) -> dict[Path, dict[str, Any]]:
-    """The run.json of a run, or of each run in a folder of seeds."""
-    return {folder: require_run(folder) for folder in SEEDS.runs_in(Path(name)) or [Path(name)]}
+    """The run.json of a run, or of each run in a folder of seeds or folds. Raises UsageError where they are not finished."""
+    folder = Path(name)
+    for series in (SEEDS, FOLDS):
+        if runs := series.runs_in(folder):
+            return {run: require_run(run) for run in runs}
+        if begun := sorted(folder.glob(f"{series.noun}-*/run.json")):
+            what = f"this is a folder of {series.nouns} that are not all finished; there are {plural(len(begun), 'run')}"
+            raise UsageError(what, where=name, hint=f"repeat its command to finish them, or compare {begun[0].parent}")
+    return {folder: require_run(folder)}
 
 
 def _differing_columns(examples: Examples, first: Examples) -> list[str]:
@@ -137,8 +178,9 @@ def _interval(scores: Sequence[Mapping[str, float]], first_scores: Sequence[Mapp
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
     """The settings that differ: by name, the value of each side."""
     settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
-    names = dict.fromkeys(key for each in settings for key in each if key != "training.seed")
+    names = dict.fromkeys(key for each in settings for key in each if key not in _VARIED)
     defaults = default_settings()
+    names = {name: None for name in names if not name.startswith("model.config.")}  # the model's name says it
     values = {name: [each.get(name, defaults.get(name)) for each in settings] for name in names}
     return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
 

@@ -72,6 +72,27 @@ def test_a_side_of_several_seeds(runs: Path) -> None:
     assert found["differences"][0]["interval"] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.03)
 
 
+def test_folds_are_compared_by_their_held_out_rows(runs: Path, make_model_dir, tmp_path: Path) -> None:
+    """Each row counts once on each side, scored by the run that was not trained on it, whatever the number of folds."""
+    model, how = make_model_dir("BertModel", seed=21, initializer_range=0.5), {"batch_size": 8, "num_epochs": 2}
+    for name, folds, rate in (("slow", 3, 1e-5), ("fast", 2, 3e-3)):
+        train(tmp_path / name, model, runs / "rows.csv", **how, learning_rate=rate, folds=folds)
+    found = compare([str(tmp_path / "slow"), str(tmp_path / "fast")], resamples=100)
+    assert (found["rows"], [side["runs"] for side in found["sides"]]) == (60, [1, 1])
+    assert "training.learning_rate" in found["settings"]
+    for side, folds in zip(found["sides"], (3, 2), strict=True):
+        scored = [evaluate_target(open_target(f"{side['name']}/fold-{fold}", None, {}))[0] for fold in range(1, folds + 1)]
+        right = [p.value == t for each in scored for p, t in zip(each.predictions["validation"], each.truth["validation"])]
+        assert (len(right), side["scores"]["accuracy"]) == (60, pytest.approx(np.mean(right)))
+    with pytest.raises(UsageError) as other_rows:
+        compare([str(tmp_path / "slow"), str(tmp_path / "slow" / "fold-1")])
+    assert "--split test" in str(other_rows.value.hint)
+    (tmp_path / "slow" / "folds.json").unlink()
+    with pytest.raises(UsageError) as unfinished:
+        compare([str(tmp_path / "fast"), str(tmp_path / "slow")])
+    assert ("folds" in unfinished.value.what, str(tmp_path / "slow" / "fold-1") in str(unfinished.value.hint)) == (True, True)
+
+
 RUN: dict[str, Any] = {"recipe": {}, "training": {}, "model": {}}
 
 
