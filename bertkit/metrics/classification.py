@@ -5,13 +5,17 @@ Each takes predictions and references of equal shape (N,) and returns a number, 
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
+from hashlib import sha256
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import MachineError, UsageError, UserError, did_you_mean
@@ -167,6 +171,24 @@ def metric_path(name: str) -> str:
     """The name of a metric that holds from any folder: for a script its absolute path."""
     script = Path(name.removeprefix(EVALUATE))
     return f"{EVALUATE}{script.resolve()}" if name.startswith(EVALUATE) and script.suffix == ".py" else name
+
+
+def source_hash(metric: Metric) -> str | None:
+    """sha256 of the code of a user's metric and of the functions beside it that it calls, or of its script; None for ours."""
+    if metric in METRICS.values():
+        return None
+    if isinstance(metric, OfEvaluate):
+        script = Path(metric.name.removeprefix(EVALUATE))
+        return sha256(script.read_bytes()).hexdigest() if script.suffix == ".py" and script.is_file() else None
+    functions, sources = [inspect.unwrap(metric)], {}
+    while functions:
+        function = functions.pop()
+        if isinstance(function, FunctionType) and function not in sources:
+            with suppress(OSError, TypeError):
+                sources[function] = inspect.getsource(function)
+                beside = (function.__globals__.get(name) for name in function.__code__.co_names)
+                functions += [each for each in beside if getattr(each, "__module__", None) == function.__module__]
+    return sha256("".join(sorted(sources.values())).encode()).hexdigest() if sources else None
 
 
 def measured(metrics: Sequence[Metric], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float | None]:

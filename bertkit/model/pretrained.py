@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features
 from bertkit.model.config import BertConfig
-from bertkit.model.directory import check_vocabulary, read_config, resolve
+from bertkit.model.directory import check_vocabulary, read_config, resolve, weights_hash
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -20,6 +21,10 @@ class Pretrained:
     folder: Path
     config: BertConfig
     tokenizer: Tokenizer
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a resumed run must find unchanged: the sha256 of its weights, and its configuration."""
+        return {"sha256": weights_hash(self.folder), "config": self.config.to_dict()}
 
 
 def open_pretrained(name: str) -> Pretrained:

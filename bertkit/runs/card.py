@@ -77,7 +77,7 @@ def _called(model: str) -> str:
 
 def pretraining_card(run: dict[str, Any]) -> str:
     """Markdown with the hub's metadata, from the run.json of a pre-training run."""
-    best, training, fresh = run["best"], run["training"], "config" in run["model"]
+    best, training, fresh = run["best"], run["training"], "sha256" not in run["model"]
     objective = OBJECTIVES[training["objective"]]
     generate = 'generate = pipeline("text-generation", model="path/to/this/folder")\nprint(generate("the beginning of a text"))'
     fill = 'fill = pipeline("fill-mask", model="path/to/this/folder")\nprint(fill("a text with a [MASK] in it"))'

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 _MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare")
+_CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # which older versions did not record
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
@@ -136,9 +137,17 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """
     before, after = ({key: value for name, part in run.items() for key, value in flat(part, name)} for run in (old, new))
     before = {key: default for key, default in default_settings().items() if key in after} | before
-    unknown = {key for key in after if key.endswith(".rows_sha256") and key not in before}
+    unknown = {key for key in after if key not in before and (key.endswith(".rows_sha256") or key.startswith(_SOURCES))}
+    if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
+        unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
     changed = [key for key in {**before, **after} if key not in {*_MAY_CHANGE, *unknown} and before.get(key) != after.get(key)]
-    return listed([f"{key.partition('.')[2]} was {before.get(key)!r}, is {after.get(key)!r}" for key in changed], 4, "; ")
+    told = (
+        f"the code of the metric {key.removeprefix(_SOURCES)}"
+        if key.startswith(_SOURCES)
+        else f"{key.partition('.')[2]} was {before.get(key)!r}, is {after.get(key)!r}"
+        for key in changed
+    )
+    return listed([*told], 4, "; ")
 
 
 def default_settings() -> dict[str, Any]:

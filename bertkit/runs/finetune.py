@@ -20,7 +20,7 @@ from bertkit.errors import listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
 from bertkit.model.devices import start_accelerator
-from bertkit.model.directory import load_weights, read_config, save_model, weights_hash
+from bertkit.model.directory import load_weights, read_config, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
@@ -167,7 +167,7 @@ def finetune(
     values = describe_run(
         recipe=to_json(recipe, name=name),
         training=config,
-        model={"name": model, "sha256": weights_hash(pretrained.folder), "fresh_head": task.fresh_head},
+        model={"name": model, "fresh_head": task.fresh_head, **pretrained.fingerprint()},
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
         chosen=settings.chosen or before.get("chosen"),

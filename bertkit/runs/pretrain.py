@@ -32,7 +32,7 @@ from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import start_accelerator
-from bertkit.model.directory import load_weights, save_model, weights_hash
+from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
@@ -238,7 +238,7 @@ def _build(
             what = f"{model} is a causal model, but --objective is {objective.name}"
             raise UsageError(what, hint=f"train with --objective {causal}, or start from another model")
         model_config = replace(pretrained.config.without_head(), is_decoder=objective.causal)
-        origin = {"name": model, "sha256": weights_hash(pretrained.folder)}
+        origin = {"name": model, **pretrained.fingerprint()}
     if objective.pair_term is not None and model_config.type_vocab_size < 2:
         what = f"type_vocab_size is {model_config.type_vocab_size}; expected 2 or more, as pairs have two segments"
         raise UsageError(what, hint="raise it, or train with --objective mlm")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertkit.config import TrainConfig, options_of
 from bertkit.errors import UsageError
-from bertkit.metrics.classification import METRICS, Metric
+from bertkit.metrics.classification import METRICS, Metric, source_hash
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
@@ -34,6 +34,8 @@ def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
     values["prepare"] = recipe.prepare is not None
     values["folder"] = dataclasses.asdict(recipe.folder)
     values["metrics"] = [metric.__name__ for metric in recipe.metrics]
+    if sources := {metric.__name__: code for metric in recipe.metrics if (code := source_hash(metric)) is not None}:
+        values["metric_sources"] = sources
     return {"name": name, "family": recipe.family, **values}
 
 

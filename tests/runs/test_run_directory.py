@@ -127,7 +127,9 @@ def test_run_json_describes_the_whole_run(run, model: Path) -> None:
     assert values is not None
     assert read_recipe(values, folder).training == filled(TrainConfig(**TRAINING))
     sha256 = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    config = values["model"].pop("config")
     assert values["model"] == {"name": str(model), "sha256": sha256, "fresh_head": True}
+    assert config["hidden_act"] == json.loads((model / "config.json").read_text(encoding="utf-8"))["hidden_act"]
     assert values["data"]["train"]["source"] == str(folder.parent / "rows.jsonl")
     assert [values["data"][split]["rows"] for split in ("train", "validation")] == [5, 5]
     assert (values["status"], values["num_processes"]) == ("finished", 1)

@@ -283,3 +283,51 @@ def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path
         assert (again / file).read_bytes() == (whole / file).read_bytes(), file
     found, expected = ([read(run / "run.json")[key] for key in ("best", "last", "recipe")] for run in runs)
     assert found == expected
+
+
+# --- what may not change between, and what is kept ---------------------------------------------------------------------
+
+
+def test_a_model_whose_config_has_changed_is_refused(command, data: Path, refused, tmp_path: Path, monkeypatch) -> None:
+    arguments = command(tmp_path / "run")
+    model = shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "model")
+    arguments[arguments.index("--model") + 1] = str(model)
+    with monkeypatch.context() as patch:
+        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+        assert main(arguments) == 130
+    config = read(model / "config.json")
+    (model / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}), encoding="utf-8")
+    refused(arguments, "config.hidden_act was 'gelu', is 'relu'")
+    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert main(arguments) == 0
+
+
+RECIPE = """
+from bertkit.tasks import TextClassification
+
+
+def share(values):
+    return values.mean()
+
+
+def hits(predictions, references):
+    return share(predictions == references)
+
+
+recipe = TextClassification(text="text", label="label", metrics=(hits,))
+"""
+
+
+def test_a_metric_whose_code_has_changed_is_refused(command, refused, tmp_path: Path, monkeypatch) -> None:
+    """Also where a function beside it has changed; anything else in the file may."""
+    recipe = tmp_path / "mine.py"
+    recipe.write_text(RECIPE, encoding="utf-8")
+    arguments = command(tmp_path / "run")
+    arguments[1] = str(recipe)
+    with monkeypatch.context() as patch:
+        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+        assert main(arguments) == 130
+    recipe.write_text(RECIPE.replace("values.mean()", "1 - values.mean()"), encoding="utf-8")
+    refused(arguments, "the code of the metric hits")
+    recipe.write_text("# a comment\n" + RECIPE, encoding="utf-8")
+    assert main(arguments) == 0
