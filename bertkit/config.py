@@ -228,6 +228,11 @@ class TrainConfig:
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
     )
+    save_steps: int | None = option(
+        None, "save a checkpoint every this many steps; default: at each evaluation", unit="steps", minimum=1
+    )
+    keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
+    keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")
     early_stopping_patience: int | None = option(
         None, "stop after this many evaluations in a row without a better first score", unit="evaluations", minimum=1
     )
@@ -239,6 +244,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.keep_checkpoints not in (None, "all") and not re.fullmatch(r"[1-9]\d*", self.keep_checkpoints):
+            raise UsageError(f"--keep-checkpoints is {self.keep_checkpoints!r}; expected a number of at least 1, or all")
 
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
@@ -276,6 +283,7 @@ class PretrainConfig(TrainConfig):
     eval_steps: int | None = option(
         None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
     )
+    keep_training_state: bool = option(True, "keep the optimizer's state in the checkpoints of a finished run")
     hours: float | None = option(
         None,
         "train for about this long, whatever num_epochs says: some steps are timed first",

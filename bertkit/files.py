@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +20,12 @@ from typing import NamedTuple
 from bertkit import progress
 from bertkit.errors import MachineError, UsageError
 
-UNFINISHED = ".unfinished-"  # prefix of files that are being written
+UNFINISHED = ".unfinished-"  # prefix of files and folders that are being written, or deleted
+# What a killed process leaves in an output folder; also the names that older versions gave to it.
+LEFTOVER = re.compile(
+    rf"{re.escape(UNFINISHED)}.*|\.tmp\w{{6}}|\.[\w-]+\.(json|txt|safetensors)\.\d+|building\.done|.*\.\d+\.unfinished",
+    re.DOTALL,
+)
 MOVED_ASIDE = re.compile(r"\.old-\d+$")  # suffix of folders that --overwrite moved
 _OTHER_FOLDER = "choose another --output-dir"
 
@@ -42,13 +49,98 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+Writer = Callable[[Path], object]  # fills the file of this path
+
+
+def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool = True) -> None:
+    """Write files into a folder: all aside and flushed first, then renamed in this order, so that none is seen half written.
+
+    Each gets the mode of the file that it replaces, or the one that the umask gives. locked: no other process writes there; the
+    names aside hold the number of the process otherwise. Raises MachineError.
+    """
+    asides = {name: folder / f"{UNFINISHED}{name}{'' if locked else f'.{os.getpid()}'}" for name in files}
+    renaming = False
+    with disk_errors(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                aside = asides[name]
+                if not locked:
+                    _sweep_dead(folder, name)
+                aside.unlink(missing_ok=True)
+                aside.touch()
+                mode = (folder / name).stat().st_mode if (folder / name).is_file() else aside.stat().st_mode
+                if callable(content):
+                    content(aside)
+                else:
+                    aside.write_text(content, encoding="utf-8", newline="")
+                aside.chmod(mode)  # safetensors renames a file of mode 0600 over it
+                flush(aside)
+            renaming = True
+            for name, aside in asides.items():
+                os.replace(aside, folder / name)
+            flush(folder)
+        finally:
+            if not renaming:  # those not yet renamed tell that the folder is unfinished
+                for aside in asides.values():
+                    with suppress(OSError):
+                        aside.unlink(missing_ok=True)
+
+
+def write_output(path: Path, content: str) -> None:
+    """Replace a file of the user's choice: what a link leads to; a device or a pipe is written as it is."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with disk_errors(path):
+            path.write_text(content, encoding="utf-8", newline="")
+        return
+    write_files(path.parent, {path.name: content}, locked=False)
+
+
+def _sweep_dead(folder: Path, name: str) -> None:
+    """Delete what processes that run no more left of a file."""
+    for left in folder.glob(f"{UNFINISHED}{glob.escape(name)}.*"):
+        if not _runs(left.name.rpartition(".")[2]):
+            left.unlink(missing_ok=True)
+
+
+def _runs(process: str) -> bool:
+    """Whether a process of this number runs here."""
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+def json_text(value: object) -> str:
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, value: object) -> None:
     """Replace a JSON file atomically."""
-    with disk_errors(path):
-        aside = path.with_name(UNFINISHED + path.name)
-        aside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        flush(aside)
-        os.replace(aside, path)
+    write_files(path.parent, {path.name: json_text(value)})
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder so that a kill leaves nothing under its name."""
+    aside = folder.with_name(UNFINISHED + folder.name)
+    with disk_errors(folder):
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(folder, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Delete what killed processes have left in a folder that this one has locked."""
+    with disk_errors(folder):
+        for path in [path for path in folder.iterdir() if LEFTOVER.fullmatch(path.name)]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -70,16 +162,21 @@ class Kind(NamedTuple):
     """What a command writes into its output folder.
 
     name: as in messages. finished: given a folder that is not empty, whether its content is finished; None if it is not of this
-    kind. parts: the file names that belong to it.
+    kind. parts: the file names that belong to it. at_once: it is written by one `write_files`, so that it is unfinished while
+    some of it is aside. more: what else to do with a finished one. tidy: deletes what a kill at the
+    very end left of one.
     """
 
     name: str
     finished: Callable[[Path], bool | None]
     parts: re.Pattern[str] = re.compile(r".*", re.DOTALL)
+    at_once: bool = False
+    more: str = ""
+    tidy: Callable[[Path], object] = sweep
 
     def foreign(self, names: Iterable[str]) -> list[str]:
         """The names that do not belong to it, such as a file of the user's own."""
-        return [name for name in names if not name.startswith(UNFINISHED) and not self.parts.fullmatch(name)]
+        return [name for name in names if not LEFTOVER.fullmatch(name) and not self.parts.fullmatch(name)]
 
 
 Content = tuple[tuple[str, int], ...]  # the names in a folder, each with its modification time in ns
@@ -89,10 +186,11 @@ Content = tuple[tuple[str, int], ...]  # the names in a folder, each with its mo
 class OutputFolder:
     """The output folder of a command. `prepare` decides what to do with its content and changes nothing, `open` does it.
 
-    resumes: the command resumes what is there. moves_to: where --overwrite moves it. content: as `prepare` saw it.
+    kind: its name. resumes: the command resumes what is there. moves_to: where --overwrite moves it. content: as prepared.
     """
 
     path: Path
+    kind: str = "output"
     resumes: bool = False
     moves_to: Path | None = None
     content: Content = ()
@@ -116,22 +214,32 @@ class OutputFolder:
         refused = partial(UsageError, where=str(path), hint=_OTHER_FOLDER)
         with disk_errors(path):
             content = _content_of(path)
+            if path.is_dir():
+                with lock(path, kind.name, shared=True):
+                    pass
         names = [name for name, _ in content]
-        if all(name.startswith(UNFINISHED) for name in names):
-            return cls(path, content=content)
+        if all(LEFTOVER.fullmatch(name) for name in names):
+            return cls(path, kind.name, content=content)
         if overwrite:
             refuse_overlap(path, reads)
         finished = kind.finished(path)
         if finished is None:
             raise refused(f"the output folder is not empty and is not a bertkit {kind.name}")
+        if kind.at_once and any(name.startswith(UNFINISHED) for name in names) and not kind.foreign(names):
+            finished, resume = False, True
         if overwrite:
             if foreign := kind.foreign(names):
                 raise refused(f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}")
-            return cls(path, moves_to=_free_name(path), content=content)
+            return cls(path, kind.name, moves_to=_free_name(path), content=content)
         if finished or not resume:
+            if finished:
+                with suppress(UsageError), lock(path, kind.name):  # another of its own processes may be at it
+                    kind.tidy(path)
             state = f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, and --resume is never"
-            raise refused(f"the output folder holds {state}", hint=f"{_OTHER_FOLDER}, or --overwrite, which moves it aside")
-        return cls(path, resumes=True, content=content)
+            more = [kind.more] if finished and kind.more else []
+            hint = "; ".join([f"{_OTHER_FOLDER}, or --overwrite, which moves it aside", *more])
+            raise refused(f"the output folder holds {state}", hint=hint)
+        return cls(path, kind.name, resumes=True, content=content)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -139,8 +247,9 @@ class OutputFolder:
         self.move_aside()
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        with lock(self.path):
+        with lock(self.path, self.kind):
             self._refuse_changed(() if self.moves_to else self.content)
+            sweep(self.path)
             with disk_errors(self.path):
                 probe = self.path / f"{UNFINISHED}probe"
                 probe.touch()
@@ -153,7 +262,7 @@ class OutputFolder:
             return
         with ExitStack() as locks:
             for folder in (self.path, *self.path.glob("*/")):  # one of several seeds may still be training
-                locks.enter_context(lock(folder))
+                locks.enter_context(lock(folder, self.kind))
             self._refuse_changed(self.content)
             with disk_errors(self.path):
                 os.rename(self.path, self.moves_to)
@@ -166,8 +275,11 @@ class OutputFolder:
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Lock the folder itself: a killed process would leave a lock file behind. Raises UsageError if another process has it."""
+def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterator[None]:
+    """Lock the folder itself: a killed process would leave a lock file behind. Raises UsageError if another process has it.
+
+    shared: only see that nobody writes; several may do so at once.
+    """
     with disk_errors(folder):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -175,10 +287,10 @@ def lock(folder: Path) -> Iterator[None]:
             import fcntl
 
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
-                hint = f"wait for it, or {_OTHER_FOLDER}"
-                raise UsageError("another process is writing into the output folder", where=str(folder), hint=hint) from None
+                what = f"another process is writing this {kind} at the moment"
+                raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
         yield
     finally:
         os.close(descriptor)

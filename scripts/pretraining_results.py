@@ -95,7 +95,7 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
 def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data."""
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.build import read_meta
+    from bertkit.corpus.directory import read_meta
     from bertkit.corpus.shard import Shards
     from bertkit.runs import pretrain
     from bertkit.text.tokenizer import Tokenizer

@@ -58,7 +58,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     """What `bertkit finetune FAMILY` or `bertkit pretrain` does up to the first step, then its loop, with batches that take
     the time."""
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.build import read_meta
+    from bertkit.corpus.directory import read_meta
     from bertkit.model.config import BertConfig
     from bertkit.runs import training
     from bertkit.runs.finetune import finetune

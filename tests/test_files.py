@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertkit.corpus.build import CORPUS
+from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
-from bertkit.files import Kind, OutputFolder, lock
+from bertkit.files import Kind, OutputFolder, lock, write_output
 from bertkit.model.directory import TOKENIZER
 from bertkit.runs.directory import RUN
 from bertkit.runs.series import FOLDS, SEEDS
@@ -85,6 +86,41 @@ def test_other_content_is_never_touched(kind: Kind, files: dict[str, str], overw
         refused(fill(tmp_path / "mixed", {**files, "notes.txt": "precious"}), kind, overwrite=True)
 
 
+@pytest.mark.parametrize(("kind", "files"), [case for case in FINISHED if case[0].at_once], **by_name)
+def test_files_that_are_still_aside_tell_that_a_folder_is_unfinished(kind: Kind, files: dict[str, str], tmp_path: Path) -> None:
+    fill(tmp_path, {**files, ".unfinished-vocab.txt": "killed before it was renamed"})
+    with OutputFolder.prepare(tmp_path, kind).open():
+        assert content(tmp_path) == files
+
+
+def test_what_a_kill_left_of_a_finished_folder_is_swept_by_the_next_start(tmp_path: Path) -> None:
+    files = dict(FINISHED[1][1])
+    fill(tmp_path, {**files, ".unfinished-building/plan.json": "{}", "building.done/plan.json": "{}", ".tmpA3b2C1": ""})
+    with pytest.raises(UsageError):
+        OutputFolder.prepare(tmp_path, CORPUS)
+    assert content(tmp_path) == files
+
+
+def test_an_output_is_replaced_whole_and_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, {"kept/a.csv": "old", ".unfinished-b.csv.1": "", "kept/.unfinished-a.csv.99999999": "of a dead process"})
+    (tmp_path / "kept" / "a.csv").chmod(0o600)
+    (tmp_path / "a.csv").symlink_to(tmp_path / "kept" / "a.csv")
+    write_output(tmp_path / "a.csv", "new")
+    assert content(tmp_path) == {"a.csv": "new", "kept/a.csv": "new", ".unfinished-b.csv.1": ""}
+    assert (tmp_path / "kept" / "a.csv").stat().st_mode & 0o777 == 0o600
+    write_output(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(MachineError):
+        write_output(tmp_path / "a.csv", "newer")
+    monkeypatch.undo()
+    assert content(tmp_path) == {"a.csv": "new", "kept/a.csv": "new", ".unfinished-b.csv.1": ""}
+
+
 def test_seeds_can_be_added_to_seeds(tmp_path: Path) -> None:
     assert OutputFolder.prepare(fill(tmp_path, dict(EVERY_KIND[-1][1])), SEEDS.kind, resume=True).resumes
 
@@ -98,9 +134,10 @@ def test_preparing_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_remains_of_a_killed_process_count_as_nothing(tmp_path: Path) -> None:
-    fill(tmp_path, {".unfinished-run.json": "{"})
+    older = {".model.safetensors.4711": "", ".tmpA3b2C1": "", "building.done/plan.json": "{}"}
+    fill(tmp_path, {".unfinished-run.json": "{", ".unfinished-checkpoint-3/model.safetensors": "", **older})
     with OutputFolder.prepare(tmp_path, RUN).open():
-        assert [path.name for path in tmp_path.iterdir()] == [".unfinished-run.json"]
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_the_working_directory_is_not_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +153,10 @@ def test_the_working_directory_is_not_moved(tmp_path: Path, monkeypatch: pytest.
 def test_two_commands_cannot_write_into_one_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with OutputFolder.prepare(folder, RUN).open():
-        assert refused(folder, RUN).where == str(folder)
+        error = refused(folder, RUN)
+        assert (error.where, "another process is writing this run" in error.what) == (str(folder), True)
+        with pytest.raises(UsageError):  # before any work
+            OutputFolder.prepare(folder, RUN)
     with OutputFolder.prepare(folder, RUN).open():  # the first one has ended
         assert list(folder.iterdir()) == []
 

@@ -55,7 +55,7 @@ KEPT = {
     "seeds.json": ("seeds", "scores", "constant"),
     "config.json": ("architectures", "problem_type", "id2label", "label2id", "hidden_size", "num_hidden_layers", "vocab_size"),
 }
-UNREAD = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+UNREAD = {"manifest.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
 MEASURED = {"tokens_per_second", "seconds", "versions", "measured"}  # keys whose values are left out
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)%?")
 FRAME = re.compile(r"[\u2500-\u257f]+")

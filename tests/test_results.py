@@ -23,7 +23,8 @@ import trainer_results
 
 import results
 from bertkit.config import PretrainConfig, filled
-from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.directory import read_meta
 from bertkit.corpus.shard import Shard
 from bertkit.runs.pretrain import held_out_sequences
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY

@@ -24,6 +24,7 @@ from bertkit.cli.run_glue import translate
 from bertkit.cli.submission import submission
 from bertkit.cli.tokenizer import tokenizer
 from bertkit.errors import UserError
+from bertkit.manifest import all_read_is_whole
 from bertkit.progress import console, plain, silence
 
 BUG, INTERRUPTED = 1, 130
@@ -95,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence()
     try:
         args = translate(sys.argv[1:] if argv is None else argv)
-        return _COMMAND.main(args=args, prog_name="bertkit", standalone_mode=False) or 0
+        with all_read_is_whole():
+            return _COMMAND.main(args=args, prog_name="bertkit", standalone_mode=False) or 0
     except typer.Abort:
         return INTERRUPTED
     except (_Stopped, KeyboardInterrupt) as error:

@@ -44,7 +44,7 @@ def check(
 
     [bold]bertkit check corpora/mine --masking whole-word --examples 20[/]
     """
-    from bertkit.corpus.build import META
+    from bertkit.corpus.directory import META
     from bertkit.runs.glue import NAME
 
     if target == NAME:
@@ -98,7 +98,7 @@ def _check_data(
 
 def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> None:
     from bertkit import progress
-    from bertkit.corpus.build import read_meta
+    from bertkit.corpus.directory import read_meta
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read
     from bertkit.runs import pretrain as pretraining
     from bertkit.text.tokenizer import Tokenizer

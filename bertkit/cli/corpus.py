@@ -118,7 +118,7 @@ def merge(
 def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit import progress
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.build import SPLITS
+    from bertkit.corpus.directory import SPLITS
     from bertkit.corpus.preview import show_share_read
     from bertkit.runs.pretrain import sampler_of
     from bertkit.text.tokenizer import Tokenizer

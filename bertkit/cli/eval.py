@@ -53,7 +53,7 @@ def evaluate(
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
     from bertkit import progress
-    from bertkit.files import disk_errors
+    from bertkit.files import write_files
     from bertkit.metrics.bootstrap import RESAMPLES
     from bertkit.report import show
     from bertkit.runs import masked_inference
@@ -81,10 +81,8 @@ def evaluate(
     if output is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):
             folder = output / name if number else output
-            with disk_errors(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                for file, content in opened.task.files(predictions, scored.truth[name], examples[name]).items():
-                    (folder / file).write_text(content, encoding="utf-8")
+            files = opened.task.files(predictions, scored.truth[name], examples[name])
+            write_files(folder, files, locked=False)
             progress.note(f"wrote the predictions on {name} to {folder}")
     report = report_scores(
         target,

@@ -118,7 +118,7 @@ def _write(
 ) -> None:
     """Write predictions to a file or to stdout; format_file: None for one formatted row per line."""
     from bertkit import progress
-    from bertkit.files import disk_errors
+    from bertkit.files import write_output
 
     if progress.console.quiet:
         return
@@ -127,8 +127,7 @@ def _write(
     elif output is None:
         typer.echo(format_file(rows), nl=False)
     else:
-        with disk_errors(output):
-            output.write_text(format_file(rows), encoding="utf-8", newline="")
+        write_output(output, format_file(rows))
         progress.note(f"wrote {plural(len(rows), 'prediction')} to {output}")
 
 

@@ -56,7 +56,7 @@ def pretrain(
 
     [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
     """
-    from bertkit.corpus.build import read_meta
+    from bertkit.corpus.directory import read_meta
     from bertkit.runs import pretrain as pretraining
 
     saved = read_options(config, pretrain, overrides).options

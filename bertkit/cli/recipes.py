@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +21,7 @@ def recipes(
     [bold]bertkit recipes[/]      [bold]bertkit recipes mrpc[/]      [bold]bertkit recipes mrpc --copy .[/]
     """
     from bertkit import progress
-    from bertkit.files import disk_errors
+    from bertkit.files import write_files
     from bertkit.tasks.catalog import list_recipes
     from bertkit.tasks.sources import recipe_folder
 
@@ -38,9 +37,7 @@ def recipes(
             raise UsageError("--copy is a file; expected a folder", where=str(copy))
         if target.exists():
             raise UsageError("the file already exists", where=str(target))
-        with disk_errors(copy):
-            copy.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+        write_files(copy, {target.name: source.read_text(encoding="utf-8")})
         progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
     elif name is not None:
         typer.echo((listed[name].path or Path()).read_text(encoding="utf-8"), nl=False)

@@ -20,10 +20,11 @@ _RENAMED = {
     "validation_file": "validation",
     "test_file": "test",
     "resume_from_checkpoint": "resume",
+    "save_total_limit": "keep-checkpoints",
 }
 _SAME = """
     output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
-    logging_steps label_smoothing_factor max_train_samples
+    save_steps logging_steps label_smoothing_factor max_train_samples
 """.split()
 _SWITCHES: dict[str, list[str]] = {
     "overwrite_output_dir": ["--overwrite"],
@@ -39,9 +40,9 @@ _SWITCHES: dict[str, list[str]] = {
     "pad_to_max_length": [],
     "disable_tqdm": [],
 }
-# With a value and no effect here: bertkit saves when it evaluates, and keeps one checkpoint.
+# With a value and no effect here: --eval-steps and --save-steps say when.
 _IGNORED = """
-    save_steps save_strategy save_total_limit evaluation_strategy eval_strategy logging_strategy logging_dir run_name cache_dir
+    save_strategy evaluation_strategy eval_strategy logging_strategy logging_dir run_name cache_dir
     dataloader_num_workers
 """.split()
 _BOOLEANS = {"true": True, "false": False}  # the values of their switches
@@ -96,7 +97,7 @@ def translate(argv: Sequence[str]) -> list[str]:
         else:
             translated.append(word)
     if ignored:
-        progress.note(f"ignored, without effect here: {', '.join(ignored)}; --eval-steps sets when to evaluate and save")
+        progress.note(f"ignored, without effect here: {', '.join(ignored)}; --eval-steps and --save-steps say when")
     if argv[1:2] and argv[1].startswith("--") and any(word.startswith("--train_file") for word in argv):
         task = task or ["text-classification"]
     if _BATCH in per_device or _ACCUMULATION in per_device:

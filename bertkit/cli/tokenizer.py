@@ -50,7 +50,7 @@ def train(
     """
     from bertkit import progress
     from bertkit.corpus.texts import Texts
-    from bertkit.files import OutputFolder, disk_errors
+    from bertkit.files import OutputFolder
     from bertkit.model.directory import TOKENIZER
     from bertkit.readers.faults import POLICIES
     from bertkit.text.tokenizer_training import train_tokenizer
@@ -60,7 +60,7 @@ def train(
     texts = Texts(text, text_column=text_column, include=include or (), on_error=on_error)
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
-    with output.open(), disk_errors(output_dir):
+    with output.open():
         trained.save(output_dir)
     if texts.faults.count:
         progress.warn(texts.faults.summary())

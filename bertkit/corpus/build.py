@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import chain
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -27,23 +25,29 @@ from typing import Any
 import numpy as np
 
 from bertkit import progress
+from bertkit.corpus.directory import BUILDING, FORMAT, META, SPLITS, opened, parts_in, prepare, read_meta
 from bertkit.corpus.sentences import split_sentences
-from bertkit.corpus.shard import Shard
+from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.texts import read_sources, sources_of
 from bertkit.corpus.words import load_jieba, tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError, plural
 from bertkit.features import offsets_of, ranges
-from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors, write_json
-from bertkit.model.directory import TOKENIZER
+from bertkit.files import (
+    MOVED_ASIDE,
+    disk_errors,
+    json_text,
+    remove_folder,
+    sha256_of,
+    write_files,
+    write_json,
+)
+from bertkit.manifest import MANIFEST, Manifest, verify, write_folder
 from bertkit.readers.documents import Document, Source
 from bertkit.readers.faults import Faults
 from bertkit.text.tokenizer import Tokenizer
 
-META = "meta.json"
-SPLITS = ("train", "validation")
 PART = 2**24  # characters of text in a part, to the end of a document
-_BUILDING, _PLAN, _COUNTS = "building", "plan.json", "counts.json"
-_FORMAT = 1
+_COUNTS = "counts.json"
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def build_corpus(
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
     plan: dict[str, Any] = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "tokenizer": {name: getattr(loaded, name) for name in ("fingerprint", "vocab_hash", "vocab_size")},
         **asdict(config),
         "sources": [{"name": source.name, "bytes": source.size} for source in sources],
@@ -94,12 +98,12 @@ def build_corpus(
     reads = [str(tokenizer), *(source.name for source in sources if source.size)]
     dated = [{**each, "modified": os.stat(each["name"]).st_mtime_ns} if each["bytes"] else each for each in plan["sources"]]
     begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is other text
-    with _open(_prepare(output_dir, begun, overwrite, reads), begun) as building:
+    with opened(prepare(output_dir, begun, overwrite, reads), begun) as building:
         with _part_writer(tokenizer, config, num_processes) as write_part:
             _make_parts(sources, building, write_part, config, faults)
         if faults.count:
             progress.warn(faults.summary())
-        parts = _parts_in(building)
+        parts = parts_in(building)
         if not parts:
             raise DataError("the text has no documents", where=", ".join(names))
         part_counts = [json.loads((path / _COUNTS).read_text(encoding="utf-8")) for _, path in parts]
@@ -125,13 +129,26 @@ def _make_parts(sources: Sequence[Source], building: Path, write_part: WritePart
     for source_number, (reader, documents) in enumerate(reading):
         for number, part in enumerate(_parts(documents)):
             folder = building / f"{source_number:05d}-{number:05d}"
-            if not folder.is_dir():
+            if not _is_whole(folder):
                 write_part(part, folder)
         layouts[reader.found_layout] += 1
     if config.layout == "auto":
         for layout, what in (("blank-lines", "blank lines separate the documents"), ("lines", "each line is a document")):
             if count := layouts[layout]:
                 progress.note(f"{what} in {plural(count, 'plain text source')} (--layout changes that)")
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether a part is there; a damaged one is deleted."""
+    if not part.is_dir():
+        return False
+    try:
+        verify(part, lambda name: True, CORPUS_FILES)
+    except DataError as error:
+        progress.warn(f"a part of the unfinished corpus is made again: {error}")
+        remove_folder(part)
+        return False
+    return True
 
 
 def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -149,7 +166,7 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
     plan = {key: value for key, value in first.items() if key not in (*SPLITS, "documents", "hashes", "sources")}
     plan["sources"] = [source for meta in metas for source in meta["sources"]]
     merging = {**plan, "merged": [str(folder.resolve()) for folder in folders]}
-    output = _prepare(output_dir, merging, overwrite, folders)
+    output = prepare(output_dir, merging, overwrite, folders)
     counts = {name: sum(meta["documents"][name] for meta in metas) for name in first["documents"]}
     sources = offsets_of(np.array([len(meta["sources"]) for meta in metas])).tolist()
     shards = [
@@ -158,79 +175,8 @@ def merge_corpora(folders: Sequence[Path], output_dir: Path, *, overwrite: bool 
         for split in SPLITS
         for shard in meta[split]["shards"]
     ]
-    with _open(output, merging):
+    with opened(output, merging):
         return _finish(shards, plan, counts, Tokenizer.load(folders[0]), output_dir)
-
-
-def read_meta(folder: Path) -> dict[str, Any]:
-    """The content of a corpus's meta.json. Raises UsageError for a folder with no corpus, or an unfinished one."""
-    try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        unfinished = (folder / _BUILDING).is_dir()
-        what = "the corpus is unfinished" if unfinished else "the folder is not a corpus: there is no meta.json"
-        hint = "repeat its command" if unfinished else "build one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
-        raise UsageError(what, where=str(folder), hint=hint) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"meta.json cannot be read: {error}", where=str(folder)) from None
-    if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
-        hint = "choose another folder, or delete this one and build the corpus again"
-        raise UsageError(f"meta.json is not from a corpus of format {_FORMAT}", where=str(folder), hint=hint)
-    return meta
-
-
-# --- the folder ------------------------------------------------------------------------------------------------------------
-
-
-def _is_finished(folder: Path) -> bool | None:
-    if _plan_of(folder / _BUILDING) is not None:
-        return False
-    if (folder / META).exists():
-        return bool(read_meta(folder))  # raises for any other meta.json
-    if [path.name for path in folder.rglob("*")] == [_BUILDING] and (folder / _BUILDING).is_dir():
-        return False  # killed right at the start
-    return None
-
-
-_PARTS = re.compile(rf"{META}|{_BUILDING}(\.done)?|({'|'.join(SPLITS)})-\d{{5,}}|{TOKENIZER.parts.pattern}")
-CORPUS = Kind("corpus", _is_finished, _PARTS)
-
-
-def _prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence[str | Path]) -> OutputFolder:
-    """The output folder of a corpus. Raises UsageError for an unfinished corpus that cannot be resumed."""
-    output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
-    begun = _plan_of(folder / _BUILDING) if output.resumes else None
-    if begun is not None:
-        hint = "give another --output-dir, or --overwrite, which moves it aside"
-        if begun != json.loads(json.dumps(plan)):
-            what = "the output folder holds an unfinished corpus with different text, options or tokenizer"
-            raise UsageError(what, where=str(folder), hint=hint)
-        if any(source["name"] == "-" for source in plan["sources"]):
-            raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
-    return output
-
-
-@contextmanager
-def _open(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
-    """Lock the output folder; gives the folder of its parts, which holds the plan."""
-    building = output.path / _BUILDING
-    with output.open():
-        if _plan_of(building) is not None:
-            progress.note(f"resuming: {plural(len(_parts_in(building)), 'part')} done")
-        else:
-            with disk_errors(building):
-                building.mkdir(exist_ok=True)
-                write_json(building / _PLAN, plan)
-        yield building
-
-
-def _plan_of(building: Path) -> dict[str, Any] | None:
-    """The plan of an unfinished corpus, or None: the user may have a folder of this name."""
-    try:
-        plan = json.loads((building / _PLAN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return plan if isinstance(plan, dict) and plan.get("format") == _FORMAT else None
 
 
 def _finish(
@@ -254,6 +200,7 @@ def _finish(
     is_first[np.unique(hashes, return_index=True)[1]] = True
     held_out = hashes % np.uint64(10**6) < np.uint64(round(plan["held_out"] * 10**6))
     written: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    of_shards: dict[str, str] = {}  # the sha256 of each one's own manifest
     with disk_errors(output_dir):
         for (source, folder), begin, end in zip(shards, bounds[:-1], bounds[1:], strict=True):
             shard = Shard.load(folder)
@@ -261,25 +208,19 @@ def _finish(
                 if len(rows := np.flatnonzero(chosen[begin:end])):
                     taken = shard.take(rows)
                     name = f"{split}-{len(written[split]):05d}"
-                    taken.save(output_dir / name)
+                    write_folder(output_dir / name, taken.save)
+                    of_shards[f"{name}/{MANIFEST}"] = sha256_of(output_dir / name / MANIFEST)
                     written[split].append({"name": name, "source": source, **taken.counts()})
         meta = {**plan, "documents": {**counts, "duplicates": counts["duplicates"] + int((~is_first).sum())}}
         meta["hashes"] = f"{np.bitwise_xor.reduce(hashes[is_first]):016x}"  # of all text, which resuming a run compares
         for split in SPLITS:
             totals = {name: sum(shard[name] for shard in written[split]) for name in ("documents", "sentences", "tokens")}
             meta[split] = {**totals, "shards": written[split]}
-        tokenizer.save(output_dir)
-        write_json(output_dir / META, meta)
-        done = (output_dir / _BUILDING).rename(output_dir / f"{_BUILDING}.done")  # a kill from here on leaves a whole corpus
-        shutil.rmtree(done)
+        files = {**tokenizer.files(), META: json_text(meta)}
+        of_files = {name: sha256(text.encode()).hexdigest() for name, text in files.items()}
+        write_files(output_dir, {MANIFEST: Manifest(output_dir, {**of_shards, **of_files}).text, **files})
+        remove_folder(output_dir / BUILDING)  # a kill from here on leaves a whole corpus
     return meta
-
-
-def _parts_in(building: Path) -> list[tuple[int, Path]]:
-    """The finished parts in order, each with the number of its source."""
-    parts = [path for path in building.iterdir() if re.fullmatch(r"\d+-\d+", path.name)]
-    numbers = [[int(number) for number in path.name.split("-")] for path in parts]
-    return [(source, path) for (source, _), path in sorted(zip(numbers, parts, strict=True))]
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------------
@@ -378,12 +319,9 @@ def _set_up(tokenizer: Path, config: CorpusConfig) -> None:
 
 def _write_part(documents: list[list[str]], folder: Path) -> None:
     shard = make_part(documents, _worker["tokenizer"], _worker["config"])
-    aside = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
-    with disk_errors(folder):
+
+    def write(aside: Path) -> None:
         shard.save(aside)
-        counts = {"read": len(documents), "short": len(documents) - len(shard.hashes)}
-        (aside / _COUNTS).write_text(json.dumps(counts), encoding="utf-8")
-        if folder.is_dir():  # a worker of a killed build wrote the same part
-            shutil.rmtree(aside)
-        else:
-            os.replace(aside, folder)
+        write_json(aside / _COUNTS, {"read": len(documents), "short": len(documents) - len(shard.hashes)})
+
+    write_folder(folder, write)

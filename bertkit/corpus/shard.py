@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from bertkit.errors import DataError
 from bertkit.features import offsets_of, ranges
+from bertkit.manifest import Owner, verify
 
 JOINED = 2**20  # tokens of joined shards, about
+CORPUS_FILES = Owner("corpus", DataError, "copy the corpus again, or build it again", strict=True)
 OPEN = 32  # shards open at once: two windows of the sampler; each has five files
 
 
@@ -67,11 +69,11 @@ class Shard:
     @classmethod
     def load(cls, folder: Path) -> Shard:
         """The shard that `save` wrote, memory-mapped. Raises DataError for a damaged one."""
+        verify(folder, lambda name: True, CORPUS_FILES)
         try:
             return cls(**{field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)})
         except (OSError, ValueError, EOFError) as error:
-            hint = "the corpus is damaged: copy it or build it again"
-            raise DataError(f"the shard cannot be read: {error}", where=str(folder), hint=hint) from None
+            raise DataError(f"the shard cannot be read: {error}", where=str(folder), hint=CORPUS_FILES.hint) from None
 
     @classmethod
     def joined(cls, parts: Sequence[Shard]) -> Shard:

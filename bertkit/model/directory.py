@@ -14,14 +14,14 @@ import pickle
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertkit.errors import MachineError, ModelError, listed, plural
-from bertkit.files import Kind, disk_errors, flush, sha256_of
+from bertkit.files import Kind, sha256_of, write_files
+from bertkit.manifest import verify
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
 from bertkit.text.tokenizer import Tokenizer
@@ -40,6 +40,7 @@ TOKENIZER = Kind(
     "tokenizer",
     lambda folder: any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")) or None,
     re.compile("|".join(map(re.escape, TOKENIZER_FILES))),
+    at_once=True,
 )
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -282,6 +283,7 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
     The file may lack the pooler and the head, nothing of the embeddings and the encoder, and holds no more layers than the
     module. fresh_head keeps the module's own head whatever the file has. Raises ModelError.
     """
+    verify(folder, {path.name for path in weight_files(folder)}.__contains__)
     config = read_config(folder)  # refuses another architecture whose weights have the same names
     own = module.state_dict()
     state = _renamed(read_state_dict(folder), own)
@@ -364,26 +366,7 @@ def save_model(
     values |= {"architectures": [architecture], "dtype": "float32"}
     texts = tokenizer.files(model_max_length=config.max_position_embeddings)
     texts["config.json"] = json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "model.safetensors", lambda path: save_file(weights, path, metadata={"format": "pt"}))
-        for name, text in texts.items():
-            _replace(folder / name, partial(Path.write_text, data=text, encoding="utf-8", newline="\n"))
-        flush(folder)
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a temporary file, flush it, and rename it into place, with the mode that the umask gives."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.touch()
-        mode = aside.stat().st_mode
-        write(aside)
-        aside.chmod(mode)  # safetensors renames a file of mode 0600 over it
-        flush(aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_files(folder, {"model.safetensors": lambda path: save_file(weights, path, metadata={"format": "pt"}), **texts})
 
 
 def _listing(folder: Path) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features
+from bertkit.manifest import verify
 from bertkit.model.config import BertConfig
-from bertkit.model.directory import check_vocabulary, read_config, resolve, weights_hash
+from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, check_vocabulary, read_config, resolve, weights_hash
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -30,6 +31,7 @@ class Pretrained:
 def open_pretrained(name: str) -> Pretrained:
     """A model by folder, hub id or the name minilm. Raises ModelError where vocabulary and configuration differ."""
     folder = resolve(name)
+    verify(folder, {*CONFIG_FILES, *TOKENIZER_FILES}.__contains__)
     config = read_config(folder)
     tokenizer = Tokenizer.load(folder)
     check_vocabulary(tokenizer, config)

@@ -10,27 +10,35 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
 from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.files import Kind, OutputFolder, disk_errors, write_json
+from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files, write_json
+from bertkit.manifest import MANIFEST, Manifest, replace_files, verify
 from bertkit.model.config import PRETRAINING
+from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, WEIGHT_FILES
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
-from bertkit.training.checkpoint import newest_checkpoint
+from bertkit.training.checkpoint import TRAINING, drop_training_state, newest_checkpoint, verify_best
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from bertkit.training.loop import TrainState
 
-RUN_FILE = "run.json"
+RUN_FILE, LOG_FILE = "run.json", "metrics.jsonl"
+_MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
-_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare")
+_MAY_CHANGE = {
+    *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
+    *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state"),
+}
 _CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # which older versions did not record
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
@@ -41,7 +49,17 @@ def _is_finished(folder: Path) -> bool | None:
     return None if values is None else values["status"] == "finished"
 
 
-RUN = Kind("run", _is_finished)
+_MORE = "to train on from its weights, give its folder as --model, and another --output-dir"
+
+
+def _tidy(folder: Path) -> None:
+    sweep(folder)
+    values = read_run_file(folder)
+    if values is not None and values["training"].get("keep_training_state") is False:
+        drop_training_state(folder)
+
+
+RUN = Kind("run", _is_finished, more=_MORE, tidy=_tidy)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,7 @@ class RunFolder:
         if checkpoint is not None and of_checkpoint is None:
             raise UsageError(f"--resume is {resume!r}, which is not in a run folder: there is no run.json beside it")
         if not output.resumes:
+            _refuse_stateless(checkpoint)
             return cls(output, checkpoint, of_checkpoint)
         values = require_run(path)
         origin = Path(values["resumed_from"]) if "resumed_from" in values else None  # a checkpoint of another run
@@ -79,6 +98,7 @@ class RunFolder:
         resume_from = checkpoint or newest_checkpoint(path) or origin
         if resume_from == origin is not None and not origin.is_dir():
             raise UsageError(f"the run was resumed from {origin}, which is missing", where=str(path), hint=NEW_FOLDER)
+        _refuse_stateless(resume_from)
         return cls(output, resume_from, values)
 
     def refuse_other_settings(self, values: dict[str, Any]) -> None:
@@ -119,15 +139,34 @@ class RunFolder:
     def _start(self, values: dict[str, Any]) -> None:
         """Write run.json; if the checkpoint is in another run's folder, copy that run's best model and metrics.jsonl too."""
         path = self.output.path
-        if self.resume_from is not None and (origin := self.resume_from.resolve()).parent != path.resolve():
+        origin = self.resume_from.resolve() if self.resume_from is not None else path
+        other = origin.parent != path.resolve() and self.resume_from is not None
+        if other:
             values["resumed_from"] = str(origin)
-            with disk_errors(path):
-                for file in origin.parent.iterdir():
-                    if file.is_file() and file.name != RUN_FILE:
-                        shutil.copyfile(file, path / file.name)
         elif self.unfinished is not None and "resumed_from" in self.unfinished:
             values["resumed_from"] = self.unfinished["resumed_from"]
+        if other:
+            verify_best(origin.parent, [file.name for file in origin.iterdir()])
         write_run_file(path, values)
+        if other:
+            replace_files(path, lambda folder: _copy_best(origin, folder))
+            if (log := origin.parent / LOG_FILE).is_file():
+                write_files(path, {LOG_FILE: partial(shutil.copyfile, log)})
+
+
+def _refuse_stateless(checkpoint: Path | None) -> None:
+    """Raise UsageError for a checkpoint of a finished run, which has lost the state of its optimizer."""
+    if checkpoint is not None and (checkpoint / MANIFEST).is_file() and not (checkpoint / TRAINING).is_dir():
+        what = "the checkpoint holds no training state, which a finished fine-tuning keeps only with --keep-training-state"
+        hint = f"to train on from its weights, give --model {checkpoint}, another --output-dir, and no --resume"
+        raise UsageError(what, where=str(checkpoint), hint=hint)
+
+
+def _copy_best(checkpoint: Path, folder: Path) -> None:
+    """Copy the best model of a checkpoint's run: the files in its root of which the checkpoint has its own."""
+    for file in checkpoint.iterdir():
+        if file.is_file() and file.name != MANIFEST and (root := checkpoint.parent / file.name).is_file():
+            shutil.copyfile(root, folder / file.name)
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -140,7 +179,7 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     unknown = {key for key in after if key not in before and (key.endswith(".rows_sha256") or key.startswith(_SOURCES))}
     if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
         unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
-    changed = [key for key in {**before, **after} if key not in {*_MAY_CHANGE, *unknown} and before.get(key) != after.get(key)]
+    changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
     told = (
         f"the code of the metric {key.removeprefix(_SOURCES)}"
         if key.startswith(_SOURCES)
@@ -226,11 +265,21 @@ def write_run_file(folder: Path, values: dict[str, Any]) -> None:
     write_json(folder / RUN_FILE, values)
 
 
+def end_run(folder: Path, values: dict[str, Any], *, card: str) -> None:
+    """Write the model card and the final run.json, which makes a run finished, and list both in its manifest."""
+    texts = {"README.md": card, RUN_FILE: json_text(values)}
+    before = Manifest.read(folder) or Manifest.of(folder, _MODEL_FILES)  # a run that an older version began has none
+    hashes = {name: sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    log = Manifest.of(folder, {LOG_FILE}).files
+    write_files(folder, {**texts, MANIFEST: Manifest(folder, {**before.files, **hashes, **log}).text})
+
+
 def read_run_file(folder: Path) -> dict[str, Any] | None:
-    """The content of run.json, or None if there is none. Raises ModelError for a damaged one."""
+    """The content of run.json, or None if there is none. Raises ModelError for a damaged one; warns if it was changed."""
     path = folder / RUN_FILE
     if not path.is_file():
         return None
+    verify(folder, RUN_FILE.__eq__)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

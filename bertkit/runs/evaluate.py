@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bertkit import progress
+from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.batch import Batch
@@ -57,6 +57,7 @@ def predict(
                 total[1] += batch.weights[term]
             bar.advance(num_seen * processes.num_processes)
     model.train(was_training)
+    manifest.finish()  # nothing is predicted by damaged weights
     return _gathered(outputs, sums, processes, num_features)
 
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rich.text import Text
 from torch import Tensor, nn
 
-from bertkit import progress
+from bertkit import manifest, progress
 from bertkit.config import PretrainConfig, options_of
-from bertkit.corpus.build import read_meta
+from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.features import Features, Ragged
@@ -231,6 +231,7 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
     accelerator = start_accelerator(config.device)
     module = _load(pretrained, config, accelerator)
     scores = score_language_model(module, features, config.micro_batch_tokens, accelerator)
+    manifest.finish()
     accelerator.wait_for_everyone()
     return {f"validation/{name}": value for name, value in scores.items()}
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import PretrainConfig
-from bertkit.corpus.build import read_meta
+from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.preview import show_share_read
 from bertkit.corpus.sampling import CorpusSampler

@@ -26,7 +26,7 @@ from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.directory import NEW_FOLDER, changed_settings, finished_run, read_run_file
+from bertkit.runs.directory import NEW_FOLDER, RUN, changed_settings, finished_run, read_run_file
 from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.tasks.defaults import Settings, resolve_training
@@ -159,6 +159,8 @@ def finetune_series(
         folder = output_dir / f"{series.noun}-{number}"
         if number in finished:
             progress.note(f"{series.noun} {number}: finished in {folder}")
+            if accelerator.is_main_process:
+                RUN.tidy(folder)
             runs[number] = finished[number]
             continue
         progress.note(f"{series.noun} {number} of {count}")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
 from bertkit.config import TrainConfig, options_for
 from bertkit.errors import DataError, UsageError, plural
-from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
 from bertkit.readers import Examples
 from bertkit.runs.directory import read_recipe, read_run_file, require_run
 from bertkit.runs.glue import AX, DIAGNOSTIC, TASKS, GlueTask
@@ -26,7 +27,9 @@ from bertkit.tasks.task import Prediction, Task
 
 ZIP = "submission.zip"
 _PARTS = re.compile("|".join(map(re.escape, (ZIP, *(f"{file}.tsv" for task in (*TASKS.values(), AX) for file in task.files)))))
-SUBMISSION = Kind("submission", lambda folder: any(_PARTS.fullmatch(path.name) for path in folder.iterdir()) or None, _PARTS)
+SUBMISSION = Kind(
+    "submission", lambda folder: any(_PARTS.fullmatch(path.name) for path in folder.iterdir()) or None, _PARTS, at_once=True
+)
 
 
 def write_submission(
@@ -56,15 +59,22 @@ def write_submission(
             columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"
     if progress.console.quiet:  # only the main process writes
         return sources
-    with output.open(), disk_errors(output_dir), zipfile.ZipFile(output_dir / ZIP, "w") as packed:
-        for file, column in columns.items():
-            content = "index\tprediction\n" + "".join(f"{index}\t{value}\n" for index, value in enumerate(column))
-            (output_dir / f"{file}.tsv").write_text(content, encoding="utf-8")
-            packed.writestr(_entry(f"{file}.tsv"), content, zipfile.ZIP_DEFLATED)
+    tables = {
+        f"{file}.tsv": "index\tprediction\n" + "".join(f"{index}\t{value}\n" for index, value in enumerate(column))
+        for file, column in columns.items()
+    }
+    with output.open():
+        write_files(output_dir, {**tables, ZIP: partial(_pack, tables)})
     progress.table(str(output_dir), ["file", "rows", "from"], [[f"{f}.tsv", len(columns[f]), sources[f]] for f in columns])
     if missing := [file for file in files if file not in inputs]:
         progress.warn(f"filled with a constant, because there is no run: {', '.join(missing)}")
     return sources
+
+
+def _pack(tables: Mapping[str, str], path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, content in tables.items():
+            packed.writestr(_entry(name), content, zipfile.ZIP_DEFLATED)
 
 
 def _by_task(runs: Sequence[str]) -> dict[str, Path]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from bertkit import manifest
 from bertkit.config import TrainConfig
 from bertkit.model.batch import Batch
-from bertkit.runs.directory import RunFolder, describe_end, write_run_file
+from bertkit.runs.directory import RunFolder, describe_end, end_run
+from bertkit.training.checkpoint import drop_training_state
 from bertkit.training.loop import TrainState, train
 from bertkit.training.tracking import tracked
 
@@ -50,9 +52,11 @@ def train_run(
             eval_every=eval_every,
             resume_from=run.resume_from,
         )
+        manifest.finish()
         values |= describe_end(state)
         if accelerator.is_main_process:
-            (folder / "README.md").write_text(finish(), encoding="utf-8")
-            write_run_file(folder, values)
+            end_run(folder, values, card=finish())
+            if not config.keep_training_state:
+                drop_training_state(folder)
         accelerator.wait_for_everyone()
     return state

@@ -23,6 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Ragged, offsets_of, ranges
+from bertkit.files import write_files
 from bertkit.text.truncation import cut_texts
 
 CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
@@ -218,9 +219,7 @@ class Tokenizer:
 
     def save(self, folder: Path, *, model_max_length: int = 512) -> None:
         """Write `files` into the folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self.files(model_max_length=model_max_length).items():
-            (folder / name).write_text(content, encoding="utf-8", newline="\n")
+        write_files(folder, self.files(model_max_length=model_max_length))
 
 
 class PieceCache:

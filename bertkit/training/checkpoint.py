@@ -1,69 +1,65 @@
-"""Checkpoints that are complete or absent: written aside, flushed, listed with their sha256, then renamed into place."""
+"""Checkpoints that are complete or absent: the newest in a run folder, how many are kept, and what of them is."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 from bertkit.errors import ModelError
-from bertkit.files import UNFINISHED, disk_errors, files_in, flush, sha256_of
+from bertkit.files import disk_errors, remove_folder, write_files
+from bertkit.manifest import MANIFEST, Manifest, Owner
 
-MANIFEST = "manifest.json"
-
-
-def write_checkpoint(folder: Path, write: Callable[[Path], None]) -> None:
-    """Make `folder` with what `write(temporary_folder)` puts there, atomically: a kill leaves all of it or nothing."""
-    aside = folder.with_name(UNFINISHED + folder.name)
-    with disk_errors(folder):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        write(aside)
-        manifest = {str(path.relative_to(aside)): sha256_of(path) for path in files_in(aside)}
-        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        mode = (aside / MANIFEST).stat().st_mode  # as the umask has it; safetensors writes 0600
-        for path in files_in(aside):
-            path.chmod(mode)
-        for path in [*files_in(aside), *(path for path in aside.rglob("*") if path.is_dir()), aside]:
-            flush(path)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(aside, folder)
-        flush(folder.parent)
-
-
-def verify_checkpoint(folder: Path) -> None:
-    """Raise ModelError unless every file is there and has the sha256 that the manifest gives it."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if not isinstance(manifest, dict):
-            raise ValueError("it lists no files")
-    except (OSError, ValueError):
-        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=START_OVER) from None
-    for name, expected in manifest.items():
-        path = folder / name
-        if not path.is_file():
-            raise ModelError(f"the checkpoint lacks {name}", where=str(folder), hint=START_OVER)
-        if (sha256 := sha256_of(path)) != expected:
-            what = f"{name} of the checkpoint is damaged: sha256 {sha256[:12]}..., expected {expected[:12]}..."
-            raise ModelError(what, where=str(folder), hint=START_OVER)
-
-
+TRAINING = "training"  # the folder of a checkpoint that only a resumed run needs
 START_OVER = "--overwrite starts over, and keeps the old content under another name"
+CHECKPOINT = Owner("checkpoint", ModelError, START_OVER, strict=True)
+BEST = Owner("run's best model", ModelError, START_OVER, strict=True)
+
+
+def verify_checkpoint(folder: Path) -> Manifest:
+    """Its manifest. Raises ModelError unless every file is there and has the sha256 that the manifest gives it."""
+    manifest = Manifest.read(folder, CHECKPOINT)
+    if manifest is None:
+        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=START_OVER)
+    manifest.compare(list(manifest.files), CHECKPOINT)
+    return manifest
+
+
+def verify_best(run_dir: Path, names: Iterable[str]) -> None:
+    """Raise ModelError for a damaged model in the root of a run, if that has a manifest. names: files of a checkpoint."""
+    if (manifest := Manifest.read(run_dir, BEST)) is not None:
+        manifest.compare([name for name in names if name in manifest.files], BEST)
+
+
+def checkpoints_in(run_dir: Path) -> list[Path]:
+    """The checkpoints of a run folder, by their step."""
+    steps = {
+        int(match[1]): path for path in run_dir.glob("checkpoint-*") if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
+    }
+    return [steps[step] for step in sorted(steps)]
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:
     """The checkpoint of the highest step in a run folder."""
-    steps = {
-        int(match[1]): path for path in run_dir.glob("checkpoint-*") if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
-    }
-    return steps[max(steps)] if steps else None
+    return next(reversed(checkpoints_in(run_dir)), None)
 
 
-def drop_other_checkpoints(keep: Path) -> None:
-    """Delete all other checkpoints beside `keep`, also unfinished ones of a killed run."""
-    for path in keep.parent.glob("*checkpoint-*"):
-        if path != keep and re.fullmatch(rf"({re.escape(UNFINISHED)})?checkpoint-\d+", path.name):
-            shutil.rmtree(path, ignore_errors=True)
+def drop_older_checkpoints(newest: Path, keep: str) -> None:
+    """Delete all but the newest checkpoints of a run. keep: how many, or "all"; none that came after `newest`, of which the run
+    knows nothing."""
+    found = checkpoints_in(newest.parent)
+    until = found.index(newest) + 1
+    dropped = [*found[: max(0, until - int(keep))], *found[until:]] if keep != "all" else found[until:]
+    for path in dropped:
+        remove_folder(path)
+
+
+def drop_training_state(run_dir: Path) -> None:
+    """Of every checkpoint keep the model alone: the state of the optimizer is more than three times as large."""
+    for checkpoint in checkpoints_in(run_dir):
+        if (checkpoint / TRAINING).is_dir() and (manifest := Manifest.read(checkpoint)) is not None:
+            kept = {name: sha256 for name, sha256 in manifest.files.items() if not name.startswith(f"{TRAINING}/")}
+            write_files(checkpoint, {MANIFEST: Manifest(checkpoint, kept).text})
+            with disk_errors(checkpoint):
+                shutil.rmtree(checkpoint / TRAINING)

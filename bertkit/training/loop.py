@@ -25,17 +25,23 @@ from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import write_json
+from bertkit.manifest import finish, replace_files, write_folder
 from bertkit.model.batch import Batch
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.precision import DTYPES
-from bertkit.training.checkpoint import START_OVER, drop_other_checkpoints, verify_checkpoint, write_checkpoint
+from bertkit.training.checkpoint import (
+    START_OVER,
+    TRAINING,
+    drop_older_checkpoints,
+    newest_checkpoint,
+    verify_best,
+    verify_checkpoint,
+)
 from bertkit.training.learning_rate import learning_rate_of
 from bertkit.training.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-TRAINING = "training"  # the folder of a checkpoint that only a resumed run needs
 
 
 @dataclass
@@ -89,8 +95,8 @@ def train(
     config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process.
     save_model(folder, state_dict, step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the
     number that decides which step is best (higher is better); without it the last is. Every `eval_every` steps, and at the end,
-    the model is evaluated and a checkpoint written. resume_from: a checkpoint, from which training resumes bit-exactly. Raises
-    UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
+    the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a checkpoint, from which
+    training resumes bit-exactly. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
@@ -111,24 +117,29 @@ def train(
         nonlocal saved_step, clock
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
+        finish(wait=False)  # nothing is saved that comes of damaged data
         if main and save_model is not None and state.step != saved_step:  # rewriting one would leave none for a moment
             checkpoint = run_dir / f"checkpoint-{state.step}"
-            write_checkpoint(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))
-            drop_other_checkpoints(checkpoint)
-            if state.best_step == state.step:
-                save_model(run_dir, model_state(), state.step)
+            write_folder(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))
+            drop_older_checkpoints(checkpoint, config.keep_checkpoints)
         saved_step = state.step
         accelerator.wait_for_everyone()
 
+    def save_best() -> None:
+        if main and save_model is not None and state.best_step == state.step:
+            replace_files(run_dir, lambda folder: save_model(folder, model_state(), state.step))
+        accelerator.wait_for_everyone()
+
     if resume_from is not None:
-        verify_checkpoint(resume_from)
+        verified = verify_checkpoint(resume_from)
         state = _restore(resume_from, optimizer, accelerator.device)
         if resume_from.resolve().parent == run_dir.resolve():
             saved_step = state.step
-        # the kill may have come between the checkpoint and the copy in the root
-        if main and save_model is not None and state.best_step == state.step:
-            save_model(run_dir, model_state(), state.step)
-        accelerator.wait_for_everyone()
+            if main and resume_from.resolve() == (newest_checkpoint(run_dir) or run_dir).resolve():
+                drop_older_checkpoints(resume_from, config.keep_checkpoints)  # as the kill may have prevented
+        if state.best_step != state.step:
+            verify_best(run_dir, verified.files)  # no later step needs to be better
+        save_best()  # the kill may have come between the checkpoint and the copy in the root
     if main:
         log.drop_after(state.step)
 
@@ -191,7 +202,10 @@ def train(
                         progress.note(f"step {state.step}: {_summary(scores)}")
                 else:
                     state.best_step = state.step  # nothing says which is best: the last one
+            if evaluating if config.save_steps is None else state.step % config.save_steps == 0 or state.step == total_steps:
                 save()
+            if evaluating:
+                save_best()
                 window.start = time.perf_counter()  # tokens_per_second is that of training
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard

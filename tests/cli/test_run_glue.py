@@ -21,6 +21,7 @@ RENAMED = dict(
     adam_beta1:adam-beta1 adam_beta2:adam-beta2 adam_epsilon:adam-epsilon max_grad_norm:max-grad-norm eval_steps:eval-steps
     label_smoothing_factor:label-smoothing logging_steps:logging-steps max_train_samples:max-train-samples train_file:train
     validation_file:validation test_file:test resume_from_checkpoint:resume
+    save_steps:save-steps save_total_limit:keep-checkpoints
     """.split()
 )
 
@@ -127,9 +128,9 @@ def test_bad_values_are_refused(monkeypatch: pytest.MonkeyPatch, typed: str, pro
 
 def test_options_without_effect_are_named() -> None:
     with progress.console.capture() as said:
-        argv = translate(["finetune", "cola", "--save_steps", "500", "--eval_strategy=steps", "--seed", "3"])
+        argv = translate(["finetune", "cola", "--save_strategy", "steps", "--eval_strategy=steps", "--seed", "3"])
     assert argv == ["finetune", "cola", "--seed", "3"]
-    assert "--save_steps, --eval_strategy;" in said.get()
+    assert "--save_strategy, --eval_strategy;" in said.get()
 
 
 def test_a_head_of_another_size_is_replaced_and_one_that_fits_stays(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

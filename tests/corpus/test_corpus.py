@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from bertkit.corpus import build as module
-from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora, read_meta
+from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora
+from bertkit.corpus.directory import read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.errors import DataError, UsageError
@@ -230,6 +231,52 @@ def test_a_stopped_build_resumes_to_the_same_bytes(small_parts, build, tmp_path:
     assert len(made) == len(set(made)) > 8, "no part was made twice"
 
 
+def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(small_parts, build, tmp_path: Path, monkeypatch, capsys) -> None:
+    write(tmp_path / "a.txt", made_documents(120, 1))
+    build("whole", "a.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            build("again", "a.txt")
+    flip(tmp_path / "again" / "building" / "00000-00001" / "counts.json")
+    flip(tmp_path / "again" / "building" / "00000-00000" / "input_ids.npy")
+    capsys.readouterr()
+    build("again", "a.txt")
+    assert capsys.readouterr().err.count("is made again") == 2
+    assert content(tmp_path / "again") == content(tmp_path / "whole")
+
+
+def flip(path: Path) -> None:
+    damaged = bytearray(path.read_bytes())
+    damaged[-2] ^= 1
+    path.write_bytes(damaged)
+
+
+def test_a_corpus_lists_the_sha256_of_its_files_and_notices_damage(small_parts, build, tmp_path: Path) -> None:
+    """Of each file, when it is read; one that an older version built, without a manifest, is read as it is."""
+    write(tmp_path / "a.txt", made_documents(120, 1))
+    meta = build("c", "a.txt")
+    listed = json.loads((tmp_path / "c" / "manifest.json").read_text(encoding="utf-8"))
+    shards = [tmp_path / "c" / shard["name"] for shard in meta["train"]["shards"]]
+    assert {f"{shard.name}/manifest.json" for shard in shards} | {"meta.json", "vocab.txt"} <= set(listed)
+
+    def read() -> None:
+        read_meta(tmp_path / "c")
+        Shard.load(shards[0])
+
+    for file in ("meta.json", "vocab.txt", f"{shards[0].name}/manifest.json", f"{shards[0].name}/sentences.npy"):
+        flip(tmp_path / "c" / file)
+        with pytest.raises(DataError) as error:
+            read()
+        assert Path(file).name in error.value.what
+        flip(tmp_path / "c" / file)
+    flip(shards[0] / "sentences.npy")
+    for path in (tmp_path / "c" / "manifest.json", *(shard / "manifest.json" for shard in shards)):
+        path.unlink()
+    assert read_meta(tmp_path / "c") == meta
+    Shard.load(shards[0])
+
+
 @pytest.mark.e2e
 def test_a_killed_build_of_two_processes_ends_its_workers_and_resumes(
     small_parts, build, tiny_tokenizer_dir: Path, tmp_path: Path
@@ -389,12 +436,21 @@ def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_p
     path.write_bytes(path.read_bytes() + b"\xff\n")  # the build ends with an error
     with pytest.raises(DataError):
         build("c", "a.txt")
-    with pytest.raises(UsageError):
-        build("c", "a.txt", min_tokens=6)
+    write(tmp_path / "b.txt", made_documents(6, 5))
+    for names, options, said in (
+        (["a.txt"], {"min_tokens": 6}, "min_tokens was 5, is 6"),
+        (["a.txt", "b.txt"], {}, f"the text was {path}, is {path}, {tmp_path / 'b.txt'}"),
+    ):
+        with pytest.raises(UsageError) as error:
+            build("c", *names, **options)
+        assert (said in error.value.what, "repeat its command" in str(error.value.hint)) == (True, True), error.value.what
+    with pytest.raises(UsageError) as error:
+        read_meta(tmp_path / "c")
+    assert ("parts of its text are done" in error.value.what, "goes on" in str(error.value.hint)) == (True, True)
     path.write_bytes(path.read_bytes()[:-2])  # which is other text
     with pytest.raises(UsageError) as error:
         build("c", "a.txt")
-    assert error.value.where == str(tmp_path / "c")
+    assert (error.value.where, f"the text {path} has changed since" in error.value.what) == (str(tmp_path / "c"), True)
     assert build("c", "a.txt", overwrite=True)["documents"]["read"] == 60
 
 

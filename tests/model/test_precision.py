@@ -115,6 +115,7 @@ def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tm
     rows.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 8, encoding="utf-8")
     model = str(make_model_dir("BertModel", seed=2, hidden_size=32, intermediate_size=64))
     options = {"train": str(rows), "validation": str(rows), "batch_size": 4, "max_length": 16, "eval_steps": 2}
+    options["keep_training_state"] = True
     rates(100.0, 200.0 if name == "bf16" else 50.0)
 
     recipe = TextClassification().overridden(options | {"max_steps": 4})

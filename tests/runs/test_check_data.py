@@ -602,7 +602,7 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     ],
 )
 def test_targets_and_options_that_do_not_fit(run_bertkit, clean: Path, tmp_path: Path, argv, code: int, part: str) -> None:
-    from bertkit.corpus.build import META
+    from bertkit.corpus.directory import META
 
     for path, content in (("corpus/" + META, "{}"), ("seeds/seed-1/run.json", "{}"), ("data/train.csv", ""), ("empty/a", "")):
         (tmp_path / path).parent.mkdir(parents=True)

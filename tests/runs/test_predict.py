@@ -233,3 +233,37 @@ def test_what_cannot_be_opened(
     with pytest.raises(UserError) as error:
         scores_of(folder, *splits, recipe=recipe)
     assert (type(error.value), value.format(folder) in str(error.value)) == (error_class, True)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("command", ["predict run rows.txt --output out.csv", "eval run --output scores"])
+def test_damaged_weights_are_an_error_and_nothing_is_written(
+    command: str, large: bool, run: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they are compared in the background, while the model already predicts."""
+    if large:
+        monkeypatch.setattr("bertkit.manifest.LARGE", 0)
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "rows.txt").write_text("\n".join(PREMISES), encoding="utf-8")
+    (tmp_path / "out.csv").write_text("good", encoding="utf-8")
+    weights = bytearray((tmp_path / "run" / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (tmp_path / "run" / "model.safetensors").write_bytes(weights)
+    ran = run_bertkit(*command.split())
+    assert (ran.code, "model.safetensors of the model is damaged" in ran.err) == (4, True), ran.err
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8") == "good"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "rows.txt", "run"]
+    (tmp_path / "run" / "manifest.json").unlink()  # as in runs of older versions
+    assert run_bertkit(*command.split()).code == 0
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8") != "good" or (tmp_path / "scores").is_dir()
+
+
+def test_a_config_that_was_edited_is_a_warning(run: Path, run_bertkit, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    text = json.dumps(config | {"id2label": {"0": "left", "1": "right"}, "label2id": {"left": 0, "right": 1}})
+    (tmp_path / "run" / "config.json").write_text(text, encoding="utf-8")
+    ran = run_bertkit("predict", "run", stdin=b"good movie")
+    assert (ran.code, json.loads(ran.out)["label"] in ("left", "right")) == (0, True)
+    assert "warning: run/config.json has changed since bertkit wrote it" in ran.err
+    assert "warning" not in run_bertkit("predict", run, stdin=b"good movie").err

@@ -23,7 +23,8 @@ import torch
 import transformers
 
 from bertkit.config import PretrainConfig, filled
-from bertkit.corpus.build import CorpusConfig, build_corpus, read_meta
+from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard

@@ -112,8 +112,11 @@ def test_a_run_opens_in_transformers_with_equal_logits(run) -> None:
 
 def test_files_of_a_run_and_their_modes(run) -> None:
     _, folder = run
-    assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "README.md", "run.json", "metrics.jsonl", "checkpoint-2"}
-    assert {path.name for path in (folder / "checkpoint-2").iterdir()} == {*MODEL_FILES, "training", "manifest.json"}
+    assert {path.name for path in folder.iterdir()} == {
+        *MODEL_FILES,
+        *("README.md", "run.json", "metrics.jsonl", "manifest.json", "checkpoint-2"),
+    }
+    assert {path.name for path in (folder / "checkpoint-2").iterdir()} == {*MODEL_FILES, "manifest.json"}
     for path in folder.rglob("*"):
         expected = 0o750 if path.is_dir() else 0o640
         assert stat.S_IMODE(path.stat().st_mode) == expected, f"{path.name}: umask 027"

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from bertkit.cli import main
+from bertkit.training import checkpoint
 from bertkit.training import loop as training
 
 STEPS_PER_EPOCH, EPOCHS = 5, 3  # 38 rows by 8; the last step of an epoch has 6
@@ -126,6 +127,7 @@ def stop_with(stop: Callable[[], None], patch: pytest.MonkeyPatch, *where: int) 
 # Counts what the loop does and kills its own process, SIGKILL and all: no `finally`, no flushing, no handler.
 KILLED = """
 import os, signal, sys
+from bertkit.training import checkpoint
 from bertkit.training import loop as training
 from bertkit.cli import main
 seed_dropout, seen = training.seed_dropout, []
@@ -331,3 +333,52 @@ def test_a_metric_whose_code_has_changed_is_refused(command, refused, tmp_path: 
     refused(arguments, "the code of the metric hits")
     recipe.write_text("# a comment\n" + RECIPE, encoding="utf-8")
     assert main(arguments) == 0
+
+
+def test_a_finished_fine_tuning_keeps_no_training_state_unless_asked(command, whole: Path, refused, tmp_path: Path) -> None:
+    last = f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}"
+    assert not (whole / last / "training").exists()
+    checkpoint.verify_checkpoint(whole / last)
+    kept = tmp_path / "kept"
+    assert main(command(kept, "--keep-training-state")) == 0
+    assert (kept / last / "training" / "optimizer.safetensors").is_file()
+    assert_same_run(kept, whole)
+    refused(command(whole, "--num-epochs", "6"), whole)
+    refused(command(tmp_path / "more", "--resume", str(whole / last)), "--keep-training-state", whole / last)
+
+
+def test_checkpoints_apart_from_evaluations_and_how_many_are_kept(command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    run, how = tmp_path / "run", ("--save-steps", "4", "--keep-checkpoints", "2")
+    with monkeypatch.context() as patch:
+        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch, 13, 0)
+        assert main(command(run, *how)) == 130
+    names = lambda: sorted(path.name for path in run.glob("checkpoint-*"))  # noqa: E731
+    assert names() == ["checkpoint-12", "checkpoint-14"]
+    shutil.rmtree(run / "checkpoint-14")  # as after a kill: on from before the last evaluation but one
+    assert main(command(run, "--save-steps", "5", "--keep-checkpoints", "all")) == 0
+    assert names() == ["checkpoint-12", "checkpoint-15"]
+    assert_same_run(run, whole)
+
+
+@pytest.mark.parametrize(("value", "said"), [("0", "'0'"), ("few", "'few'"), ("-1", "'-1'")])
+def test_a_number_of_checkpoints_that_is_none(value: str, said: str, command, refused, tmp_path: Path) -> None:
+    refused(command(tmp_path / "run", f"--keep-checkpoints={value}"), "--keep-checkpoints", said)
+
+
+def test_a_damaged_log_does_not_stop_a_resume_and_is_said(unfinished: Path, whole: Path, command, capsys) -> None:
+    log = unfinished / "metrics.jsonl"
+    log.write_bytes(log.read_bytes() + b"\xff\x00\xfe\n" + b'{"step": 8, "lo')
+    capsys.readouterr()
+    assert main(command(unfinished)) == 0
+    assert "2 of" in capsys.readouterr().err
+    assert_same_run(unfinished, whole)
+    assert log_of(unfinished) == log_of(whole)
+
+
+def test_a_damaged_best_model_that_no_later_step_need_replace_is_not_resumed(unfinished: Path, command, refused) -> None:
+    state = read(unfinished / CHECKPOINT / "training" / "progress.json")
+    assert state["best_step"] < state["step"]
+    weights = bytearray((unfinished / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (unfinished / "model.safetensors").write_bytes(weights)
+    refused(command(unfinished), "model.safetensors", "best model", code=4)

@@ -1,0 +1,125 @@
+"""The folder of a corpus: what is in it, finished or not; locked while it is built, and resumed by the same command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertkit import progress
+from bertkit.corpus.shard import CORPUS_FILES
+from bertkit.errors import UsageError, listed, plural
+from bertkit.files import LEFTOVER, Kind, OutputFolder, sweep, write_json
+from bertkit.manifest import MANIFEST, verify
+from bertkit.model.directory import TOKENIZER
+
+META = "meta.json"
+SPLITS = ("train", "validation")
+FORMAT = 1
+BUILDING, _PLAN = "building", "plan.json"
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The content of a corpus's meta.json. Raises UsageError for a folder with no corpus or an unfinished one, DataError for a
+    damaged one."""
+    if (folder / META).is_file():
+        verify(folder, lambda name: True, CORPUS_FILES)  # of a shard its manifest; the rest when it is opened
+    try:
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        what = "the folder is not a corpus: there is no meta.json"
+        hint = "build one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
+        if (folder / BUILDING).is_dir():
+            what = f"the corpus is unfinished: {plural(len(parts_in(folder / BUILDING)), 'part')} of its text are done"
+            hint = "repeat the command that builds it, which goes on from there"
+        raise UsageError(what, where=str(folder), hint=hint) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"meta.json cannot be read: {error}", where=str(folder)) from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        hint = "choose another folder, or delete this one and build the corpus again"
+        raise UsageError(f"meta.json is not from a corpus of format {FORMAT}", where=str(folder), hint=hint)
+    return meta
+
+
+def _is_finished(folder: Path) -> bool | None:
+    if _plan_of(folder / BUILDING) is not None:
+        return False
+    if (folder / META).exists():
+        return bool(read_meta(folder))  # raises for any other meta.json
+    names = [path.name for path in folder.rglob("*") if not LEFTOVER.fullmatch(path.name)]
+    if names == [BUILDING] and (folder / BUILDING).is_dir():
+        return False  # killed right at the start
+    return None
+
+
+_PARTS = re.compile(rf"{META}|{MANIFEST}|{BUILDING}|({'|'.join(SPLITS)})-\d{{5,}}|{TOKENIZER.parts.pattern}")
+CORPUS = Kind("corpus", _is_finished, _PARTS)
+
+
+def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence[str | Path]) -> OutputFolder:
+    """The output folder of a corpus. Raises UsageError for an unfinished corpus that cannot be resumed."""
+    output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
+    begun = _plan_of(folder / BUILDING) if output.resumes else None
+    if begun is not None:
+        hint = "give another --output-dir, or --overwrite, which moves it aside"
+        if changed := _changed(begun, json.loads(json.dumps(plan))):
+            what = f"the output folder holds an unfinished corpus with different settings: {changed}"
+            raise UsageError(what, where=str(folder), hint=f"repeat its command, which goes on from there; or {hint}")
+        if any(source["name"] == "-" for source in plan["sources"]):
+            raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
+    return output
+
+
+def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
+    """How the plan of an unfinished corpus differs from a new one, in words; "" if it does not."""
+
+    def named(sources: Sequence[dict[str, Any]]) -> str:
+        return listed([source["name"] for source in sources], 3) or "nothing"
+
+    told = []
+    for key in {**begun, **plan}:
+        before, now = begun.get(key), plan.get(key)
+        if before == now:
+            continue
+        if key == "sources" and before and now:
+            names = [[source["name"] for source in sources] for sources in (before, now)]
+            changed = [new for old, new in zip(before, now) if old != new]
+            what = f"{named(changed)} has changed since" if names[0] == names[1] else f"was {named(before)}, is {named(now)}"
+            told.append(f"the text {what}")
+        elif key == "tokenizer":
+            told.append("the tokenizer is another one")
+        else:
+            told.append(f"{key} was {before!r}, is {now!r}")
+    return "; ".join(told)
+
+
+@contextmanager
+def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
+    """Lock the output folder; gives the folder of its parts, which holds the plan."""
+    building = output.path / BUILDING
+    with output.open():
+        if _plan_of(building) is not None:
+            sweep(building)
+            progress.note(f"resuming: {plural(len(parts_in(building)), 'part')} done")
+        else:
+            write_json(building / _PLAN, plan)
+        yield building
+
+
+def _plan_of(building: Path) -> dict[str, Any] | None:
+    """The plan of an unfinished corpus, or None: the user may have a folder of this name."""
+    try:
+        plan = json.loads((building / _PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return plan if isinstance(plan, dict) and plan.get("format") == FORMAT else None
+
+
+def parts_in(building: Path) -> list[tuple[int, Path]]:
+    """The finished parts in order, each with the number of its source."""
+    parts = [path for path in building.iterdir() if re.fullmatch(r"\d+-\d+", path.name)]
+    numbers = [[int(number) for number in path.name.split("-")] for path in parts]
+    return [(source, path) for (source, _), path in sorted(zip(numbers, parts, strict=True))]

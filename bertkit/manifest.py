@@ -1,0 +1,213 @@
+"""manifest.json: the sha256 of each file of a checkpoint, a run or a corpus; written with it, compared with what is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from bertkit import progress
+from bertkit.errors import ModelError, UserError
+from bertkit.files import UNFINISHED, disk_errors, files_in, flush, json_text, sha256_of
+
+MANIFEST = "manifest.json"
+LARGE = 2**26  # bytes from which files are read in the background
+PATIENCE = 20.0  # seconds to wait for what damage may explain, after another error
+# What people change by hand in a folder that is finished: a warning says so.
+EDITED = {"config.json", "tokenizer_config.json", "special_tokens_map.json", "run.json", "README.md", "metrics.jsonl"}
+
+
+class Owner(NamedTuple):
+    """What a manifest belongs to, as in messages; the error for damage, and what to do about it.
+
+    strict: nothing of it is changed by hand.
+    """
+
+    name: str
+    error: type[UserError]
+    hint: str
+    strict: bool = False
+
+
+_ON_PURPOSE = f"or delete {MANIFEST} if it was changed on purpose"
+MODEL = Owner("model", ModelError, f"copy the folder again, {_ON_PURPOSE}")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """files: the sha256 of each file of a folder, by its path below it."""
+
+    folder: Path
+    files: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: Path, names: Collection[str] | None = None) -> Manifest:
+        """The files that are there now; names: only these."""
+        paths = {path.relative_to(folder).as_posix(): path for path in files_in(folder)}
+        paths.pop(MANIFEST, None)
+        return cls(folder, {name: sha256_of(path) for name, path in paths.items() if names is None or name in names})
+
+    @classmethod
+    def read(cls, folder: Path, owner: Owner = MODEL) -> Manifest | None:
+        """The manifest of a folder; None without one, as of folders of older versions. Raises the owner's error."""
+        try:
+            values = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise owner.error(f"{MANIFEST} cannot be read: {error}", where=str(folder), hint=owner.hint) from None
+        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+            return None  # of another program
+        return cls(folder, values)
+
+    @property
+    def text(self) -> str:
+        """The content of manifest.json."""
+        return json_text(dict(sorted(self.files.items())))
+
+    def size(self, names: Collection[str]) -> int:
+        """Bytes of these files that are still to be read."""
+        paths = [self.folder / name for name in names]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
+    def compare(self, names: Collection[str], owner: Owner) -> None:
+        """Raise the owner's error for a file that is missing or differs; warn of one that people edit."""
+        for name in names:
+            try:
+                found = _sha256(self.folder / name)
+            except FileNotFoundError:
+                what = f"the {owner.name} lacks {name}"
+            except OSError as error:
+                what = f"{name} of the {owner.name} cannot be read: {error.strerror}"
+            else:
+                if found == self.files[name]:
+                    continue
+                what = f"{name} of the {owner.name} is damaged: sha256 {found[:12]}..., expected {self.files[name][:12]}..."
+                if name in EDITED and not owner.strict:
+                    _warn_once(f"{self.folder / name} has changed since bertkit wrote it")
+                    continue
+            now = Manifest.read(self.folder, owner)
+            if now is None or now.files.get(name) != self.files[name]:
+                what, hint = "another process has just written the folder", "repeat the command"
+                raise owner.error(what, where=str(self.folder), hint=hint)
+            raise owner.error(what, where=str(self.folder), hint=owner.hint)
+
+
+def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Make `folder` with what `write(temporary_folder)` puts there, and its manifest: a kill leaves all of it or nothing."""
+    aside = folder.with_name(UNFINISHED + folder.name)
+    with disk_errors(folder):
+        _fill(aside, write)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(aside, folder)
+        flush(folder.parent)
+
+
+def replace_files(folder: Path, write: Callable[[Path], object]) -> None:
+    """Replace files of a folder by those that `write(temporary_folder)` makes, and its manifest by theirs.
+
+    While they are of two writings there is no manifest.
+    """
+    aside = folder / f"{UNFINISHED}files"
+    with disk_errors(folder):
+        manifest = _fill(aside, write)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        for name in (*manifest.files, MANIFEST):
+            os.replace(aside / name, folder / name)
+        flush(folder)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _fill(folder: Path, write: Callable[[Path], object]) -> Manifest:
+    """Write files and their manifest into a folder, all flushed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write(folder)
+    manifest = Manifest.of(folder)
+    (folder / MANIFEST).write_text(manifest.text, encoding="utf-8")
+    mode = (folder / MANIFEST).stat().st_mode  # as the umask has it; safetensors writes 0600
+    for path in files_in(folder):
+        path.chmod(mode)
+    for path in [*files_in(folder), *(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        flush(path)
+    return manifest
+
+
+# --- what is read ------------------------------------------------------------------------------------------------------------
+
+
+_reading: list[Future[None]] = []  # comparisons in the background
+
+
+def verify(folder: Path, wanted: Callable[[str], bool], owner: Owner = MODEL) -> None:
+    """Compare those files of a folder that are `wanted` with its manifest, if it has one: at once, or in the background if they
+    are large. Each file is read once a process.
+
+    Raises the owner's error, now or from `finish`.
+    """
+    manifest = Manifest.read(folder, owner)
+    if manifest is None:
+        return
+    names = [name for name in manifest.files if wanted(name)]
+    if manifest.size(names) < LARGE:
+        manifest.compare(names, owner)
+        return
+    compared: Future[None] = Future()
+
+    def compare() -> None:
+        try:
+            manifest.compare(names, owner)
+            compared.set_result(None)
+        except BaseException as error:
+            compared.set_exception(error)
+
+    threading.Thread(target=compare, daemon=True).start()
+    _reading.append(compared)
+
+
+def finish(*, wait: bool = True, timeout: float | None = None) -> None:
+    """Raise the error of a comparison in the background; wait: for all of them to end."""
+    for compared in [each for each in _reading if wait or each.done()]:
+        try:
+            compared.result(timeout)
+        except TimeoutError:
+            pass
+        finally:
+            with suppress(ValueError):  # another thread was faster
+                _reading.remove(compared)
+
+
+@contextmanager
+def all_read_is_whole() -> Iterator[None]:
+    """For a whole command: it ends well only once all that it read is compared; damage explains other errors."""
+    _reading.clear()
+    try:
+        yield
+    except Exception as error:
+        finish(timeout=PATIENCE if isinstance(error, UserError) else None)
+        raise
+    finish()
+
+
+@cache
+def _read_once(path: str, inode: int, size: int, modified: int) -> str:
+    return sha256_of(Path(path))
+
+
+def _sha256(path: Path) -> str:
+    """The sha256 of a file, which is read once a process unless it changes."""
+    stat = path.stat()
+    return _read_once(str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    progress.warn(text)
