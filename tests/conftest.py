@@ -204,25 +204,29 @@ def make_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
     def make(architecture: str = "BertModel", *, seed: int = 0, **config: Any) -> Path:
         key = repr((architecture, seed, sorted(config.items())))
         if key not in made:
-            import torch
-            import transformers
-
-            sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-            sizes |= {"max_position_embeddings": 64, "vocab_size": len(VOCABULARY)}
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
-                model = getattr(transformers, architecture)(transformers.BertConfig(**{**sizes, **config}))
-                # Fresh weights have zero biases and unit LayerNorms, which would hide a swapped or forgotten one.
-                with torch.no_grad():
-                    for parameter in model.parameters():
-                        parameter.add_(torch.randn_like(parameter), alpha=0.02)
-            folder = tmp_path_factory.mktemp("tiny-model")
-            model.save_pretrained(folder)
-            _write_tokenizer(folder)
-            made[key] = folder
+            made[key] = tmp_path_factory.mktemp("tiny-model")
+            write_tiny_model(made[key], architecture, seed=seed, **config)
         return made[key]
 
     return make
+
+
+def write_tiny_model(folder: Path, architecture: str = "BertModel", *, seed: int = 0, **config: Any) -> None:
+    """Write the model folder that make_model_dir gives."""
+    import torch
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    sizes |= {"max_position_embeddings": 64, "vocab_size": len(VOCABULARY)}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = getattr(transformers, architecture)(transformers.BertConfig(**{**sizes, **config}))
+        # Fresh weights have zero biases and unit LayerNorms, which would hide a swapped or forgotten one.
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.02)
+    model.save_pretrained(folder)
+    _write_tokenizer(folder)
 
 
 @pytest.fixture(scope="session")
