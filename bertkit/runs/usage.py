@@ -145,7 +145,10 @@ def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
             "`bertkit predict` predicts legal sequences of tags alone (`--constrained`); this takes each tag for itself."
         )
     if task.get("intents"):
-        notes.append("The intent of a sentence is predicted by `bertkit predict` alone.")
+        notes.append(
+            "The intent of a sentence is predicted by `bertkit predict` alone: transformers reports its weights, "
+            "`head.intent.weight` and `head.intent.bias`, as unexpected and leaves them out."
+        )
     return _CHUNKS if in_chunks else _TAGS, notes
 
 
