@@ -30,13 +30,14 @@ from bertkit import progress
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import Shard
 from bertkit.corpus.texts import read_sources, sources_of
-from bertkit.corpus.words import load_jieba, tokens_and_words
+from bertkit.corpus.words import tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError, plural
 from bertkit.features import offsets_of, ranges
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, disk_errors, write_json
 from bertkit.model.directory import TOKENIZER
 from bertkit.readers.documents import Document, Source
 from bertkit.readers.faults import Faults
+from bertkit.readers.words import load_jieba
 from bertkit.text.tokenizer import Tokenizer
 
 META = "meta.json"
