@@ -28,7 +28,7 @@ def parse_jsonl(content: Content) -> Iterator[Examples]:
     Raises DataError, with file and line, for what is not JSON or not an object.
     """
     source = content.source
-    listed = re.match(r'\s*\[(?!\s*"[^\n]*\n)', content.beginning) is not None  # a text in the first line: a pair a line
+    listed = re.match(r'\s*\[(?!\s*")', content.beginning) is not None  # a list that begins with a text is a pair, one a line
     empty = True
     for numbers, rows, text in _listed(content.text(), source) if listed else objects_by_line(content, _HINT):
         empty = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import sys
@@ -16,10 +17,10 @@ from file_contents import write
 
 from bertkit.config import filled
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks import TokenClassification
+from bertkit.tasks import Prediction, TokenClassification
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
-from bertkit.tasks.token_classification.output import column_to_write
+from bertkit.tasks.token_classification.output import as_conllu, column_to_write
 
 SENTENCES = [[("Ann", "B-WHO"), ("paid", "O")], [("the", "O"), ("man", "B-WHO"), (",", "O")], [("#", "O")]]
 WORDS = [[word for word, _ in sentence] for sentence in SENTENCES]
@@ -147,7 +148,7 @@ def offsets(span: list[Any]) -> dict[str, Any]:
 FORMS: dict[str, Callable[[Spans], str]] = {
     "spacy.json": lambda given: json.dumps(spacy(given)),
     "spacy-indented.json": lambda given: json.dumps(spacy(given), indent=1),
-    "spacy.jsonl": lambda given: lines(spacy(given)),
+    "spacy.jsonl": lambda given: lines(spacy(given)).rstrip("\n"),
     "doccano.jsonl": lambda given: lines(objects(given, "label")),
     "doccano-labels.jsonl": lambda given: lines(objects(given, "labels")),
     "doccano-new.jsonl": lambda given: lines(objects(given, "entities", offsets)),
@@ -311,6 +312,14 @@ def test_a_column_that_holds_no_tags(asked: str) -> None:
         column_to_write(asked, "upos")
 
 
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_real_treebank_comes_back_as_it_was(data_dir: Path, split: str) -> None:
+    path = data_dir / "UD_English-EWT" / f"en_ewt-ud-{split}.conllu.gz"
+    gold = read(path).columns["tags"]
+    written = as_conllu([Prediction(tags) for tags in gold], read(path, labelled=False), "upos")
+    assert written == gzip.decompress(path.read_bytes()).decode()
+
+
 CHINESE = "\u6211\u5728\u94f6\u884c\u5de5\u4f5c"  # I work in a bank
 
 
@@ -341,6 +350,7 @@ def test_a_tagger_of_chinese_words_cuts_text_into_words(
     train(run_bertkit, tiny_chinese_dir, "x.conll")
     (row,) = (json.loads(line) for line in run_bertkit("predict", "run", stdin=CHINESE.encode()).out.splitlines())
     assert (row["text"], row["tokens"]) == (CHINESE, words)
+    assert "cuts by jieba" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     (basic,) = run_bertkit("predict", "run", "--words", "basic", stdin=CHINESE.encode()).out.splitlines()
     assert json.loads(basic)["tokens"] == [*CHINESE]
     monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
