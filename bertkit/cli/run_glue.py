@@ -40,7 +40,8 @@ class _Theirs:
     """What an option of theirs is here.
 
     ours: our option, which takes over its value; of some, by family. words: by its value, what it is here. refusal: how to say
-    it here. A switch may have a value, true or false, and only true counts. None of them: nothing, for it has no effect here.
+    it here; where there is `ours`, several values. A switch may have a value, true or false, and only true counts. None of
+    them: nothing, for it has no effect here.
     note: where the meaning differs.
     """
 
@@ -74,6 +75,7 @@ _SWITCHES_WITHOUT_EFFECT = """
 """.split()
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
+_PAIR = "texts are not joined; two columns are a pair: --text A --text-pair B"
 _UPLOAD = "upload the run folder afterwards: hf upload NAME FOLDER"
 _TABLE: dict[str, _Theirs] = {
     **{name: _Theirs(name.replace("_", "-")) for name in _SAME},
@@ -95,8 +97,8 @@ _TABLE: dict[str, _Theirs] = {
     "context_column": _Theirs("context"),
     "question_column": _Theirs("question"),
     "answer_column": _Theirs("answers"),
-    "text_column_name": _Theirs({_CLASSES: "text", _TAGS: "tokens"}),
-    "text_column_names": _Theirs({_CLASSES: "text"}),
+    "text_column_name": _Theirs({_CLASSES: "text", _TAGS: "tokens"}, refusal=_PAIR),
+    "text_column_names": _Theirs({_CLASSES: "text"}, refusal=_PAIR),
     "label_column_name": _Theirs({_CLASSES: "label", _TAGS: "tags"}),
     "overwrite_output_dir": _switch("--overwrite"),
     "ignore_mismatched_sizes": _switch("--ignore-mismatched-sizes"),
@@ -113,7 +115,7 @@ _TABLE: dict[str, _Theirs] = {
     "num_warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
     "max_eval_samples": _refused(_WHOLE),
     "max_predict_samples": _refused(_WHOLE),
-    "text_column_delimiter": _refused("texts are not joined; two columns are a pair: --text A --text-pair B"),
+    "text_column_delimiter": _refused(_PAIR),
     "label_all_tokens": _switch(refusal="a word has one tag, read at its first piece"),
     "metric_for_best_model": _refused("the first metric decides, on the first evaluation split: --metric NAME"),
     "gradient_checkpointing": _switch(refusal="--micro-batch-tokens bounds the memory of a step"),
@@ -171,6 +173,8 @@ def translate(argv: Sequence[str]) -> list[str]:
             ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(told, "")
             if not ours:
                 raise _refusal(flag, f"{told} has no such column")
+            if theirs.refusal and "," in (value if has_value else "".join(rest[:1])):
+                raise _refusal(f"{flag} with several columns", theirs.refusal)
             translated += [f"--{ours}", *([value] if has_value else [])]
             notes += [f"{flag} is here {theirs.note}"] if theirs.note else []
         else:
