@@ -24,7 +24,9 @@ _LOOKED_AT = 200  # lines
 _ENOUGH = 10  # tokens, to tell tags by their repeating
 
 
-def parse_conll(content: Content, *, separator: str | None = None, column: str | int | None = None) -> Iterator[Examples]:
+def parse_conll(
+    content: Content, *, separator: str | None = None, column: str | int | None = None, tags: str | None = None
+) -> Iterator[Examples]:
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
     CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and
@@ -33,9 +35,11 @@ def parse_conll(content: Content, *, separator: str | None = None, column: str |
     sentence of which no word has a tag has None for its tags.
 
     separator: between columns; by default a tab if the first token's line has one, else spaces. column: that of the tag, a
-    number from 1, or in CoNLL-U a name. A file of one column is text to predict: it has no `tags`. Raises
-    DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
+    number from 1, or in CoNLL-U a name; tags: the same, if it is one. A file of one column is text to predict, without `tags`.
+    Raises DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
+    if column is None and is_column_of_conll(tags or ""):
+        column = tags
     empty = True
     first_lines = _first_lines(content)
     conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))

@@ -82,7 +82,9 @@ LINES = Format("plain text", (), lambda content: True, parse_lines)
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
 LABEL_STUDIO = Format("Label Studio's JSON", _JSON, looks_like_label_studio, parse_label_studio)
-CONLL = Format("CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column"}))
+CONLL = Format(
+    "CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column", "tags"})
+)
 PARALLEL = Format("seq.in and seq.out", (), lambda content: False, parse_parallel, is_folder=True)
 
 TABLES = (DELIMITED, JSON, ARROW, XLSX)

@@ -109,6 +109,13 @@ def test_a_column_of_sentences_is_no_number_of_them(tmp_path: Path) -> None:
     assert read(path).columns["tokens"] == [["So", "it", "is"]] * 2
 
 
+def test_a_column_of_a_table_may_be_called_as_one_of_conllu(tmp_path: Path) -> None:
+    table = write(tmp_path / "x.csv", "tokens,upos,tags\na b,X Y,O O\n")
+    rows = write(tmp_path / "x.jsonl", '{"tokens": ["a", "b"], "upos": ["X", "Y"], "2": ["V", "W"]}\n')
+    assert [read(path, tags="upos").columns["tags"] for path in (table, rows)] == [[["X", "Y"]]] * 2
+    assert read(rows, tags="2").columns["tags"] == [["V", "W"]]
+
+
 # --- spans -----------------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.conll import CONLLU_LINES, is_column_of_conll
+from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import TAGGED, Format, read_file
 from bertkit.readers.words import CUTS
 from bertkit.tasks.class_loss import ClassLossRecipe
@@ -70,8 +70,8 @@ class TokenClassification(ClassLossRecipe):
         return "for the tag of each word, and --head crf learns whole sequences" if self.head == "crf" else None
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
-        rows = read_file(path, self.formats, separator=self.separator, column=column, columns=columns or self.columns)
+        options = {"separator": self.separator, "column": self.column, "tags": self.tags}
+        rows = read_file(path, self.formats, **options, columns=columns or self.columns)
         return gather_words(rows, self._named)
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
