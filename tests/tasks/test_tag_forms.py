@@ -198,6 +198,13 @@ def test_spans_that_do_not_fit_are_named(tmp_path: Path, name: str, span: list[A
     assert error.value.where == f"{path}:{2 if name.endswith('.jsonl') else indented.get(name, 1)}"
 
 
+def test_label_studio_leaves_empty_lists_out(tmp_path: Path) -> None:
+    rows = [{"text": TEXTS[0], "label": marked(TEXTS[0], SPANS[0])}, {"text": TEXTS[2]}]
+    examples = read(write(tmp_path / "x.json", json.dumps(rows)))
+    assert examples.columns["tags"] == [OF_TEXTS[0], ["O"]]
+    assert examples.remarks.notes == ("1 row without label, read as without entities",)
+
+
 def test_a_span_that_cuts_a_word_is_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "x.json", json.dumps([["the woman", {"entities": [[6, 9, "WHO"]]}]]))
     examples = read(path)

@@ -21,6 +21,7 @@ from bertkit.readers.words import CJK, split_words
 from bertkit.tasks.token_classification.tags import tags_of
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
+_LISTS = ("label", "labels")  # columns of entities where they hold lists, as doccano and Label Studio write them
 _ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
 _CHINESE_WORD = re.compile(f"[{CJK}]+")
 _SEVERAL = 0.1  # share of the Chinese words
@@ -100,8 +101,8 @@ def columns_by_role(examples: Examples, named: Mapping[str, str | None]) -> dict
         name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
         if name is not None:
             by_role[role] = name
-    if "text" in by_role and "tokens" not in by_role and named["entities"] is None:  # doccano and Label Studio call them labels
-        lists = [name for name in ("label", "labels") if _are_lists(examples.columns.get(name, []))]
+    if "text" in by_role and "tokens" not in by_role and named["entities"] is None:
+        lists = [name for name in _LISTS if _are_lists(examples.columns.get(name, []))]
         by_role |= {"entities": lists[0]} if lists and "entities" not in by_role else {}
     return by_role
 
@@ -200,11 +201,15 @@ def _split_texts(
     columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})
     inside_words: list[str] = []  # entities that begin or end inside a word
     count = 0
+    given = [] if to_predict else examples.columns[by_role["entities"]]
+    unmarked = given.count(None) if by_role.get("entities") in _LISTS else 0  # Label Studio leaves an empty list out
+    if unmarked:
+        given = [[] if value is None else value for value in given]
     for row, text in enumerate(examples.columns[by_role["text"]]):
         if not isinstance(text, str):
             content = "nothing" if text is None else repr(text)
             raise DataError(f"column {by_role['text']!r} holds {content}; expected text", where=examples.where(row))
-        entities = [] if to_predict else _entities(examples.columns[by_role["entities"]][row], text, examples.where(row))
+        entities = [] if to_predict else _entities(given[row], text, examples.where(row))
         places = split_words(text, cut=cut)
         if entities:
             count += len(entities)
@@ -222,11 +227,12 @@ def _split_texts(
                     raise DataError(f"the entity {[start, end, label]} contains no word", where=examples.where(row))
                 spans.append((inside[0], inside[-1] + 1, label))
             columns["tags"].append(tags_of(spans, len(places), "iob2"))
+    notes = (f"{plural(unmarked, 'row')} without {by_role['entities']}, read as without entities",) if unmarked else ()
     if not inside_words:
-        return Remarks()
+        return Remarks(notes)
     what = f"{len(inside_words)} of {count} entities begin or end inside a word, such as {inside_words[0]}"
     why = "start counts from 0, end is the character after the last; such words are split there, which predictions cannot do"
-    return Remarks(warnings=(f"{what}; {why}",))
+    return Remarks(notes, (f"{what}; {why}",))
 
 
 def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
