@@ -74,16 +74,16 @@ def build(
     [bold]zcat dump.gz | bertkit corpus build - --tokenizer tokenizers/mine --output-dir corpora/dump[/]
     """
     from bertkit.corpus.build import CorpusConfig, build_corpus
-    from bertkit.corpus.words import WORDS
     from bertkit.model.directory import resolve
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.faults import POLICIES
     from bertkit.readers.splitting import parse_fraction
+    from bertkit.readers.words import CUTS
 
     choices = (
         ("--sentences", sentences, ("split", "lines")),
         ("--layout", layout, LAYOUTS),
-        ("--words", words, WORDS),
+        ("--words", words, CUTS),
         ("--on-error", on_error, POLICIES),
     )
     for flag, value, known in choices:

@@ -35,7 +35,7 @@ def predict(
         str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Output file: .jsonl, .csv, .tsv, or for tags .conll.")
+        Path | None, typer.Option("--output", help="Output file: .jsonl, .csv, .tsv, or for tags .conll, .conllu.")
     ] = None,
     form: Annotated[
         str | None,
@@ -94,12 +94,12 @@ def predict(
     opened = open_target(run, recipe, overrides, to_predict=split is None, others=others)
     task = opened.task
     _check_form(form, task.prediction_endings, task.family)
+    if lost := task.lost_in(f".{form}"):
+        progress.warn(lost)
     if split is not None:
         examples, predictions = inference.predict_split_of(opened, split)
     else:
         examples, predictions = inference.predict_file(opened, file, overrides)
-    if lost := task.lost_in(f".{form}"):
-        progress.warn(lost)
     _write(
         list(enumerate(predictions)),
         None if form == "text" else lambda _: task.format_file(predictions, examples, f".{form}"),

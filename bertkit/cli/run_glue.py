@@ -1,113 +1,271 @@
-"""`bertkit finetune` accepts the options of transformers' run_glue.py, and keeps their meaning.
+"""`bertkit finetune` accepts the options of transformers' example scripts, run_glue.py and its like, and keeps their meaning.
 
-They are translated before parsing: --per_device_train_batch_size counts one process, our --batch-size a whole step.
+They are translated before parsing, by one table: --per_device_train_batch_size counts one process, our --batch-size a whole
+step. A first word such as run_ner.py says which family is meant.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from bertkit import progress
+from bertkit.cli.finetune import finetune
 from bertkit.errors import UsageError
+from bertkit.tasks.catalog import load_builtin
 
-# Their name -> ours, without dashes. Names that differ only in underscores are in _SAME.
-_RENAMED = {
-    "model_name_or_path": "model",
-    "max_seq_length": "max-length",
-    "num_train_epochs": "num-epochs",
-    "train_file": "train",
-    "validation_file": "validation",
-    "test_file": "test",
-    "resume_from_checkpoint": "resume",
-    "save_total_limit": "keep-checkpoints",
+_CLASSES, _TAGS, _ANSWERS = "text-classification", "token-classification", "question-answering"
+# Their scripts, also as ..._no_trainer.py: the family, or what to do instead.
+_SCRIPTS = {
+    "run_glue": _CLASSES,
+    "run_classification": _CLASSES,
+    "run_ner": _TAGS,
+    "run_qa": _ANSWERS,
+    "run_swag": "multiple-choice",
 }
+_OTHER_SCRIPTS = {
+    "run_xnli": "bertkit finetune xnli; its data comes by --data FOLDER",
+    "run_qa_beam_search": "it trains XLNet; for BERT: bertkit finetune run_qa.py",
+    "run_seq2seq_qa": "it trains models such as T5; for BERT: bertkit finetune run_qa.py",
+    "run_mlm": "bertkit pretrain --objective mlm",
+    "run_clm": "bertkit pretrain --objective clm",
+}
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    """What an option of theirs is here.
+
+    ours: our option, which takes over its value; of some, by family. words: by its value, what it is here. refusal: how to say
+    it here; where there is `ours`, several values. A switch may have a value, true or false, and only true counts. None of
+    them: nothing, for it has no effect here.
+    note: where the meaning differs.
+    """
+
+    ours: str | Mapping[str, str] = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
+    is_switch: bool = False
+    note: str = ""
+
+
+def _switch(words: str = "", refusal: str = "") -> _Theirs:
+    return _Theirs(words={"true": words}, refusal=refusal, is_switch=True)
+
+
+def _refused(hint: str) -> _Theirs:
+    return _Theirs(refusal=hint)
+
+
 _SAME = """
     output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
-    save_steps logging_steps label_smoothing_factor max_train_samples
+    save_steps logging_steps max_train_samples max_length max_answer_length n_best_size
 """.split()
-_SWITCHES: dict[str, list[str]] = {
-    "overwrite_output_dir": ["--overwrite"],
-    "ignore_mismatched_sizes": ["--ignore-mismatched-sizes"],
-    "bf16": ["--precision", "bf16"],
-    "no_cuda": ["--device", "cpu"],
-    "use_cpu": ["--device", "cpu"],
-    "do_train": [],  # the rest is always done, or has no effect here
-    "do_eval": [],
-    "load_best_model_at_end": [],
-    "overwrite_cache": [],
-    "use_fast_tokenizer": [],
-    "pad_to_max_length": [],
-    "disable_tqdm": [],
-}
-# With a value and no effect here: --eval-steps and --save-steps say when.
-_IGNORED = """
+# --eval-steps and --save-steps say when.
+_WITHOUT_EFFECT = """
     save_strategy evaluation_strategy eval_strategy logging_strategy logging_dir run_name cache_dir
-    dataloader_num_workers
+    dataloader_num_workers preprocessing_num_workers checkpointing_steps remove_splits remove_columns per_device_eval_batch_size
 """.split()
-_BOOLEANS = {"true": True, "false": False}  # the values of their switches
+_SWITCHES_WITHOUT_EFFECT = """
+    do_train do_eval load_best_model_at_end overwrite_cache use_fast_tokenizer pad_to_max_length disable_tqdm
+    shuffle_train_dataset return_entity_level_metrics group_by_length logging_first_step trust_remote_code
+""".split()
+_OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
+_WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
+_PAIR = "texts are not joined; two columns are a pair: --text A --text-pair B"
+_UPLOAD = "upload the run folder afterwards: hf upload NAME FOLDER"
+_TABLE: dict[str, _Theirs] = {
+    **{name: _Theirs(name.replace("_", "-")) for name in _SAME},
+    **{name: _Theirs() for name in _WITHOUT_EFFECT},
+    **{name: _switch() for name in _SWITCHES_WITHOUT_EFFECT},
+    "model_name_or_path": _Theirs("model"),
+    "max_seq_length": _Theirs("max-length"),
+    "num_train_epochs": _Theirs("num-epochs"),
+    "doc_stride": _Theirs(
+        "doc-stride", note="the step from one window to the next, as in the paper's code; there, their overlap"
+    ),
+    "train_file": _Theirs("train"),
+    "validation_file": _Theirs("validation"),
+    "test_file": _Theirs("test"),
+    "resume_from_checkpoint": _Theirs("resume"),
+    "label_smoothing_factor": _Theirs("label-smoothing"),
+    "save_total_limit": _Theirs("keep-checkpoints"),
+    "metric_name": _Theirs("metric"),
+    "null_score_diff_threshold": _Theirs("null-threshold"),
+    "context_column": _Theirs("context"),
+    "question_column": _Theirs("question"),
+    "answer_column": _Theirs("answers"),
+    "text_column_name": _Theirs({_CLASSES: "text", _TAGS: "tokens"}, refusal=_PAIR),
+    "text_column_names": _Theirs({_CLASSES: "text"}, refusal=_PAIR),
+    "label_column_name": _Theirs({_CLASSES: "label", _TAGS: "tags"}),
+    "overwrite_output_dir": _switch("--overwrite"),
+    "ignore_mismatched_sizes": _switch("--ignore-mismatched-sizes"),
+    "bf16": _switch("--precision bf16"),
+    "no_cuda": _switch("--device cpu"),
+    "use_cpu": _switch("--device cpu"),
+    "do_regression": _switch("--regression"),
+    "version_2_with_negative": _switch("--unanswerable"),
+    "report_to": _Theirs("track", {"none": ""}),
+    "optim": _Theirs(words=dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf"), ""), refusal="see --optimizer"),
+    "fp16": _switch(refusal="--precision bf16 is as fast and needs no scaling of the loss"),
+    "do_predict": _switch(refusal="bertkit predict RUN --split test, after training"),
+    "warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
+    "num_warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
+    "max_eval_samples": _refused(_WHOLE),
+    "max_predict_samples": _refused(_WHOLE),
+    "text_column_delimiter": _refused(_PAIR),
+    "label_all_tokens": _switch(refusal="a word has one tag, read at its first piece"),
+    "metric_for_best_model": _refused("the first metric decides, on the first evaluation split: --metric NAME"),
+    "gradient_checkpointing": _switch(refusal="--micro-batch-tokens bounds the memory of a step"),
+    "config_name": _refused(_OWN_FOLDER),
+    "tokenizer_name": _refused(_OWN_FOLDER),
+    "model_revision": _refused("download that revision, and give its folder: --model FOLDER"),
+    "token": _refused("the hub's library reads the token from HF_TOKEN"),
+    "push_to_hub": _switch(refusal=_UPLOAD),
+    "hub_model_id": _refused(_UPLOAD),
+    "hub_token": _refused(_UPLOAD),
+    "with_tracking": _switch(refusal="--track tensorboard, or another dashboard"),
+}
+# Those that several words together give.
 _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-_COUNTS = (_BATCH, _ACCUMULATION, "per_device_eval_batch_size")  # the last affects no score
-_TASK, _SCHEDULE, _TRACKERS = "task_name", "lr_scheduler_type", "report_to"
-_SCHEDULES = {"constant_with_warmup": "constant"}  # theirs -> ours; their "constant" never warms up
-_OURS = _RENAMED | {name: name.replace("_", "-") for name in _SAME} | {"label_smoothing_factor": "label-smoothing"}
+_TASK, _DATASET, _CONFIG, _SCHEDULE = "task_name", "dataset_name", "dataset_config_name", "lr_scheduler_type"
+_TOGETHER = (_BATCH, _ACCUMULATION, _TASK, _DATASET, _CONFIG, _SCHEDULE)
+_SCHEDULES = {"constant_with_warmup": "constant"}  # theirs -> ours; their "constant" never warms up, whatever else is said
+_TAG_TASKS = {"ner": "", "pos": "--tags pos_tags", "chunk": "--tags chunk_tags"}  # the task_name of run_ner_no_trainer.py
+_BOOLEANS = ("true", "false")
 
 
 def translate(argv: Sequence[str]) -> list[str]:
-    """The arguments with the options of run_glue.py translated, if the command is `finetune`.
+    """The arguments with the options of transformers' scripts translated, if the command is `finetune`.
 
-    With --train_file, and neither a recipe nor --task_name, the recipe is text-classification. Raises UsageError.
+    Without a recipe, it is that of --task_name or --dataset_name, or the family of the script, of a file --train_file alone
+    text-classification. Raises UsageError for what has no counterpart here.
     """
     if not argv or argv[0] != "finetune":
         return list(argv)
-    translated, task, constant = [], [], False
-    per_device: dict[str, int] = {}
-    ignored: list[str] = []
     rest = list(argv[1:])
+    family = _family_of_script(rest[0]) if rest else ""
+    rest = rest[1:] if family else rest
+    has_recipe = bool(rest) and not rest[0].startswith("-")
+    own = load_builtin(rest[0]) if has_recipe else None
+    told = family or (own.family if own else _CLASSES)
+    translated: list[str] = []
+    ignored: list[str] = []
+    notes: list[str] = []
+    together: dict[str, str] = {}
+    has_file = False
     while rest:
         word = rest.pop(0)
         flag, has_value, value = word.partition("=")
         name = flag.removeprefix("--")
-        if not flag.startswith("--"):
+        theirs = _TABLE.get(name)
+        has_file = has_file or name == "train_file"
+        if not flag.startswith("--") or (theirs is None and name not in _TOGETHER):
+            if flag.startswith("--") and "_" in name and name not in inspect.signature(finetune).parameters:
+                raise _refusal(flag, "bertkit finetune --help lists the options")
             translated.append(word)
-        elif name in _SWITCHES:
+        elif theirs is not None and theirs.is_switch:
             value = value if has_value else rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
-            if value.lower() not in _BOOLEANS:
-                raise UsageError(f"{flag} is {value!r}; expected true or false")
-            if name == "do_train" and not _BOOLEANS[value.lower()]:
-                raise UsageError("--do_train is false, but finetune always trains", hint="bertkit eval scores a model")
-            translated += _SWITCHES[name] if _BOOLEANS[value.lower()] else []
-        elif name in _OURS:
-            translated += [f"--{_OURS[name]}", *([value] if has_value else [])]
-        elif name in (*_COUNTS, _TASK, _SCHEDULE, _TRACKERS, *_IGNORED):
-            value = value if has_value else rest.pop(0) if rest else ""
-            if name in _IGNORED:
-                ignored.append(flag)
-            elif name == _TRACKERS:
-                translated += [] if value == "none" else ["--track", value]
-            elif name == _TASK:
-                task = [value.replace("-", "").lower()]
-            elif name == _SCHEDULE:
-                translated += ["--schedule", _SCHEDULES.get(value, value)]
-                constant = value == "constant"
-            elif not value.isdecimal() or int(value) < 1:
-                raise UsageError(f"{flag} is {value!r}; expected a whole number of at least 1")
-            else:
-                per_device[name] = int(value)
+            translated += _of_switch(flag, value, theirs)
+        elif theirs is not None and theirs.ours and not theirs.words:
+            ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(told, "")
+            if not ours:
+                raise _refusal(flag, f"{told} has no such column")
+            if theirs.refusal and "," in (value if has_value else "".join(rest[:1])):
+                raise _refusal(f"{flag} with several columns", theirs.refusal)
+            translated += [f"--{ours}", *([value] if has_value else [])]
+            notes += [f"{flag} is here {theirs.note}"] if theirs.note else []
         else:
-            translated.append(word)
+            value = value if has_value else rest.pop(0) if rest else ""
+            if theirs is None:
+                together[name] = value
+            elif value in theirs.words:
+                translated += theirs.words[value].split()
+            elif theirs.refusal:
+                raise _refusal(flag, theirs.refusal)
+            elif theirs.ours:
+                translated += [f"--{theirs.ours}", value]
+            else:
+                ignored.append(flag)
+    recipe, more = _recipe(together)
+    recipe = recipe or family or (_CLASSES if has_file and not has_recipe else "")
+    more += [*_schedule(together), *_batch_size(together)]
     if ignored:
-        progress.note(f"ignored, without effect here: {', '.join(ignored)}; --eval-steps and --save-steps say when")
-    if argv[1:2] and argv[1].startswith("--") and any(word.startswith("--train_file") for word in argv):
-        task = task or ["text-classification"]
-    if _BATCH in per_device or _ACCUMULATION in per_device:
-        if _BATCH not in per_device:
-            hint = "here --batch-size is the whole step, and --micro-batch-tokens bounds its memory"
-            raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)
-        world_size = os.environ.get("WORLD_SIZE") or "1"
-        if not world_size.isdecimal() or int(world_size) < 1:
-            what = f"WORLD_SIZE is {world_size!r}; expected the number of processes"
-            raise UsageError(what, hint="accelerate launch sets it")
-        batch_size = per_device[_BATCH] * per_device.get(_ACCUMULATION, 1) * int(world_size)
-        translated += ["--batch-size", str(batch_size)]
-    return ["finetune", *task, *translated, *(["--warmup-ratio", "0"] if constant else [])]
+        notes.append(f"ignored, without effect here: {', '.join(ignored)}; --eval-steps sets when to evaluate and save")
+    for note in notes:
+        progress.note(note)
+    return ["finetune", *([recipe] if recipe else []), *translated, *more]
+
+
+def _family_of_script(word: str) -> str:
+    """The family of one of transformers' scripts, "" for another word. Raises UsageError for a script without a counterpart."""
+    path = Path(word)
+    script = path.stem.removesuffix("_no_trainer") if path.suffix == ".py" else ""
+    if script in _OTHER_SCRIPTS:
+        raise UsageError(f"{path.name} has no counterpart here", hint=_OTHER_SCRIPTS[script])
+    return _SCRIPTS.get(script, "")
+
+
+def _of_switch(flag: str, value: str, theirs: _Theirs) -> list[str]:
+    if value.lower() not in _BOOLEANS:
+        raise UsageError(f"{flag} is {value!r}; expected true or false")
+    if value.lower() == "false":
+        if flag == "--do_train":
+            raise UsageError(f"{flag} is false, but finetune always trains", hint="bertkit eval scores a model")
+        return []
+    if theirs.refusal:
+        raise _refusal(flag, theirs.refusal)
+    return theirs.words["true"].split()
+
+
+def _refusal(flag: str, hint: str) -> UsageError:
+    return UsageError(f"{flag} is an option of transformers' run_*.py that has no counterpart here", hint=hint)
+
+
+def _recipe(given: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The recipe that data set and task name, "" for none; and more options. Raises UsageError for an unknown one."""
+    task, dataset, config = (given.get(name, "") for name in (_TASK, _DATASET, _CONFIG))
+    more = _TAG_TASKS.get(task, "").split()
+    task = "" if task in _TAG_TASKS else task.replace("-", "").lower()
+    if not dataset:
+        return task, more
+    name = dataset.rpartition("/")[2].lower().replace("-", "_")
+    if name in ("glue", "xtreme", "clue"):  # of several tasks
+        name = config.replace("-", "").lower()
+    elif config not in ("", "default", "plain_text", name):
+        name = ""
+    if load_builtin(name) is None:
+        what = " ".join([f"--{_DATASET} {dataset}", *([f"--{_CONFIG} {config}"] if config else [])])
+        hint = "`bertkit recipes` lists them; or give --train FILE without it, or write a recipe"
+        raise UsageError(f"{what}: no recipe of bertkit is called so", hint=hint)
+    return name, more
+
+
+def _schedule(given: Mapping[str, str]) -> list[str]:
+    if (value := given.get(_SCHEDULE)) is None:
+        return []
+    return ["--schedule", _SCHEDULES.get(value, value), *(["--warmup-ratio", "0"] if value == "constant" else [])]
+
+
+def _batch_size(given: Mapping[str, str]) -> list[str]:
+    """The batch of a whole step: of all processes, with accumulation."""
+    numbers: dict[str, int] = {}
+    for name in (_BATCH, _ACCUMULATION):
+        value = given.get(name)
+        if value is not None and (not value.isdecimal() or int(value) < 1):
+            raise UsageError(f"--{name} is {value!r}; expected a whole number of at least 1")
+        if value is not None:
+            numbers[name] = int(value)
+    if not numbers:
+        return []
+    if _BATCH not in numbers:
+        hint = "here --batch-size is the whole step, and --micro-batch-tokens bounds its memory"
+        raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)
+    world_size = os.environ.get("WORLD_SIZE") or "1"
+    if not world_size.isdecimal() or int(world_size) < 1:
+        what = f"WORLD_SIZE is {world_size!r}; expected the number of processes"
+        raise UsageError(what, hint="accelerate launch sets it")
+    return ["--batch-size", str(numbers[_BATCH] * numbers.get(_ACCUMULATION, 1) * int(world_size))]

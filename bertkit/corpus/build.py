@@ -29,7 +29,7 @@ from bertkit.corpus.directory import BUILDING, FORMAT, META, SPLITS, opened, par
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.texts import read_sources, sources_of
-from bertkit.corpus.words import load_jieba, tokens_and_words
+from bertkit.corpus.words import tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError, plural
 from bertkit.features import offsets_of, ranges
 from bertkit.files import (
@@ -44,6 +44,7 @@ from bertkit.files import (
 from bertkit.manifest import MANIFEST, Manifest, verify, write_folder
 from bertkit.readers.documents import Document, Source
 from bertkit.readers.faults import Faults
+from bertkit.readers.words import load_jieba
 from bertkit.text.tokenizer import Tokenizer
 
 PART = 2**24  # characters of text in a part, to the end of a document

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import MachineError
 from bertkit.features import Ragged, offsets_of
-from bertkit.readers.words import CJK
+from bertkit.readers.words import CJK, load_jieba
 from bertkit.text.tokenizer import Tokenizer
 
-WORDS = ("basic", "jieba")
 _CHINESE = re.compile(f"[{CJK}]")
 
 
@@ -39,19 +34,6 @@ def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> 
     chinese[tokenizer.vocab[tokenizer.special_tokens["unk_token"]]] = True
     at_boundary = begins[np.repeat(first, pieces.lengths) + starts]
     return pieces, basic[pieces.values] & (at_boundary | ~chinese[pieces.values])
-
-
-def load_jieba() -> Any:
-    """The module jieba. Raises MachineError if it is not installed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its own, those of other libraries, and of its syntax
-            import jieba
-    except ImportError:
-        hint = 'python -m pip install "bertkit[chinese]", or jieba'
-        raise MachineError("--words jieba needs the package jieba, which is not installed", hint=hint) from None
-    jieba.setLogLevel(logging.WARNING)
-    return jieba
 
 
 def _word_begins(text: str, cut: Callable[[str], Iterable[str]]) -> NDArray[np.bool_]:

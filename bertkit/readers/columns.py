@@ -18,18 +18,24 @@ _USUAL_NAMES = {
         emotion isduplicate""",
     "tokens": "tokens words token word",
     "tags": "tags nertags postags upos labels tag ner pos slots",
+    "sentence": "sentence sentenceid sentenceno sentencenumber sentencenr sentenceindex sentid",
     "entities": "entities spans",
     "intent": "intent label",
     "context": "context ctx passage article story document paragraph prompt premise text sentence sentence1 sent1",
     "question": "question query sent2",
     "answer": "label labels answer right correct gold goldlabel",
 }
+_SECOND = {"tags": frozenset({"postags", "upos", "pos"})}  # of a table that also has entities
 _USUAL = {role: frozenset(names.split()) for role, names in _USUAL_NAMES.items()}
 
 
 def guess_column(names: Iterable[str], role: str) -> str | None:
-    """The column for a role ("text", "label", "tokens" ...) by its usual names; None unless exactly one would fit."""
+    """The column for a role ("text", "label", "tokens" ...) by its usual names; None unless exactly one would fit.
+
+    Of tags, parts of speech count only where no other column fits.
+    """
     fitting = [name for name in names if _plain(name) in _USUAL[role]]
+    fitting = [name for name in fitting if _plain(name) not in _SECOND.get(role, ())] or fitting
     return fitting[0] if len(fitting) == 1 else None
 
 

@@ -5,62 +5,101 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, UsageError, did_you_mean, plural
 from bertkit.readers import Examples, batched
 from bertkit.readers.content import Content, split_lines
 
-_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
+CONLLU_LINES = "conllu lines"  # a column of the lines of each sentence of CoNLL-U, its comments first
 _FORM, _UPOS = 1, 3
 _MAY_BE_EMPTY = ("form", "lemma", "feats", "deps", "misc")  # where "_" is a value: the character itself, or "nothing to say"
 _DOCUMENT = "-DOCSTART-"
+# A comment as CoNLL-U, CoNLL-2012 and MultiCoNER write it, though it may have as many columns as a token: "# text = Hi".
+_COMMENT = re.compile(r"#[ \t]*([\w.:-]+ = |(newdoc|newpar)\b|id [\w-]+\s+domain=)|#(begin|end) document\b")
 # White space between columns and on blank lines is ASCII's alone: U+00A0, U+3000 and U+2028 are tokens in real files.
 _BLANK = " \t\r\f\v"
 _LOOKED_AT = 200  # lines
 _ENOUGH = 10  # tokens, to tell tags by their repeating
 
 
-def parse_conll(content: Content, *, separator: str | None = None, column: str | int | None = None) -> Iterator[Examples]:
+def parse_conll(
+    content: Content, *, separator: str | None = None, column: str | int | None = None, tags: str | None = None
+) -> Iterator[Examples]:
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
-    CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped.
-    CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are skipped; the tag is the UPOS.
+    CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and
+    comments before a sentence ("# text = ..."; but "# O" is a token with its tag). CoNLL-U (.conllu, or by its look): comments,
+    ranges (1-2) and empty nodes (8.1) are skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a
+    sentence of which no word has a tag has None for its tags.
 
     separator: between columns; by default a tab if the first token's line has one, else spaces. column: that of the tag, a
-    number from 1, or in CoNLL-U a name. A file of one column is text to predict: it has no `tags`. Raises
-    DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
+    number from 1, or in CoNLL-U a name; tags: the same, if it is one. A file of one column is text to predict, without `tags`.
+    Raises DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
     """
+    if column is None and is_column_of_conll(tags or ""):
+        column = tags
     empty = True
-    for block in batched(_sentences(content, separator, column)):
+    first_lines = _first_lines(content)
+    conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
+    between = "\t" if conllu else _separator(first_lines, separator)
+    sentences = _sentences(content, _Layout(conllu, between, _width(first_lines, between)), separator, column)
+    for block in batched(sentences):
         empty = False
-        begins, tokens, tags = map(list, zip(*block, strict=True))
-        columns = {"tokens": tokens} if None in tags else {"tokens": tokens, "tags": tags}
-        yield Examples(columns=columns, source=content.source, lines=begins)
+        columns: dict[str, list[Any]] = {"tokens": [sentence.tokens for sentence in block]}
+        if conllu or any(sentence.tags is not None for sentence in block):
+            columns["tags"] = [sentence.tags for sentence in block]
+        if conllu:
+            columns[CONLLU_LINES] = [sentence.lines for sentence in block]
+        own_names = {"tags": COLUMNS[block[0].tag_column]} if conllu else {}
+        yield Examples(columns, content.source, [sentence.begin for sentence in block], own_names=own_names)
     if empty:
         what = "the file holds no tokens" if content.beginning.strip() else "the file is empty"
         raise DataError(what, where=content.source)
 
 
-def _sentences(
-    content: Content, separator: str | None, column: str | int | None
-) -> Iterator[tuple[int, list[str], list[str] | None]]:
-    """Each sentence's first line, tokens and tags; None for tags where the file has one column."""
-    first_lines = _first_lines(content)
-    conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
-    between = "\t" if conllu else _separator(first_lines, separator)
+class _Layout(NamedTuple):
+    """between: what separates columns. width: how many columns a token has."""
+
+    conllu: bool
+    between: str
+    width: int
+
+
+class _Sentence(NamedTuple):
+    """begin: the line of the first token. tags: None without any. lines: of CoNLL-U, all of the sentence's own."""
+
+    begin: int
+    tokens: list[str]
+    tags: list[str] | None
+    lines: list[str]
+    tag_column: int
+
+
+def _sentences(content: Content, layout: _Layout, separator: str | None, column: str | int | None) -> Iterator[_Sentence]:
+    conllu, between = layout.conllu, layout.between
     tokens: list[str] = []
     tags: list[str] = []
+    own: list[str] = []
     begin = width = tag_column = first = 0  # first: the line that set the width
+    untagged: DataError | None = None
     lines = chain.from_iterable(lines for _, lines in content.lines())
-    for number, fields in chain(_rows(lines, between, conllu), [(0, [])]):
+    for number, line, fields in chain(_rows(lines, layout), [(0, "", [])]):
+        if conllu and line:
+            own.append(line)
+        if fields is None:  # a comment
+            continue
         if not fields:
             if tokens:
-                yield begin, tokens, tags if width > 1 else None
-                tokens, tags = [], []
+                if untagged is not None and any(tag != "_" for tag in tags):
+                    raise untagged
+                yield _Sentence(begin, tokens, tags if width > 1 and untagged is None else None, own, tag_column)
+                tokens, tags, own, untagged = [], [], [], None
             continue
         where = f"{content.source}:{number}"
         if not width:
-            width, first = (len(_CONLLU) if conllu else len(fields)), number
+            width, first = (len(COLUMNS) if conllu else len(fields)), number
             tag_column = _tag_column(column, width, conllu, where)
             if width == 1 and separator is not None:
                 _check_separator(fields[0], separator, where)
@@ -74,12 +113,15 @@ def _sentences(
         if not token:
             what = "the token has no form" if conllu else "the token is empty; expected it in the first column"
             raise DataError(what, where=where)
-        if not tag or (conllu and tag == "_" and _CONLLU[tag_column] not in _MAY_BE_EMPTY):
-            name = _CONLLU[tag_column] if conllu else f"column {tag_column + 1}"
+        if not tag or (conllu and tag == "_" and COLUMNS[tag_column] not in _MAY_BE_EMPTY):
+            name = COLUMNS[tag_column] if conllu else f"column {tag_column + 1}"
             hint = (
                 "annotate the word, or choose another column" if conllu else "tag every token: O for one outside all entities"
             )
-            raise DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
+            error = DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
+            if tag != "_":
+                raise error
+            untagged = untagged or error  # of a sentence without any tag it says nothing: that may be there to be predicted
         begin = begin if tokens else number
         tokens.append(token)
         tags.append(tag)
@@ -87,7 +129,7 @@ def _sentences(
 
 def is_column_of_conll(name: str) -> bool:
     """Whether it can name a column of such a file: a number, or a name of CoNLL-U."""
-    return re.fullmatch("[0-9]+", name) is not None or name.lower() in _CONLLU
+    return re.fullmatch("[0-9]+", name) is not None or name.lower() in COLUMNS
 
 
 def looks_like_conll(content: Content) -> bool:
@@ -99,7 +141,8 @@ def looks_like_conll(content: Content) -> bool:
     lines = _first_lines(content)
     if _looks_like_conllu(lines):
         return True
-    rows = list(_rows(lines, _separator(lines, None), conllu=False))
+    between = _separator(lines, None)
+    rows = [(number, fields) for number, _, fields in _rows(lines, _Layout(False, between, _width(lines, between)))]
     filled = [fields for _, fields in rows if fields]
     if not filled or len(filled[0]) < 2 or len({len(fields) for fields in filled}) > 1 or not all(map(all, filled)):
         return False
@@ -118,13 +161,25 @@ def _first_lines(content: Content) -> list[str]:
     return split_lines("\n".join(content.beginning.split("\n", _LOOKED_AT)[:_LOOKED_AT]))
 
 
-def _rows(lines: Iterable[str], separator: str, conllu: bool) -> Iterator[tuple[int, list[str]]]:
-    """Each line's number from 1 and its fields: none where a sentence ends. Comments of CoNLL-U are left out."""
+def _rows(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str, list[str] | None]]:
+    """Each line's number from 1, the line and its fields: none where a sentence ends; None for a comment."""
+    inside = False
     for number, line in enumerate(lines, start=1):
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
-            yield number, []
-        elif not (conllu and line.startswith("#")):
-            yield number, _split(line, separator)
+            inside = False
+            yield number, "", []
+        elif line.startswith("#") and _is_comment(line, layout, inside):
+            yield number, line, None
+        else:
+            inside = True
+            yield number, line, _split(line, layout.between)
+
+
+def _is_comment(line: str, layout: _Layout, inside: bool) -> bool:
+    """Whether a line that begins with "#" is no token; outside CoNLL-U it must stand before a sentence."""
+    if layout.conllu or inside:
+        return layout.conllu
+    return _COMMENT.match(line) is not None or (line.startswith("# ") and len(_split(line, layout.between)) != layout.width)
 
 
 def _split(line: str, separator: str) -> list[str]:
@@ -140,13 +195,22 @@ def _separator(lines: list[str], separator: str | None) -> str:
         if not separator:
             raise UsageError("the separator is empty; expected one character", hint="for example --separator ' '")
         return "\t" if separator == "\\t" else separator  # a shell passes '\t' on as a backslash and a t
-    first = next((line for line in lines if line.strip(_BLANK) and not line.startswith(_DOCUMENT)), "")
-    return "\t" if "\t" in first else " "
+    return "\t" if "\t" in _first_token(lines) else " "
+
+
+def _width(lines: list[str], separator: str) -> int:
+    return len(_split(_first_token(lines), separator))
+
+
+def _first_token(lines: list[str]) -> str:
+    """The line of the first token, of the first without "#" if there is one."""
+    filled = [line for line in lines if line.strip(_BLANK) and not line.startswith(_DOCUMENT)]
+    return next((line for line in filled if not line.startswith("#")), (filled or [""])[0])
 
 
 def _looks_like_conllu(lines: list[str]) -> bool:
     first = next((line for line in lines if line.strip(_BLANK) and not line.startswith("#")), "").split("\t")
-    return len(first) == len(_CONLLU) and re.fullmatch(r"[0-9]+([-.][0-9]+)?", first[0]) is not None
+    return len(first) == len(COLUMNS) and re.fullmatch(r"[0-9]+([-.][0-9]+)?", first[0]) is not None
 
 
 def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) -> int:
@@ -154,16 +218,16 @@ def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) 
     if column is None:
         return _UPOS if conllu else width - 1
     name = str(column).strip().lower()
-    if conllu and name in _CONLLU:
-        return _CONLLU.index(name)
+    if conllu and name in COLUMNS:
+        return COLUMNS.index(name)
     if re.fullmatch("[0-9]+", name):
         if width == 1:
             return 0  # text to predict has no tags, wherever they stood in training
         if 1 <= int(name) <= width:
             return int(name) - 1
     if conllu:
-        hint = did_you_mean(name, _CONLLU)
-        raise UsageError(f"no column {column!r} in CoNLL-U; it has {', '.join(_CONLLU)}", where=where, hint=hint)
+        hint = did_you_mean(name, COLUMNS)
+        raise UsageError(f"no column {column!r} in CoNLL-U; it has {', '.join(COLUMNS)}", where=where, hint=hint)
     hint = "only the columns of CoNLL-U have names; give a number, counted from 1"
     raise UsageError(f"no column {column!r}; the file has columns 1 to {width}", where=where, hint=hint)
 

@@ -20,6 +20,7 @@ from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.content import Content, open_content, unpacked_name
 from bertkit.readers.delimited import parse_delimited, sniff_separator
 from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.label_studio import looks_like_label_studio, parse_label_studio
 from bertkit.readers.parallel import parse_parallel
 from bertkit.readers.squad import looks_like_squad, parse_squad
 from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
@@ -61,7 +62,7 @@ def parse_lines(content: Content) -> Iterator[Examples]:
 
 
 def _looks_like_json(content: Content) -> bool:
-    return re.match(r'\s*\[?\s*\{\s*"', content.first_line) is not None
+    return re.match(r'\s*(\[?\s*\{\s*"|\[{1,2}\s*".*\{)', content.first_line) is not None
 
 
 _JSON = (".json", ".jsonl", ".jsonlines", ".json-lines", ".ndjson")
@@ -80,7 +81,10 @@ XLSX = Format("an Excel workbook", (".xlsx", ".xlsm"), looks_like_xlsx, parse_xl
 LINES = Format("plain text", (), lambda content: True, parse_lines)
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
-CONLL = Format("CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column"}))
+LABEL_STUDIO = Format("Label Studio's JSON", _JSON, looks_like_label_studio, parse_label_studio)
+CONLL = Format(
+    "CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column", "tags"})
+)
 PARALLEL = Format("seq.in and seq.out", (), lambda content: False, parse_parallel, is_folder=True)
 
 TABLES = (DELIMITED, JSON, ARROW, XLSX)
@@ -90,6 +94,7 @@ CHOICES = (C3, *TEXTS)
 TAGGED = (
     replace(DELIMITED, endings=(".txt",), looks_like=lambda content: False),
     CONLL,
+    LABEL_STUDIO,
     *TABLES,
     PARALLEL,
     replace(LINES, endings=(".txt",)),

@@ -1,4 +1,7 @@
-"""JSON: one object a line, or one list of objects; numbers, strings and booleans as JSON gives them."""
+"""JSON: one object a line, or one list of objects; numbers, strings and booleans as JSON gives them.
+
+[text, {...}], as spaCy has its training data, is the object with this text.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def parse_jsonl(content: Content) -> Iterator[Examples]:
     Raises DataError, with file and line, for what is not JSON or not an object.
     """
     source = content.source
-    listed = content.beginning.lstrip().startswith("[")
+    listed = re.match(r'\s*\[(?!\s*")', content.beginning) is not None  # a list that begins with a text is a pair, one a line
     empty = True
     for numbers, rows, text in _listed(content.text(), source) if listed else objects_by_line(content, _HINT):
         empty = False
@@ -54,9 +57,7 @@ def object_of_line(line: str, where: str, hint: str) -> dict[str, Any]:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise broken_json(error, line, where, hint) from None
-    if not isinstance(row, dict):
-        raise _no_object(row, where, hint)
-    return row
+    return _object(row, where, hint)
 
 
 def _listed(text: str, source: str) -> Iterator[Block]:
@@ -79,10 +80,8 @@ def _listed(text: str, source: str) -> Iterator[Block]:
                 raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
         except (ValueError, RecursionError) as error:
             raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
-        if not isinstance(row, dict):
-            raise _no_object(row, f"{source}:{line}", _HINT)
         numbers.append(line)
-        rows.append(row)
+        rows.append(_object(row, f"{source}:{line}", _HINT))
         position = _skip(text, position + 1)
     if position < len(text):
         extra = json.JSONDecodeError("Extra data", text, position)
@@ -91,8 +90,13 @@ def _listed(text: str, source: str) -> Iterator[Block]:
         yield numbers, rows, text
 
 
-def _no_object(row: Any, where: str, hint: str) -> DataError:
-    return DataError(f"found {kind_of(row)}; expected an object", where=where, hint=hint)
+def _object(row: Any, where: str, hint: str) -> dict[str, Any]:
+    match row:
+        case dict():
+            return row
+        case [str(text), dict(annotations)]:
+            return {"text": text, **annotations}
+    raise DataError(f"found {kind_of(row)}; expected an object", where=where, hint=hint)
 
 
 def _skip(text: str, position: int) -> int:

@@ -2,41 +2,80 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Any
+
+from bertkit.errors import MachineError
 
 Place = tuple[int, int]  # first character, the one after the last
 
+CUTS = ("basic", "jieba")  # how Chinese text is cut into words: each character, or as jieba finds them
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # each a word, as in BERT's tokenizer
-_CHUNK = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
+# What only changes the character before it: joiners, variation selectors, keycaps, skin tones, tags of flags.
+_EXTENDERS = "\u200d\u20d0-\u20f0\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef"
+_EXTENDER = re.compile(f"[{_EXTENDERS}]")
+_CHUNK = re.compile(f"[{CJK}][{CJK}{_EXTENDERS}]*|[^\\s{CJK}]+")
+_CHINESE = re.compile(f"[{CJK}][{_EXTENDERS}]*")
+# What belongs to the character before it, and after a joiner the next one: a family is one character.
+_EXTENSION = re.compile(f"[{_EXTENDERS}]*(?:(?<=\u200d)[^\\w\\s][{_EXTENDERS}]*)*")
 _APOSTROPHE = "\u2019"
 # John's is two words in the Penn Treebank and CoNLL-2003
 _CLITIC = re.compile(f"(?<=[^\\W\\d_])['{_APOSTROPHE}]s$", re.IGNORECASE)
 
 
-def split_words(text: str, boundaries: Iterable[int] = ()) -> list[Place]:
+def split_words(text: str, boundaries: Iterable[int] = (), cut: str | None = None) -> list[Place]:
     """Where the words are: at white space, before and after punctuation at a word's ends ("U.N.", "1,000" stay whole), each
     Chinese character and non-ASCII mark (the apostrophe is as in ASCII) for itself; and nowhere across the `boundaries`, such
-    as an entity's ends.
+    as an entity's ends. Characters that nobody sees, such as variation selectors, are no words.
+
+    cut: of CUTS, by default "basic". Raises MachineError for "jieba" if it is not installed and the text is Chinese.
     """
     cuts = sorted(set(boundaries))
     places: list[Place] = []
     for chunk in _CHUNK.finditer(text):
-        for start, end in _parts(chunk[0], chunk.start()):
+        chinese = _CHINESE.match(chunk[0]) is not None
+        parts = _chinese_words(chunk[0], chunk.start(), cut) if chinese else _parts(chunk[0], chunk.start())
+        for start, end in parts:
             inner = [cut for cut in cuts if start < cut < end] if cuts else []
             places += zip([start, *inner], [*inner, end], strict=True)
-    return places
+    return places if text.isascii() else [place for place in places if not _is_invisible(text[slice(*place)])]
+
+
+def load_jieba() -> Any:
+    """The module jieba. Raises MachineError if it is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own, those of other libraries, and of its syntax
+            import jieba
+    except ImportError:
+        hint = 'python -m pip install "bertkit[chinese]", or jieba; or --words basic: each character is a word'
+        raise MachineError("Chinese words (--words jieba) need the package jieba, which is not installed", hint=hint) from None
+    jieba.setLogLevel(logging.WARNING)
+    return jieba
+
+
+def _chinese_words(chunk: str, offset: int, cut: str | None) -> Iterator[Place]:
+    """The words of Chinese characters that begin at `offset`."""
+    if cut != "jieba":
+        yield from ((offset + found.start(), offset + found.end()) for found in _CHINESE.finditer(chunk))
+        return
+    for word in load_jieba().cut(chunk):
+        yield offset, offset + len(word)
+        offset += len(word)
 
 
 def _parts(chunk: str, offset: int) -> Iterator[Place]:
     """The words of a text without white space that begins at `offset`."""
-    marks = set() if chunk.isascii() else {i for i, c in enumerate(chunk) if c > "\x7f" and c != _APOSTROPHE and _is_mark(c)}
-    if marks:
-        edges = sorted({0, len(chunk), *marks, *(i + 1 for i in marks)})
-        for start, end in pairwise(edges):
-            yield from [(offset + start, offset + end)] if start in marks else _parts(chunk[start:end], offset + start)
+    if marks := [] if chunk.isascii() else [*_marks(chunk)]:
+        edges = sorted({0, len(chunk), *(edge for mark in marks for edge in mark)})
+        for place in pairwise(edges):
+            start, end = place
+            yield from [(offset + start, offset + end)] if place in marks else _parts(chunk[start:end], offset + start)
         return
     start, end = 0, len(chunk)
     while start < end and _is_mark(chunk[start]):
@@ -52,6 +91,23 @@ def _parts(chunk: str, offset: int) -> Iterator[Place]:
     if start < end:
         yield offset + start, offset + end
     yield from reversed(tail)
+
+
+def _marks(chunk: str) -> Iterator[Place]:
+    """The marks that are words wherever they stand: those that are not ASCII, and others that something extends."""
+    at = 0
+    while at < len(chunk):
+        end = at + 1
+        if _is_mark(character := chunk[at]) and character != _APOSTROPHE:
+            extension = _EXTENSION.match(chunk, end)
+            end = extension.end() if extension else end
+            if character > "\x7f" or end > at + 1:
+                yield at, end
+        at = end
+
+
+def _is_invisible(word: str) -> bool:
+    return all(unicodedata.category(character) == "Cf" or _EXTENDER.match(character) for character in word)
 
 
 def _is_mark(character: str) -> bool:

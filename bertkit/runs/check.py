@@ -27,6 +27,7 @@ from bertkit.readers.formats import (
     C3,
     CONLL,
     JSON,
+    LABEL_STUDIO,
     SQUAD,
     TEXTS,
     XLSX,
@@ -149,13 +150,13 @@ def _family_of_folder(folder: Path) -> str:
 
 def _family_of_file(path: Path) -> str:
     """The family that a file looks like, by its format or the names of its columns."""
-    form, beginning = recognize(path, (CONLL, SQUAD, C3, *TEXTS))
+    form, beginning = recognize(path, (CONLL, LABEL_STUDIO, SQUAD, C3, *TEXTS))
     names: set[str] = set()
     if form is JSON:
         names = set(re.findall(r'"(\w+)"\s*:', beginning[:_SNIFFED]))
     elif form in (ARROW, XLSX):
         names = set(next(read_blocks(path)).columns)
-    if form is CONLL or names & {"tags", "ner_tags", "entities"}:
+    if form in (CONLL, LABEL_STUDIO) or names & {"tags", "ner_tags", "entities"}:
         return TokenClassification.family
     if form is SQUAD or "context" in names:
         return QuestionAnswering.family

@@ -144,8 +144,15 @@ def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
         notes.append(
             "`bertkit predict` predicts legal sequences of tags alone (`--constrained`); this takes each tag for itself."
         )
+    if task.get("words") == "jieba":
+        notes.append(
+            "Its words are Chinese words, which `bertkit predict` cuts by jieba; this takes each character for a word."
+        )
     if task.get("intents"):
-        notes.append("The intent of a sentence is predicted by `bertkit predict` alone.")
+        notes.append(
+            "The intent of a sentence is predicted by `bertkit predict` alone: transformers reports its weights, "
+            "`head.intent.weight` and `head.intent.bias`, as unexpected and leaves them out."
+        )
     return _CHUNKS if in_chunks else _TAGS, notes
 
 

@@ -330,7 +330,7 @@ class Task(ABC):
         return [self.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
 
     def lost_in(self, ending: str) -> str | None:
-        """A warning about what a file with this ending cannot hold."""
+        """A warning about what a file with this ending cannot hold. Raises UsageError where it cannot be written at all."""
         return None
 
     def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:

@@ -1,4 +1,4 @@
-"""The options of transformers' run_glue.py: what each means here, and a run by them that equals the run by bertkit's own."""
+"""The options of transformers' example scripts: what each means here, their READMEs' commands, and a run that equals ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from bertkit import progress
 from bertkit.cli.options import recipe_options
-from bertkit.cli.run_glue import _OURS, translate
+from bertkit.cli.run_glue import _TABLE, translate
 from bertkit.errors import UsageError
 
 RENAMED = dict(
@@ -20,8 +20,11 @@ RENAMED = dict(
     learning_rate:learning-rate lr_scheduler_type:schedule warmup_ratio:warmup-ratio weight_decay:weight-decay
     adam_beta1:adam-beta1 adam_beta2:adam-beta2 adam_epsilon:adam-epsilon max_grad_norm:max-grad-norm eval_steps:eval-steps
     label_smoothing_factor:label-smoothing logging_steps:logging-steps max_train_samples:max-train-samples train_file:train
-    validation_file:validation test_file:test resume_from_checkpoint:resume
-    save_steps:save-steps save_total_limit:keep-checkpoints
+    validation_file:validation test_file:test resume_from_checkpoint:resume save_steps:save-steps max_length:max-length
+    save_total_limit:keep-checkpoints metric_name:metric
+    doc_stride:doc-stride max_answer_length:max-answer-length n_best_size:n-best-size report_to:track
+    null_score_diff_threshold:null-threshold context_column:context question_column:question answer_column:answers
+    text_column_name:text text_column_names:text label_column_name:label
     """.split()
 )
 
@@ -38,7 +41,7 @@ def test_an_option_is_renamed(theirs: str, ours: str) -> None:
 
 
 def test_every_name_is_an_option() -> None:
-    assert set(_OURS) | {"lr_scheduler_type"} == set(RENAMED)
+    assert {name for name, theirs in _TABLE.items() if theirs.ours} | {"lr_scheduler_type"} == set(RENAMED)
     own = {"model", "output-dir", "resume"}  # parameters of the command itself
     assert set(RENAMED.values()) <= own | {option.flag[2:] for _, option in recipe_options("finetune").values()}
 
@@ -52,7 +55,7 @@ def test_every_name_is_an_option() -> None:
         ("mrpc --lr_scheduler_type constant_with_warmup", "mrpc --schedule constant"),
         (
             "mrpc --lr_scheduler_type constant --warmup_ratio 0.1",
-            "mrpc --schedule constant --warmup-ratio 0.1 --warmup-ratio 0",  # the last one counts
+            "mrpc --warmup-ratio 0.1 --schedule constant --warmup-ratio 0",  # the last one counts
         ),
         (
             "mrpc --warmup_ratio 0.1 --lr_scheduler_type constant",
@@ -85,11 +88,55 @@ def test_every_name_is_an_option() -> None:
         ("cola --per_device_train_batch_size 8", "cola --batch-size 8"),
         ("cola --per_device_train_batch_size 8 --gradient_accumulation_steps 4", "cola --batch-size 32"),
         # other words stay as they are
-        *[("mrpc -m max_steps --max-length 8 --text=max_steps --unknown_flag=1",) * 2],
+        *[("mrpc -m max_steps --max-length 8 --text=max_steps --unknown=1 --class_weights x",) * 2],
+        # the columns of each family
+        ("conll2003 --text_column_name words --label_column_name=ner", "conll2003 --tokens words --tags ner"),
+        ("run_ner.py --text_column_name words", "token-classification --tokens words"),
+        (
+            "./x/run_classification.py --label_column_name stars --do_regression",
+            "text-classification --label stars --regression",
+        ),
+        ("run_qa.py --version_2_with_negative", "question-answering --unanswerable"),
+        # the recipe of a data set, or of its task
+        ("run_ner_no_trainer.py --dataset_name eriktks/conll2003 --task_name pos", "conll2003 --tags pos_tags"),
+        ("run_glue.py --dataset_name glue --dataset_config_name stsb", "stsb"),
+        ("--dataset_name imdb --dataset_config_name plain_text", "imdb"),
+        ("rte --optim adamw_torch --report_to none --fp16 false", "rte"),
     ],
 )
 def test_options_are_translated(typed: str, ours: str) -> None:
     assert translate(["finetune", *typed.split()]) == ["finetune", *ours.split()]
+
+
+@pytest.mark.parametrize(
+    ("typed", "what", "hint"),
+    [
+        ("mrpc --fp16", "--fp16 ", "--precision bf16"),
+        ("mrpc --fp16_full_eval", "--fp16_full_eval is an option of transformers' run_*.py", "--help"),
+        ("mrpc --unknown_flag=1", "--unknown_flag ", "--help"),
+        ("mrpc --do_predict", "--do_predict ", "bertkit predict RUN --split test"),
+        ("mrpc --warmup_steps 100", "--warmup_steps ", "--warmup-ratio"),
+        ("mrpc --optim adafactor", "--optim ", "--optimizer"),
+        ("mrpc --push_to_hub", "--push_to_hub ", "upload"),
+        ("run_classification.py --text_column_delimiter x", "--text_column_delimiter ", "--text-pair B"),
+        *((f"mrpc --text_column_names{sign}a,b", "--text_column_names with several", "--text-pair B") for sign in " ="),
+        ("run_qa.py --text_column_name x", "--text_column_name ", "question-answering"),
+        ("run_xnli.py --language de", "run_xnli.py ", "finetune xnli"),
+        ("run_seq2seq_qa.py", "run_seq2seq_qa.py ", "run_qa.py"),
+        (
+            "--dataset_name amazon_reviews_multi --dataset_config_name en",
+            "amazon_reviews_multi --dataset_config_name en",
+            "--train",
+        ),
+        ("--dataset_name squad --dataset_config_name other", "--dataset_name squad", "bertkit recipes"),
+        ("--dataset_name ../../x", "--dataset_name ../../x", "bertkit recipes"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_the_way_to_say_it_here(typed: str, what: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        translate(["finetune", *typed.split()])
+    assert what in error.value.what
+    assert hint in str(error.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -169,3 +216,60 @@ def test_a_run_by_their_options_is_the_run_by_ours(run_bertkit, tiny_model_dir: 
     assert (run["total_steps"], run["recipe"]["name"], run["recipe"]["label_smoothing"]) == (4, "rte", 0.1)  # 6 rows, twice
     wanted = {"batch_size": 4, "max_length": 16, "schedule": "cosine", "precision": "bf16", "num_epochs": 2.0}
     assert wanted.items() <= run["training"].items()
+
+
+# The commands of the READMEs of transformers' examples/pytorch/text-classification, token-classification and
+# question-answering, without the model, data and output, which a test replaces; and the end of what bertkit says.
+_GLUE = "--max_seq_length 128 --per_device_train_batch_size 32 --learning_rate 2e-5 --num_train_epochs 3"
+_QA = (
+    "--dataset_name squad --do_train --do_eval --learning_rate 3e-5 --num_train_epochs 2 --max_seq_length 384 --doc_stride 128"
+)
+_REVIEWS = "--shuffle_train_dataset --metric_name accuracy --label_column_name stars --do_train --do_eval --max_seq_length 512"
+_TOPICS = "--shuffle_train_dataset --metric_name f1 --text_column_name text --label_column_name topics --do_train --do_eval"
+READMES = {
+    f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE}": "",
+    f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE} --fp16": "--precision bf16",
+    f"run_glue.py --dataset_name imdb --do_train --do_predict {_GLUE}": "predict RUN --split test",
+    f"run_glue.py --dataset_name imdb --do_train {_GLUE}": "",
+    f"run_glue_no_trainer.py --task_name mrpc {_GLUE.replace('max_seq_', 'max_')}": "",
+    f"run_classification.py --dataset_name amazon_reviews_multi --dataset_config_name en {_REVIEWS}": "--train FILE",
+    f"run_classification.py --text_column_name title,body,category --text_column_delimiter \\n {_REVIEWS}": "--text-pair B",
+    f"run_classification.py --dataset_name reuters21578 --remove_splits unused {_TOPICS}": "--train FILE",
+    "run_xnli.py --language de --train_language en --do_train --do_eval --save_steps -1": "--data FOLDER",
+    "run_ner.py --dataset_name tomaarsen/conll2003 --do_train --do_eval": "",
+    "run_ner.py --do_train --do_eval": "",
+    f"run_ner_no_trainer.py --dataset_name tomaarsen/conll2003 --task_name ner {_GLUE.replace('max_seq_', 'max_')}": "",
+    f"run_qa.py --per_device_train_batch_size 12 {_QA}": "",
+    f"run_qa_beam_search.py {_QA} --save_steps 5000": "run_qa.py",
+    f"run_seq2seq_qa.py --context_column context {_QA}": "run_qa.py",
+    "run_qa_no_trainer.py --dataset_name squad --max_seq_length 384 --doc_stride 128": "",
+}
+_ROWS = {
+    "mrpc": {"sentence1": "good movie", "sentence2": "bad movie", "label": "0"},
+    "imdb": {"text": "good movie", "label": "neg"},
+    "run_ner.py": {"tokens": ["good", "movie"], "ner_tags": ["O", "B-PER"]},
+    "conll2003": {"tokens": ["good", "movie"], "ner_tags": ["O", "B-PER"]},
+    "squad": {"question": "what", "context": "good movie", "answers": {"text": ["movie"], "answer_start": [5]}},
+}
+_OTHERS = {"mrpc": {"label": "1"}, "imdb": {"label": "pos"}}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("command", READMES)
+def test_the_commands_of_their_readmes_run_or_say_how(run_bertkit, make_model_dir, tmp_path: Path, command: str) -> None:
+    model = make_model_dir("BertModel", max_position_embeddings=512)
+    name = next((name for name in reversed(_ROWS) if name in command), "run_ner.py")
+    row = _ROWS[name]
+    rows = [row, row | _OTHERS.get(name, {})] * 6
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+    files = "--train_file rows.jsonl --validation_file rows.jsonl --output_dir out --max_steps 1 --use_cpu"
+    ran = run_bertkit("finetune", *command.split(), "--model_name_or_path", model, *files.split())
+    if said := READMES[command]:
+        assert (ran.code, len(ran.err.splitlines()), said in ran.err) == (2, 2, True), ran.err
+        assert not (tmp_path / "out").exists()
+    else:
+        assert ran.code == 0, ran.err
+        run = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
+        families = {"glue": "text-classification", "ner": "token-classification", "qa": "question-answering"}
+        assert run["recipe"]["family"] == families[command.split(".")[0].removesuffix("_no_trainer").removeprefix("run_")]
+        assert run["training"]["max_length"] == next((int(n) for n in ("128", "384") if f"length {n}" in command), 128)

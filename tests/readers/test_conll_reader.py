@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import re
 from collections import Counter
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.readers.conll import looks_like_conll, parse_conll
+from bertkit.readers.conll import CONLLU_LINES, looks_like_conll, parse_conll
 from bertkit.readers.formats import PARALLEL, read_file
 
 conll = partial(parsed, parse_conll)
@@ -81,6 +83,43 @@ SPACES = ["\u00a0", "\u3000", "\u2028", "\u2029", "\u0085", "\x1c", "\x1e", "\uf
 )
 def test_separators_and_white_space(text, options, tokens, tags):
     assert conll(text.encode(), **options).columns == {"tokens": [tokens], **({"tags": [[*tags]]} if tags else {})}
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "begins"),
+    [
+        # Comments of CoNLL-U, CoNLL-2012 and MultiCoNER, in files of two columns and more
+        ("# text = Ann lives\n# newdoc\nAnn B-X\nlives O\n\n# sent_id = 2\n# O\n1 O\n", ["Ann lives", "# 1"], [3, 7]),
+        ("# text = Ann\nAnn\tB-X\n\n#\tO\n# a remark of one's own\tO\n", ["Ann", "# | # a remark of one's own"], [2, 4]),
+        ("# a remark of one's own\nAnn\tB-X\n", ["Ann"], [2]),
+        ("# id 1-2f domain=train\nAnn _ _ B-X\n\n# id = 3\nBob _ _ O\n", ["Ann", "Bob"], [2, 5]),
+        ("#begin document (a/b); part 000\nAnn X O\n\n#end document\n", ["Ann"], [2]),
+        # A word with its tag: first of all, within a sentence, and with more columns
+        ("# O\nAnn B-X\n\n#metoo O\n# O\n", ["# Ann", "#metoo #"], [1, 4]),
+        ("# NN O\n#MeToo NN O\n\n# SYM O\n", ["# #MeToo", "#"], [1, 4]),
+        ("# words\n#\nAnn\n", ["# Ann"], [2]),
+    ],
+)
+def test_comments_are_told_from_words(text: str, tokens: list[str], begins: list[int]) -> None:
+    examples = conll(text)
+    between = " | " if "\t" in text else " "
+    assert [between.join(sentence) for sentence in examples.columns["tokens"]] == tokens
+    assert list(examples.lines) == begins
+
+
+@pytest.mark.parametrize("line", ["#metoo", "# without a tag here"])
+def test_within_a_sentence_a_number_sign_begins_no_comment(line: str) -> None:
+    assert refused(conll, f"Ann B-X\n{line}\n").where == "f:2"
+
+
+def test_a_hashtag_without_its_tag_is_no_comment() -> None:
+    assert refused(conll, "Ann B-X\n\n#metoo\n").where == "f:3"
+
+
+def test_a_sentence_without_any_tag_may_be_there_to_be_predicted() -> None:
+    first, second = (part + "\n\n" for part in CONLLU.strip().split("\n\n"))
+    untagged = re.sub("VERB|PRON", "_", first)
+    assert conll(untagged + second, "f.conllu").columns["tags"] == [None, ["SYM"]]
 
 
 TOKEN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n\0 \x0b\x0c"), min_size=1, max_size=5)
@@ -158,7 +197,9 @@ def test_conllu(column, tags):
     for source in ("f.conllu", "f.conllu.gz", "stdin"):
         for text in (CONLLU, CONLLU.partition("\n")[2].partition("\n")[2]):  # with comments, and from the range line on
             examples = conll(text, source, column=column)
+            lines = examples.columns.pop(CONLLU_LINES)
             assert examples.columns == {"tokens": [["Let", "'s", "go"], ["#"]], "tags": tags}
+            assert "\n".join(chain.from_iterable([*sentence, ""] for sentence in lines)) + "\n" == text, "nothing is lost"
             assert list(examples.lines) == ([4, 10] if text == CONLLU else [2, 8])
 
 
@@ -192,6 +233,7 @@ def test_unknown_column_and_spaces_in_conllu():
     ("text", "is_conll"),
     [
         (CONLLU, True),
+        ("# text = EU says\nEU B-ORG\nsays O\n", True),
         ("The DET\ncat NOUN\n\nI PRON\nran VERB\n", False),  # as well two short lines of text: too little to tell
         ("The film is good .\n\nThe book was bad .\n", False),
         ("I live in USA\n\nHe works at IBM\n", False),

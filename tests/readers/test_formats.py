@@ -23,6 +23,7 @@ from file_contents import refused, write
 from bertkit import readers
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.readers import content, join_blocks
+from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import (
     C3,
     CHOICES,
@@ -99,7 +100,8 @@ def packed(ending: str, data: bytes) -> bytes:
 )
 def test_format_of_a_file(tmp_path: Path, formats: tuple[Format, ...], name: str, text: str, options, columns) -> None:
     path = write(tmp_path / name, packed(Path(name).suffix.lower(), text.encode()))
-    assert read_file(path, formats, **options).columns == columns
+    found = read_file(path, formats, **options).columns
+    assert {name: values for name, values in found.items() if name != CONLLU_LINES} == columns
 
 
 def test_a_folder_of_files_side_by_side(tmp_path: Path) -> None:

@@ -169,6 +169,18 @@ def test_no_answer_by_the_threshold(train, predicted, tmp_path: Path) -> None:
     assert predicted(question=QUESTION, context=CONTEXT)["answer"] == ""
 
 
+def test_the_card_names_the_weights_that_transformers_does_not_expect(train, tmp_path: Path) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    rows = [{"tokens": WORDS, "tags": ["O", "B-X", *["O"] * 5], "intent": "ab"[at % 2]} for at in range(12)]
+    (tmp_path / "my.jsonl").write_text(lines(rows), encoding="utf-8")
+    train("token-classification", "", "--intent", "--train", "my.jsonl", "--validation", "my.jsonl")
+    _, info = AutoModelForTokenClassification.from_pretrained(tmp_path / "run", output_loading_info=True)
+    assert len(info["unexpected_keys"]) == 2
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in card for name in info["unexpected_keys"])
+
+
 def test_a_head_of_bertkits_own_has_no_code(train, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unpack"):
         train("token-classification", tagged("O", "B-X", "I-X"), "--head", "crf")

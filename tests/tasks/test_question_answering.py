@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,7 @@ from bertkit.tasks import (
     accuracy,
 )
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import ELSEWHERE, FIRST, LOST, MOVED, NEAR, OTHER_CASE, find_answer
 from bertkit.tasks.splits import read_splits
 from bertkit.text.tokenizer import Tokenizer
@@ -232,7 +235,9 @@ def brute_force(
     return sorted(((score, *span) for span, score in spans.items()), reverse=True)[:n]
 
 
-@pytest.mark.parametrize(("n", "longest", "doc_stride"), [(20, 30, 16), (5, 3, 4), (1, 1, 7), (3, 2, 100), (100, 100, 5)])
+@pytest.mark.parametrize(
+    ("n", "longest", "doc_stride"), [(20, 30, 16), (5, 3, 4), (1, 1, 7), (3, 2, 100), (100, 100, 5), (2, 1000, 9)]
+)
 def test_the_n_best_are_those_of_a_search_over_all_pairs(tokenizer: Tokenizer, n: int, longest: int, doc_stride: int) -> None:
     rng = np.random.default_rng(n)
     words = [*WORDS, "e\u0301", "\u5b57\u5b57", "\U0001f600", ".,"]
@@ -263,6 +268,30 @@ def test_the_n_best_are_those_of_a_search_over_all_pairs(tokenizer: Tokenizer, n
             assert prediction["answer"] == spans[0]["text"]
         weights = np.exp(np.array(scores) - scores[0])
         assert [c["probability"] for c in prediction["nbest"]] == pytest.approx(list(weights / weights.sum()), abs=1e-5)
+
+
+@pytest.mark.parametrize("longest", [1000, 3000])
+def test_long_answers_are_searched_in_little_memory(tokenizer: Tokenizer, longest: int) -> None:
+    """Of a context of T tokens, where a search over all pairs holds T times `longest` scores at once."""
+    size, n = 3000, 20
+    rows = examples_of(("who", " ".join(np.random.default_rng(0).choice(WORDS, size)), []))
+    task = task_of(n_best_size=n, max_answer_length=longest, unanswerable=False)
+    features, _ = task.encode(rows, tokenizer, max_length=math.inf, labelled=False)
+    outputs = random_logits(features, 0)
+    tracemalloc.start()
+    found = best_answers(outputs, features, 1, n_best_size=n, max_answer_length=longest)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size * longest  # bytes; a score has four
+    begin = int(features.extras["context"][0][0])
+    start, end = (outputs[name][0][begin : begin + size] for name in ("start", "end"))
+    distance = np.arange(size) - np.arange(size)[:, None]
+    every = np.where((distance >= 0) & (distance < longest), start[:, None] + end, -np.inf)
+    order = np.argsort(-every, axis=None, kind="stable")[:n]
+    first, last = np.unravel_index(order, every.shape)
+    assert found.scores[0].tolist() == every.flat[order].tolist()
+    assert found.start[0].tolist() == features.extras["starts"][0][first].tolist()
+    assert found.end[0].tolist() == features.extras["ends"][0][last].tolist()
 
 
 @pytest.mark.parametrize("equal", [False, True])

@@ -1,6 +1,6 @@
 """The best answers of each example, searched over all its windows at once (Devlin et al., 2019, section 4.2).
 
-Letters: F features, which are windows; E examples; T longest context of a chunk of windows; n = n_best_size.
+Letters: F features, which are windows; E examples; W windows of a chunk and T their longest context; n = n_best_size.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def best_answers(
 ) -> Answers:
     """The n best spans of each example that lie in a context, of at most max_answer_length tokens.
 
-    Every span is looked at, so that the best answer does not depend on n_best_size (Google's run_squad looks only at those
-    between the n best starts and ends of a window). A span in two windows counts once, with its higher score.
+    They are the best of all spans, so that the best answer does not depend on n_best_size (Google's run_squad looks only at
+    those between the n best starts and ends of a window). A span in two windows counts once, with its higher score.
     extras of the features: "context", the position of the context's first token; "starts" and "ends", the characters of
     each token of the context.
     """
@@ -76,7 +76,7 @@ def best_answers(
     context = begins + features.extras["context"].values
     order = np.argsort(starts.lengths, kind="stable")  # windows of similar length together
     widest = int(max(1, starts.lengths.max(initial=0)))
-    size = max(1, _CELLS // (widest * min(widest, max_answer_length)))
+    size = max(1, _CELLS // (min(widest, n_best_size) * min(widest, max_answer_length)))
     spans = _joined(
         [
             _search(start, end, context, starts.lengths, order[at : at + size], n_best_size, max_answer_length)
@@ -90,7 +90,12 @@ def best_answers(
 
 
 def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, chosen: Integers, n: int, longest: int) -> _Spans:
-    """The n best spans of each of the chosen windows; none of a window without a context."""
+    """The n best spans of each of the chosen windows; none of a window without a context.
+
+    Time and memory grow with T and with n * longest: the n best spans begin at the n tokens whose own best spans are best.
+    """
+    from scipy.ndimage import maximum_filter1d
+
     inside = np.arange(max(1, lengths[chosen].max())) < lengths[chosen][:, None]  # (W, T)
     tokens = ranges(context[chosen], lengths[chosen])
     grids = []
@@ -100,13 +105,17 @@ def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, ch
         grids.append(grid)  # (W, T)
     longest = min(longest, inside.shape[1])
     ends = np.pad(grids[1], ((0, 0), (0, longest - 1)), constant_values=-np.inf)
-    scores = grids[0][:, :, None] + sliding_window_view(ends, longest, axis=1)  # (W, T, longest) by first token and length
+    best_end = maximum_filter1d(ends, longest, axis=1, origin=-(longest // 2))[:, : inside.shape[1]]  # (W, T) by first token
+    # stable, and argmax below: of equal spans the first, whatever n is
+    firsts = np.sort(np.argsort(-(grids[0] + best_end), axis=1, kind="stable")[:, :n], axis=1)  # (W, n)
+    rows = np.arange(len(chosen))[:, None]
+    scores = grids[0][rows, firsts][:, :, None] + sliding_window_view(ends, longest, axis=1)[rows, firsts]  # (W, n, longest)
     scores = scores.reshape(len(chosen), -1)
-    # argmax: of equal spans the first, whatever n is
     best = np.column_stack([np.argmax(scores, axis=1), _top(scores, n)])
     kept = np.isfinite(np.take_along_axis(scores, best, axis=1))
     window = np.nonzero(kept)[0]
-    first, more = np.divmod(best[kept], longest)
+    place, more = np.divmod(best[kept], longest)
+    first = firsts[window, place]
     last = first + more
     return _Spans(chosen[window], first, last, grids[0][window, first], grids[1][window, last])
 

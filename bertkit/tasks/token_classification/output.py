@@ -1,20 +1,24 @@
-"""Predicted tags as JSON with places, as CoNLL columns, and as coloured text; the words are those of the input."""
+"""Predicted tags as JSON with places, as CoNLL columns, in CoNLL-U, and as coloured text; the words are those of the input."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.readers.conll import COLUMNS, CONLLU_LINES
+from bertkit.readers.words import CJK
 from bertkit.tasks.task import Prediction
 from bertkit.tasks.token_classification.sentences import GIVEN
 from bertkit.tasks.token_classification.tags import spans_of
 
 _WHITE_SPACE = frozenset("\t\n\r\v\f")
+_SPACELESS = re.compile(f"[{CJK}\u3000-\u30ff\uff00-\uffef]")  # beside these characters no spaces are written
 _COLOURS = ("green", "magenta", "cyan", "yellow", "blue", "red")
 
 
@@ -42,7 +46,7 @@ def _words(examples: Examples, row: int) -> list[str]:
 def as_row(prediction: Prediction, examples: Examples, row: int, *, chunks: bool) -> dict[str, Any]:
     """A prediction as a JSON object: the text, its words and their offsets in characters, end exclusive; and its chunks.
 
-    Words without a text are joined by spaces.
+    Words without a text are joined, by spaces except in Chinese and Japanese.
     """
     text, places = _text_of(examples, row)
     fields: dict[str, Any] = {
@@ -68,14 +72,55 @@ def as_conll(predictions: Sequence[Prediction], examples: Examples) -> str:
     """
     sentences = []
     for row, prediction in enumerate(predictions):
-        words = _words(examples, row)
-        unfit = next((word for word in words if not word or _WHITE_SPACE & set(word)), None)
-        if unfit is not None:
-            what = f"the word {unfit!r} is empty or contains a tab or line end, which CoNLL columns cannot hold"
-            raise DataError(what, where=examples.where(row), hint="write .jsonl")
+        words = _fitting_words(examples, row)
         lines = zip(words, prediction.probabilities, prediction.value, strict=True)
         sentences.append("".join(f"{word}\t{probability:.4f}\t{tag}\n" for word, probability, tag in lines))
     return "\n".join(sentences)
+
+
+def as_conllu(predictions: Sequence[Prediction], examples: Examples, column: str) -> str:
+    """CoNLL-U with the tags in this column. Of a file in CoNLL-U all else comes back: comments, other columns, ranges and empty
+    nodes; other sentences have words, tags and "_" alone.
+
+    Raises DataError for a word that the columns cannot hold.
+    """
+    at = COLUMNS.index(column)
+    sentences = []
+    for row, prediction in enumerate(predictions):
+        tags = iter(prediction.value)
+        lines = []
+        for line in examples.columns[CONLLU_LINES][row] if CONLLU_LINES in examples.columns else _new_lines(examples, row):
+            fields = line.split("\t")
+            if fields[0].isdecimal():
+                fields[at] = next(tags)
+            lines.append("\t".join(fields) + "\n")
+        sentences.append("".join(lines) + "\n")
+    return "".join(sentences)
+
+
+def column_to_write(asked: str | None, learned: str | None) -> str:
+    """The column of CoNLL-U that predicted tags replace. asked: --column. learned: that of training. Raises UsageError."""
+    name = (asked or learned or "").strip().lower()
+    name = COLUMNS[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(COLUMNS) else name
+    if name not in COLUMNS[2:]:
+        what = f"--column {name} cannot hold tags" if name else "the model's tags are from no column of CoNLL-U"
+        raise UsageError(what, hint="say which column they replace: --column upos, or xpos, misc ...")
+    return name
+
+
+def _new_lines(examples: Examples, row: int) -> list[str]:
+    words = enumerate(_fitting_words(examples, row), start=1)
+    return ["\t".join([str(number), word, *["_"] * (len(COLUMNS) - 2)]) for number, word in words]
+
+
+def _fitting_words(examples: Examples, row: int) -> list[str]:
+    """The words of a sentence. Raises DataError for one that columns cannot hold."""
+    words = _words(examples, row)
+    unfit = next((word for word in words if not word or _WHITE_SPACE & set(word)), None)
+    if unfit is not None:
+        what = f"the word {unfit!r} is empty or contains a tab or line end, which CoNLL columns cannot hold"
+        raise DataError(what, where=examples.where(row), hint="write .jsonl")
+    return words
 
 
 def as_text(prediction: Prediction, examples: Examples, row: int, *, chunks: bool) -> Text:
@@ -99,11 +144,17 @@ def as_text(prediction: Prediction, examples: Examples, row: int, *, chunks: boo
 
 
 def _text_of(examples: Examples, row: int) -> tuple[str, list[tuple[int, int]]]:
-    """A sentence's text and the places of its words in it; words without a text are joined by spaces."""
+    """A sentence's text and the places of its words in it; words without a text are joined."""
     if "places" in examples.columns:
         return examples.columns["text"][row], examples.columns["places"][row]
-    words, places, begin = _words(examples, row), [], 0
+    words = _words(examples, row)
+    text, places = "", []
+    characters = all(len(word) == 1 for word in words) and _SPACELESS.search(
+        "".join(words)
+    )  # of a text, each a word: "2 0 1 9"
     for word in words:
-        places.append((begin, begin + len(word)))
-        begin += len(word) + 1
-    return " ".join(words), places
+        if text and not (characters or _SPACELESS.match(text[-1]) or _SPACELESS.match(word)):
+            text += " "
+        places.append((len(text), len(text) + len(word)))
+        text += word
+    return text, places

@@ -11,8 +11,9 @@ from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.conll import is_column_of_conll
+from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import TAGGED, Format, read_file
+from bertkit.readers.words import CUTS
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.recipe import Columns, Recipe
 from bertkit.tasks.token_classification.sentences import (
@@ -23,6 +24,7 @@ from bertkit.tasks.token_classification.sentences import (
     standard_columns,
 )
 from bertkit.tasks.token_classification.tags import SCHEMES
+from bertkit.tasks.token_classification.word_rows import gather_words
 
 HEADS = ("linear", "bilstm", "crf")
 
@@ -40,6 +42,12 @@ class TokenClassification(ClassLossRecipe):
     text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
     entities: str | None = option(
         None, "column of the entities of a text: a list of [start, end, label], in characters", used=DATA
+    )
+    words: str | None = option(
+        None,
+        "how Chinese text is cut into words: basic, each character; jieba, by the package jieba; default: as the training data",
+        choices=CUTS,
+        used=USE,
     )
     column: str | None = option(
         None, "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos", used=USE
@@ -62,8 +70,9 @@ class TokenClassification(ClassLossRecipe):
         return "for the tag of each word, and --head crf learns whole sequences" if self.head == "crf" else None
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
-        return read_file(path, self.formats, separator=self.separator, column=column, columns=columns or self.columns)
+        options = {"separator": self.separator, "column": self.column, "tags": self.tags}
+        rows = read_file(path, self.formats, **options, columns=columns or self.columns)
+        return gather_words(rows, self._named)
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)
@@ -86,6 +95,7 @@ class TokenClassification(ClassLossRecipe):
         return {
             *(roles.get(role, self._named[role] or role) for role in words),
             GIVEN,
+            CONLLU_LINES,
             *([intent_column(rows, self.intent_column)] if self.intent else []),
         }
 
@@ -104,6 +114,7 @@ class TokenClassification(ClassLossRecipe):
             named=self._named,
             intent=(self.intent_column or "") if self.intent and labelled else None,
             to_predict=not labelled,
+            cut=self.words,
         )
         if labelled and not any(examples.columns["tokens"]):
             raise DataError("no row has a word", where=examples.source)

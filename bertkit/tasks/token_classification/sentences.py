@@ -6,21 +6,25 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import NoneType
 from typing import Any
 
-from bertkit.errors import DataError, UsageError, did_you_mean, plural
+from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.conll import is_column_of_conll
-from bertkit.readers.words import split_words
-from bertkit.tasks.labels import refuse_repeated
+from bertkit.readers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
+from bertkit.readers.words import CJK, split_words
 from bertkit.tasks.token_classification.tags import tags_of
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
+_LISTS = ("label", "labels")  # columns of entities where they hold lists, as doccano and Label Studio write them
 _ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
+_CHINESE_WORD = re.compile(f"[{CJK}]+")
+_SEVERAL = 0.1  # share of the Chinese words
 _HINT = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
 
 
@@ -30,14 +34,16 @@ def standard_columns(
     named: Mapping[str, str | None],
     intent: str | None,
     to_predict: bool,
+    cut: str | None = None,
 ) -> Examples:
     """Columns `tokens`, `tags` (unless to predict) and maybe `intent`; for plain text `text` and the `places` of its words.
 
     named: the columns that the user names for tokens, tags, text and entities. intent: that of the intent, "" for the usual
-    names, None without intents. `given`: the words that predictions show, if a recipe changed them. Raises DataError.
+    names, None without intents. cut: how Chinese text is cut into words, as in `split_words`. To predict, what the output
+    shows is kept: `given`, the words before a recipe changed them, and the lines of CoNLL-U. Raises DataError.
     """
-    given = examples.columns.get(GIVEN)
-    examples = replace(examples, columns={name: values for name, values in examples.columns.items() if name != GIVEN})
+    shown = {name: examples.columns[name] for name in (GIVEN, CONLLU_LINES) if name in examples.columns}
+    examples = replace(examples, columns={name: values for name, values in examples.columns.items() if name not in shown})
     named = _named_in(examples, named)
     by_role = columns_by_role(examples, named)
     if by_role.get("tokens", "") == by_role.get("tags"):
@@ -47,16 +53,16 @@ def standard_columns(
     if "tokens" in by_role:
         words = enumerate(examples.columns[by_role["tokens"]])
         columns["tokens"] = [_words(value, examples, row) for row, value in words]
-        if given is not None:
-            columns[GIVEN] = given
+        columns |= {name: values for name, values in shown.items() if to_predict or name == GIVEN}
         if not to_predict:
             _refuse_single_words(examples, by_role["tokens"], columns["tokens"])
             column = by_role.get("tags") or require_column(examples, named["tags"] or "tags", option="--tags")
             names = examples.label_names.get(column)
             values = enumerate(examples.columns[column])
             columns["tags"] = [_tags(value, names, columns["tokens"][row], examples, row) for row, value in values]
+            examples = replace(examples, own_names={"tags": column} | examples.own_names)
     elif "text" in by_role and (to_predict or "entities" in by_role):
-        remarks = _split_texts(examples, by_role, columns, to_predict)
+        remarks = _split_texts(examples, by_role, columns, to_predict, cut)
     elif list(examples.columns) == ["text"] and not any(named.values()):
         hint = "train on CoNLL columns (word and tag on each line), CoNLL-U, or JSONL with tokens and tags or text and entities"
         raise DataError("the rows are text without tags", where=examples.source, hint=hint)
@@ -95,7 +101,15 @@ def columns_by_role(examples: Examples, named: Mapping[str, str | None]) -> dict
         name = wanted if wanted in examples.columns else guess_column(examples.columns, role) if wanted is None else None
         if name is not None:
             by_role[role] = name
+    if "text" in by_role and "tokens" not in by_role and named["entities"] is None:
+        lists = [name for name in _LISTS if _are_lists(examples.columns.get(name, []))]
+        by_role |= {"entities": lists[0]} if lists and "entities" not in by_role else {}
     return by_role
+
+
+def _are_lists(values: Sequence[Any]) -> bool:
+    """Whether some values are lists and the others nothing."""
+    return any(isinstance(value, list) for value in values) and all(isinstance(value, (list, NoneType)) for value in values)
 
 
 def intent_column(examples: Examples, named: str | None) -> str:
@@ -120,7 +134,12 @@ def _words(value: Any, examples: Examples, row: int) -> list[str]:
 
 def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: Examples, row: int) -> list[str]:
     if value is None:
-        raise DataError("the row has no tags", where=examples.where(row), hint=FIX_ROW)
+        is_conllu = examples.own_name("tags") in COLUMNS
+        what = (
+            f"no word of the sentence has a tag: its {examples.own_name('tags')} is '_'" if is_conllu else "the row has no tags"
+        )
+        hint = "annotate the words, or choose another column: --column" if is_conllu else FIX_ROW
+        raise DataError(what, where=examples.where(row), hint=hint)
     tags = _items(value, examples, row)
     if not isinstance(tags, (list, tuple)):
         raise DataError(f"the tags are {value!r}; expected a list of tags", where=examples.where(row))
@@ -164,7 +183,7 @@ def _read_list(text: str) -> list | None:
 def _refuse_single_words(examples: Examples, column: str, words: list[list[str]]) -> None:
     """Raise DataError for a table of one word per row."""
     if len(words) >= _ENOUGH_ROWS and all(len(row) < 2 for row in words) and isinstance(examples.columns[column][0], str):
-        hint = "save it in CoNLL columns: one word and its tag per line, a blank line after each sentence"
+        hint = "add a column sentence_id, equal for the words of a sentence, or save it in CoNLL columns"
         what = f"each row of column {column!r} is a single word; expected a sentence"
         raise DataError(what, where=examples.source, hint=hint)
 
@@ -175,22 +194,28 @@ def _intent(value: Any, examples: Examples, row: int) -> str:
     return str(value)
 
 
-def _split_texts(examples: Examples, by_role: Mapping[str, str], columns: dict[str, list], to_predict: bool) -> Remarks:
+def _split_texts(
+    examples: Examples, by_role: Mapping[str, str], columns: dict[str, list], to_predict: bool, cut: str | None
+) -> Remarks:
     """Fill in words, their places and, from the entities, their tags; words are split at the ends of entities."""
     columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})
     inside_words: list[str] = []  # entities that begin or end inside a word
     count = 0
+    given = [] if to_predict else examples.columns[by_role["entities"]]
+    unmarked = given.count(None) if by_role.get("entities") in _LISTS else 0  # Label Studio leaves an empty list out
+    if unmarked:
+        given = [[] if value is None else value for value in given]
     for row, text in enumerate(examples.columns[by_role["text"]]):
         if not isinstance(text, str):
             content = "nothing" if text is None else repr(text)
             raise DataError(f"column {by_role['text']!r} holds {content}; expected text", where=examples.where(row))
-        entities = [] if to_predict else _entities(examples.columns[by_role["entities"]][row], text, examples.where(row))
-        places = split_words(text)
+        entities = [] if to_predict else _entities(given[row], text, examples.where(row))
+        places = split_words(text, cut=cut)
         if entities:
             count += len(entities)
             inner = {place for start, end in places for place in range(start + 1, end)}
             inside_words += [f"{[*e]} ({examples.where(row)})" for e in entities if inner & set(e[:2])]
-            places = split_words(text, {edge for start, end, _ in entities for edge in (start, end)})
+            places = split_words(text, {edge for start, end, _ in entities for edge in (start, end)}, cut)
         columns["text"].append(text)
         columns["places"].append(places)
         columns["tokens"].append([text[start:end] for start, end in places])
@@ -202,11 +227,12 @@ def _split_texts(examples: Examples, by_role: Mapping[str, str], columns: dict[s
                     raise DataError(f"the entity {[start, end, label]} contains no word", where=examples.where(row))
                 spans.append((inside[0], inside[-1] + 1, label))
             columns["tags"].append(tags_of(spans, len(places), "iob2"))
+    notes = (f"{plural(unmarked, 'row')} without {by_role['entities']}, read as without entities",) if unmarked else ()
     if not inside_words:
-        return Remarks()
+        return Remarks(notes)
     what = f"{len(inside_words)} of {count} entities begin or end inside a word, such as {inside_words[0]}"
     why = "start counts from 0, end is the character after the last; such words are split there, which predictions cannot do"
-    return Remarks(warnings=(f"{what}; {why}",))
+    return Remarks(notes, (f"{what}; {why}",))
 
 
 def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
@@ -215,13 +241,16 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
         raise DataError(f"the entities are {value!r}; expected a list, empty if there are none", where=where, hint=_HINT)
     entities = []
     for entity in value:
-        parts = [entity.get(key) for key in ("start", "end", "label")] if isinstance(entity, dict) else entity
+        parts = _parts(entity) if isinstance(entity, dict) else entity
         if not isinstance(parts, (list, tuple)) or list(map(type, parts)) != [int, int, str] or not parts[2]:
             raise DataError(f"the entity {entity!r}", where=where, hint=_HINT)
         start, end, label = parts
         if not 0 <= start < end <= len(text):
             what = f"the entity {entity!r} lies outside its text of {len(text)} characters"
             raise DataError(what, where=where, hint="start counts from 0; end is the character after the last")
+        if isinstance(entity, dict) and entity.get("text", covered := text[start:end]) != covered:
+            what = f"the entity {entity!r} says {entity['text']!r}, but its text there is {covered!r}"
+            raise DataError(what, where=where, hint="start and end count characters, of which an emoji is one or more")
         entities.append((start, end, label))
     entities.sort()
     for before, after in pairwise(entities):
@@ -231,19 +260,20 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
     return entities
 
 
-def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, examples: Examples) -> tuple[str, ...]:
-    """The labels for the tags of the training data: those given, or all that occur, O first. Raises UsageError, DataError."""
-    labels = given or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
-    refuse_repeated(labels)
-    for row, sentence in enumerate(tags):
-        if unknown := next((tag for tag in sentence if tag not in labels), None):
-            what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
-            raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
-    words = sum(map(len, tags))
-    if given is None and len(labels) > 50 and len(labels) > words / 5:
-        what = f"{len(labels)} distinct tags in {words} words, such as {labels[-1]!r}: is this the column of the words?"
-        hint = "--column (CoNLL) or --tags (JSON, tables) says where the tags are"
-        raise DataError(what, where=examples.source, hint=hint)
-    if len(labels) < 2:
-        raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
-    return labels
+def _parts(entity: Mapping[str, Any]) -> list[Any]:
+    """Start, end and label of an object as the project, doccano or Label Studio writes them."""
+    labels = entity.get("labels")
+    only = labels[0] if isinstance(labels, list) and len(labels) == 1 else None
+    return [
+        entity.get("start", entity.get("start_offset")),
+        entity.get("end", entity.get("end_offset")),
+        entity.get("label", only),
+    ]
+
+
+def usual_cut(examples: Examples) -> str | None:
+    """How plain text is cut into the words of these sentences: "jieba" where Chinese words have several characters."""
+    if "places" in examples.columns:  # plain text, already cut
+        return None
+    chinese = Counter(len(word) > 1 for words in examples.columns["tokens"] for word in words if _CHINESE_WORD.fullmatch(word))
+    return "jieba" if chinese[True] > _SEVERAL * chinese.total() else None

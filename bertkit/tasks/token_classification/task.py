@@ -5,8 +5,7 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -19,20 +18,22 @@ from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.conll import COLUMNS
 from bertkit.report import Finding
 from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import warn_of_label_order
-from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, refuse_other_spellings
+from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model
 from bertkit.tasks.output import FORMATS
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows, warn_of_strays
 from bertkit.tasks.token_classification.features import encode_words
-from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
+from bertkit.tasks.token_classification.labels import in_form_of, number_names, settle_labels
+from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.scores import Intents, tag_scorer
-from bertkit.tasks.token_classification.sentences import settle_labels
+from bertkit.tasks.token_classification.sentences import usual_cut
 from bertkit.tasks.token_classification.tags import (
     as_chunk_tags,
     canonical,
@@ -63,7 +64,7 @@ class Tagged(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationTask(Task):
     """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs.
-    weights: of each tag in the loss.
+    weights: of each tag in the loss. conllu_column: that of CoNLL-U which the tags were learned from, if they were.
 
     A prediction's value is the list of a sentence's tags, its probabilities are theirs; details: the intent, with `intent`.
     """
@@ -71,12 +72,13 @@ class TokenClassificationTask(Task):
     family: ClassVar[str] = "token-classification"
     hf_class: ClassVar[str] = "BertForTokenClassification"
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
-    prediction_endings: ClassVar[tuple[str, ...]] = (*FORMATS, ".conll")
+    prediction_endings: ClassVar[tuple[str, ...]] = (*FORMATS, ".conll", ".conllu")
 
     recipe: TokenClassification
     scheme: str | None = None
     intents: tuple[str, ...] = ()
     weights: Mapping[str, float] | None = None
+    conllu_column: str | None = None
 
     # --- fitting and restoring ---
 
@@ -90,8 +92,8 @@ class TokenClassificationTask(Task):
     def fit_examples(
         cls, recipe: TokenClassification, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
     ) -> TokenClassificationTask:
-        tags, form = _in_form_of(config, examples.columns["tags"])
-        given = recipe.labels and tuple(_in_form_of(config, [recipe.labels])[0][0])
+        tags, form = in_form_of(config, examples.columns["tags"])
+        given = recipe.labels and tuple(in_form_of(config, [recipe.labels])[0][0])
         scheme, remarks = cls._find_scheme(recipe, replace(examples, columns=examples.columns | {"tags": tags}))
         if form is not None:
             remarks = Remarks((form,)) + remarks
@@ -104,7 +106,7 @@ class TokenClassificationTask(Task):
                 tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
         labels, warning, weights = settle_labels(tags, given, examples), None, None
         if recipe.class_weights is not None:
-            numbers, _ = _numbered([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
+            numbers, _ = number_names([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
             weights = class_weights(recipe.class_weights, numbers, labels)
         if config is not None:
             labels, warning = in_model_order(labels, config)
@@ -116,7 +118,16 @@ class TokenClassificationTask(Task):
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = known
         remarks += Remarks(warnings=(warning,) if warning else ())
-        return cls(recipe=recipe, labels=labels, scheme=scheme, intents=intents, weights=weights, remarks=remarks)
+        column = examples.own_name("tags")
+        return cls(
+            recipe=replace(recipe, words=recipe.words or usual_cut(examples)),
+            labels=labels,
+            scheme=scheme,
+            intents=intents,
+            weights=weights,
+            conllu_column=column if column in COLUMNS else None,
+            remarks=remarks,
+        )
 
     @classmethod
     def _find_scheme(cls, recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
@@ -143,7 +154,7 @@ class TokenClassificationTask(Task):
         if recipe.constrained and scheme is None:
             raise UsageError(f"--constrained is for chunk tags such as B-PER; the model has {names[0]!r}", where=where)
         if recipe.labels is not None:
-            names, warning = in_model_order(tuple(_in_form_of(config, [recipe.labels])[0][0]), config, where)
+            names, warning = in_model_order(tuple(in_form_of(config, [recipe.labels])[0][0]), config, where)
             scheme = None
         return cls(
             recipe=recipe,
@@ -151,6 +162,7 @@ class TokenClassificationTask(Task):
             scheme=recipe.scheme or scheme,
             intents=tuple(block.get("intents") or ()) if recipe.intent else (),
             weights=block.get("class_weights"),
+            conllu_column=block.get("conllu_column"),
             remarks=Remarks(warnings=(warning,) if warning else ()),
         )
 
@@ -164,7 +176,8 @@ class TokenClassificationTask(Task):
 
     def fitted(self) -> dict[str, Any]:
         weights = self.weights and dict(self.weights)
-        return {"scheme": self.scheme, "intents": list(self.intents) or None, "class_weights": weights}
+        fitted = {"scheme": self.scheme, "intents": list(self.intents) or None, "class_weights": weights}
+        return fitted | ({"conllu_column": self.conllu_column} if self.conllu_column else {})
 
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForTokenClassification
@@ -231,7 +244,7 @@ class TokenClassificationTask(Task):
         labels = {"labels": Ragged(targets, encoded.words)}
         if self.intents:  # at [CLS] only the intent is learned, once per sentence
             intents = examples.columns["intent"]
-            numbers, unknown = _numbered(intents, self.intents, "intent", lambda name: examples.where(intents.index(name)))
+            numbers, unknown = number_names(intents, self.intents, "intent", lambda name: examples.where(intents.index(name)))
             if unknown:
                 more.append(f"{unknown.total()} with intents that training does not have ({listed(list(unknown))})")
             labels = {
@@ -256,7 +269,7 @@ class TokenClassificationTask(Task):
         def place(tag: str) -> str:
             return examples.where(next(row for row, sentence in enumerate(tags) if tag in sentence))
 
-        numbers, unknown = _numbered([*chain.from_iterable(tags)], self.labels, "tag", place)
+        numbers, unknown = number_names([*chain.from_iterable(tags)], self.labels, "tag", place)
         if unknown:
             known = f"with tags that training does not have ({listed(list(unknown))})"
             remarks.append(f"{plural(unknown.total(), 'word')} {known}")
@@ -381,11 +394,15 @@ class TokenClassificationTask(Task):
         return as_text(prediction, examples, row, chunks=self.scheme is not None)
 
     def lost_in(self, ending: str) -> str | None:
-        return "CoNLL columns hold no intents; .jsonl does" if ending == ".conll" and self.intents else None
+        if ending == ".conllu":
+            column_to_write(self.recipe.column, self.conllu_column)
+        return "CoNLL columns hold no intents; .jsonl does" if ending.startswith(".conll") and self.intents else None
 
     def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
         if ending == ".conll":
             return as_conll(predictions, examples)
+        if ending == ".conllu":
+            return as_conllu(predictions, examples, column_to_write(self.recipe.column, self.conllu_column))
         return super().format_file(predictions, examples, ending)
 
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
@@ -395,23 +412,3 @@ class TokenClassificationTask(Task):
         if self.intents and (intent := int(features.labels["intent"][feature][0])) != IGNORED:
             described[0] = self.intents[intent]
         return [described]
-
-
-def _in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
-    """`as_chunk_tags`, unless the model whose head is kept has tags in another form itself."""
-    if config is not None and detect_scheme([labels_of_model(config)]) is None:
-        return [list(tags) for tags in sentences], None
-    return as_chunk_tags(sentences)
-
-
-def _numbered(
-    names: Sequence[str], known: Sequence[str], what: str, place: Callable[[str], str]
-) -> tuple[NDArray[np.int64], Counter[str]]:
-    """The number of each name among the known ones, IGNORED for others, which are counted.
-
-    Raises DataError for one that differs from a known one only in case; place: gives its row.
-    """
-    number = {name: number for number, name in enumerate(known)}
-    unknown = Counter(name for name in names if name not in number)
-    refuse_other_spellings(unknown, known, what, place)
-    return np.array([number.get(name, IGNORED) for name in names], dtype=np.int64), unknown

@@ -1,0 +1,54 @@
+"""The labels of tags: which there are, in which form, and their numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import DataError, did_you_mean
+from bertkit.features import IGNORED
+from bertkit.model.config import BertConfig
+from bertkit.readers import Examples
+from bertkit.tasks.labels import labels_of_model, refuse_other_spellings, refuse_repeated
+from bertkit.tasks.token_classification.tags import as_chunk_tags, detect_scheme
+
+
+def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, examples: Examples) -> tuple[str, ...]:
+    """The labels for the tags of the training data: those given, or all that occur, O first. Raises UsageError, DataError."""
+    labels = given or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
+    refuse_repeated(labels)
+    for row, sentence in enumerate(tags):
+        if unknown := next((tag for tag in sentence if tag not in labels), None):
+            what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
+            raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
+    words = sum(map(len, tags))
+    if given is None and len(labels) > 50 and len(labels) > words / 5:
+        what = f"{len(labels)} distinct tags in {words} words, such as {labels[-1]!r}: is this the column of the words?"
+        hint = "--column (CoNLL) or --tags (JSON, tables) says where the tags are"
+        raise DataError(what, where=examples.source, hint=hint)
+    if len(labels) < 2:
+        raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
+    return labels
+
+
+def in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
+    """`as_chunk_tags`, unless the model whose head is kept has tags in another form itself."""
+    if config is not None and detect_scheme([labels_of_model(config)]) is None:
+        return [list(tags) for tags in sentences], None
+    return as_chunk_tags(sentences)
+
+
+def number_names(
+    names: Sequence[str], known: Sequence[str], what: str, place: Callable[[str], str]
+) -> tuple[NDArray[np.int64], Counter[str]]:
+    """The number of each name among the known ones, IGNORED for others, which are counted.
+
+    Raises DataError for one that differs from a known one only in case; place: gives its row.
+    """
+    number = {name: number for number, name in enumerate(known)}
+    unknown = Counter(name for name in names if name not in number)
+    refuse_other_spellings(unknown, known, what, place)
+    return np.array([number.get(name, IGNORED) for name in names], dtype=np.int64), unknown

@@ -1,0 +1,41 @@
+"""Tables with a word a row, gathered into sentences by the column that tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from bertkit.errors import DataError
+from bertkit.readers import FIX_ROW, Examples
+from bertkit.readers.columns import guess_column
+
+
+def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
+    """The rows of a table as sentences if each is a word of one, else as they are.
+
+    A column with a usual name, such as `Sentence #` or sentence_id, tells sentences apart: a cell that is filled and differs
+    from the last filled one begins the next. Every other column then holds the list of its cells. named: the columns that the
+    user names for tokens and tags. Raises DataError for a row without a word.
+    """
+    sentence = guess_column(rows.columns, "sentence")
+    words = named["tokens"] or guess_column(rows.columns, "tokens")
+    if sentence is None or sentence in named.values() or words not in rows.columns:
+        return rows
+    cells: list[Any] = rows.columns[words]
+    if not all(isinstance(word, str) and " " not in word for word in cells):
+        return rows
+    begins, last = [], None
+    for row, value in enumerate(rows.columns[sentence]):
+        filled = value is not None and value == value and str(value).strip() != ""  # NaN is nothing
+        if not row or (filled and value != last):
+            begins.append(row)
+        last = value if filled else last
+    if len(begins) == len(rows):  # sentences of one word, or no table of words
+        return rows
+    if "" in cells:
+        raise DataError(f"column {words!r} is empty; expected a word", where=rows.where(cells.index("")), hint=FIX_ROW)
+    spans = [*pairwise([*begins, len(rows)])]
+    columns = {name: [values[start:end] for start, end in spans] for name, values in rows.columns.items() if name != sentence}
+    return replace(rows, columns=columns, lines=[rows.lines[row] for row in begins])
