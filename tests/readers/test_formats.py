@@ -258,7 +258,7 @@ SPAN = {"text": ["movie"], "answer_start": [4]}
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {  # a row; a flat one; its options
     "text-classification": ({"text": "{} movie", "label": "{}"}, {"text": "{} movie"}, ()),
     "multiple-choice": (
-        {"context": "{}", "choices": ["good", "{}"], "label": 1},
+        {"context": "{}", "choices": ["good", "{}"], "label": 0},
         {"context": "{}", "choice0": "good", "choice1": "bad"},
         ("--choices", "choice0,choice1"),
     ),
