@@ -130,11 +130,11 @@ def test_format_is_recognized_among_all(tmp_path: Path, name: str, text: str, ex
     ("formats", "name", "options"),
     [
         (TEXTS, "a.json", {"separator": ","}),
-        (TEXTS, "a.jsonl", {"columns": ("a",)}),
+        (TEXTS, "a.csv", {"rows": "data"}),
         (TEXTS, "a.parquet", {"columns": ("a",)}),
         (TEXTS, "a.arrow", {"separator": ","}),
         (TEXTS, "a.xlsx", {"separator": ","}),
-        (CHOICES, "a.json", {"columns": ("a",)}),
+        (CHOICES, "a.tsv", {"rows": "data"}),
         (TAGGED, "a.jsonl", {"column": "2"}),
         (TAGGED, "a.csv", {"column": "2"}),
         (TAGGED, "a.conll", {"columns": ("a",)}),

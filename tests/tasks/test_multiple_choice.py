@@ -172,9 +172,9 @@ def test_columns_of_the_text_are_joined(tmp_path: Path) -> None:
     examples = load(tmp_path, content, text="title,story")
     assert (examples.columns["text"], "question" in examples.columns) == (["t0 s0", "t1 s1"], False)
     recipe = fit(recipe_of(tmp_path, content, text="title,story")).recipe
-    assert recipe.columns_read(read_splits(recipe.resolved()).rows["train"], labelled=True) == {*content.partition("\n")[0].split(",")} | {
-        None
-    }
+    assert recipe.columns_read(read_splits(recipe.resolved()).rows["train"], labelled=True) == {
+        *content.partition("\n")[0].split(",")
+    } | {None}
 
 
 def test_places_of_choices_get_no_advice_on_classes(tmp_path: Path, run_bertkit) -> None:
