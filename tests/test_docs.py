@@ -88,6 +88,7 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     tagged = [{"question": text, "kind": names.split()} for text, names in rows(40, words, kind("a b", "b", "a", "c b"))]
     jsonl(tmp_path / "tags.jsonl", tagged)
     table(tmp_path / "SMSSpamCollection.gz", "\t", None, rows(60, kind("ham", "spam"), words))
+    write_as_it_comes(tmp_path)
     mrpc, rte = (kind("0", "1"), kind("1"), kind("2"), words, words), (words, words, kind("entailment", "not_entailment"))
     for split in ("train", "dev"):
         table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *mrpc))
@@ -103,6 +104,16 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     write_questions(tmp_path)
     table(tmp_path / "quiz.csv", ",", "story,end1,end2,end3,right", rows(40, words, words, words, words, kind("0", "1", "2")))
     return tmp_path
+
+
+def write_as_it_comes(folder: Path) -> None:
+    """Texts and labels in forms of public data sets."""
+    lines = rows(40, kind("DESC:def", "NUM:date"), words)
+    (folder / "trec.label").write_bytes("".join(f"{label} {text} caf\u00e9\n" for label, text in lines).encode("latin-1"))
+    marked = [(f"__label__{label} __label__all", text) for label, text in lines]
+    (folder / "cooking.train").write_text("".join(f"{labels} {text}\n" for labels, text in marked))
+    data = {"train": [[text, label] for label, text in lines], "test": [["where is it", "NUM:date"]]}
+    (folder / "intents.json").write_text(json.dumps({"version": 1, "data": data}))
 
 
 def write_tagged(folder: Path) -> None:

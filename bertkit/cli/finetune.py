@@ -107,6 +107,8 @@ def finetune(
             what = f"the run's recipe {recipe} is code, which a file cannot make bertkit execute"
             raise UsageError(what, where=str(config), hint=f"give the recipe too: bertkit finetune {recipe} --config {config}")
     if recipe is None:
+        recipe = _family_of(saved.options | overrides)
+    if recipe is None:
         raise UsageError("no recipe is given", hint="for example: bertkit finetune mrpc ...; `bertkit recipes` lists them")
     if model is None:
         raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
@@ -153,6 +155,22 @@ def finetune(
     arguments["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
     single_run = {} if series else {"resume": resume, "dry_run": dry_run}
     _run(seeds, folds)(chosen, **arguments, **single_run)
+
+
+def _family_of(options: dict[str, Any]) -> str | None:
+    """The task family that the data is for, which is said; None without data. Raises UsageError where there is doubt."""
+    from bertkit import progress
+    from bertkit.tasks.family import guess_family
+
+    flag, data = next(((f"--{name}", options[name]) for name in ("train", "data") if options.get(name)), ("", None))
+    if data is None:
+        return None
+    guess = guess_family(Path(data), options)
+    if guess.family is None:
+        hint = f"say it: bertkit finetune FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"
+        raise UsageError(f"it is not clear which task this data is for: {guess.why}", where=str(data), hint=hint)
+    progress.note(f"the data is taken for {guess.family}, by {guess.why}")
+    return guess.family
 
 
 def _run(seeds: int | None, folds: int | None) -> Callable[..., dict[str, Any]]:

@@ -24,6 +24,9 @@ Include = Annotated[
     list[str] | None,
     typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
 ]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8.", metavar="NAME")
+]
 OnError = Annotated[
     str,
     typer.Option(

@@ -85,8 +85,9 @@ def predict(
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and masked_inference.is_language_model(run):
         _check_form(form, tuple(FORMATS), "a filled mask")
+        encoding = overrides.pop("encoding", None)
         masked_inference.refuse_task_options(overrides | ({"split": split} if split else {}))
-        rows, mask_token = masked_inference.fill_masks(run, file, overrides, top_k=top_k or 5)
+        rows, mask_token = masked_inference.fill_masks(run, file, overrides, encoding=encoding, top_k=top_k or 5)
         _write(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.format_filled(row, mask_token), output)
         return
     if top_k is not None:

@@ -75,7 +75,7 @@ _SWITCHES_WITHOUT_EFFECT = """
 """.split()
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
-_PAIR = "texts are not joined; two columns are a pair: --text A --text-pair B"
+_JOINED = "--text A,B joins columns with a space; two texts are a pair: --text A --text-pair B"
 _UPLOAD = "upload the run folder afterwards: hf upload NAME FOLDER"
 _TABLE: dict[str, _Theirs] = {
     **{name: _Theirs(name.replace("_", "-")) for name in _SAME},
@@ -98,8 +98,8 @@ _TABLE: dict[str, _Theirs] = {
     "context_column": _Theirs("context"),
     "question_column": _Theirs("question"),
     "answer_column": _Theirs("answers"),
-    "text_column_name": _Theirs({_CLASSES: "text", _TAGS: "tokens"}, refusal=_PAIR),
-    "text_column_names": _Theirs({_CLASSES: "text"}, refusal=_PAIR),
+    "text_column_name": _Theirs({_CLASSES: "text", _TAGS: "tokens"}),
+    "text_column_names": _Theirs({_CLASSES: "text"}),
     "label_column_name": _Theirs({_CLASSES: "label", _TAGS: "tags"}),
     "overwrite_output_dir": _switch("--overwrite"),
     "ignore_mismatched_sizes": _switch("--ignore-mismatched-sizes"),
@@ -116,7 +116,7 @@ _TABLE: dict[str, _Theirs] = {
     "num_warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
     "max_eval_samples": _refused(_WHOLE),
     "max_predict_samples": _refused(_WHOLE),
-    "text_column_delimiter": _refused(_PAIR),
+    "text_column_delimiter": _refused(_JOINED),
     "label_all_tokens": _switch(refusal="a word has one tag, read at its first piece"),
     "metric_for_best_model": _refused("the first metric decides, on the first evaluation split: --metric NAME"),
     "gradient_checkpointing": _switch(refusal="--micro-batch-tokens bounds the memory of a step"),
@@ -174,8 +174,6 @@ def translate(argv: Sequence[str]) -> list[str]:
             ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(told, "")
             if not ours:
                 raise _refusal(flag, f"{told} has no such column")
-            if theirs.refusal and "," in (value if has_value else "".join(rest[:1])):
-                raise _refusal(f"{flag} with several columns", theirs.refusal)
             translated += [f"--{ours}", *([value] if has_value else [])]
             notes += [f"{flag} is here {theirs.note}"] if theirs.note else []
         else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertkit.cli.options import Include, OnError
+from bertkit.cli.options import Encoding, Include, OnError
 from bertkit.errors import UsageError
 
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -37,6 +37,7 @@ def train(
         str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")
     ] = "text",
     include: Include = None,
+    encoding: Encoding = None,
     on_error: OnError = "fail",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
 ) -> None:
@@ -49,7 +50,7 @@ def train(
     [bold]bertkit tokenizer train 'news/*.jsonl.gz' --text-column body --cased --output-dir tokenizers/news[/]
     """
     from bertkit import progress
-    from bertkit.corpus.texts import Texts
+    from bertkit.corpus.texts import Texts, report_left_out
     from bertkit.files import OutputFolder
     from bertkit.model.directory import TOKENIZER
     from bertkit.readers.faults import POLICIES
@@ -57,13 +58,12 @@ def train(
 
     if on_error not in POLICIES:
         raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
-    texts = Texts(text, text_column=text_column, include=include or (), on_error=on_error)
+    texts = Texts(text, text_column=text_column, include=include or (), encoding=encoding, on_error=on_error)
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
     with output.open():
         trained.save(output_dir)
-    if texts.faults.count:
-        progress.warn(texts.faults.summary())
+    report_left_out(texts.faults)
     if trained.vocab_size < vocab_size:
         progress.warn(f"the text yields only {trained.vocab_size} tokens, not {vocab_size}")
     progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")

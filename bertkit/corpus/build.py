@@ -28,7 +28,7 @@ from bertkit import progress
 from bertkit.corpus.directory import BUILDING, FORMAT, META, SPLITS, opened, parts_in, prepare, read_meta
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import CORPUS_FILES, Shard
-from bertkit.corpus.texts import read_sources, sources_of
+from bertkit.corpus.texts import read_sources, report_left_out, sources_of
 from bertkit.corpus.words import tokens_and_words
 from bertkit.errors import DataError, MachineError, UsageError, plural
 from bertkit.features import offsets_of, ranges
@@ -77,12 +77,14 @@ def build_corpus(
     num_processes: int = 1,
     overwrite: bool = False,
     include: Sequence[str] = (),
+    encoding: str | None = None,
     on_error: str = "fail",
 ) -> dict[str, Any]:
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
-    include: patterns of more files in folders. on_error: what to do about what cannot be read, of `faults.POLICIES`. An
-    unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError for bad text.
+    include: patterns of more files in folders. encoding: of text that is not UTF-8. on_error: what to do about what cannot be
+    read, of `faults.POLICIES`. An unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError
+    for bad text.
     """
     sources = sources_of(names, include=include, text_column=config.text_column)
     sources = _without_output(sources, names, output_dir.resolve())
@@ -99,11 +101,11 @@ def build_corpus(
     reads = [str(tokenizer), *(source.name for source in sources if source.size)]
     dated = [{**each, "modified": os.stat(each["name"]).st_mtime_ns} if each["bytes"] else each for each in plan["sources"]]
     begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is other text
+    begun |= {"encoding": encoding} if encoding else {}
     with opened(prepare(output_dir, begun, overwrite, reads), begun) as building:
         with _part_writer(tokenizer, config, num_processes) as write_part:
-            _make_parts(sources, building, write_part, config, faults)
-        if faults.count:
-            progress.warn(faults.summary())
+            _make_parts(sources, building, write_part, config, encoding, faults)
+        report_left_out(faults)
         parts = parts_in(building)
         if not parts:
             raise DataError("the text has no documents", where=", ".join(names))
@@ -123,10 +125,18 @@ def _without_output(sources: list[Source], names: Sequence[str], output_dir: Pat
     return [source for source in sources if not is_output(Path(source.name).resolve())]
 
 
-def _make_parts(sources: Sequence[Source], building: Path, write_part: WritePart, config: CorpusConfig, faults: Faults) -> None:
+def _make_parts(
+    sources: Sequence[Source],
+    building: Path,
+    write_part: WritePart,
+    config: CorpusConfig,
+    encoding: str | None,
+    faults: Faults,
+) -> None:
     """Write each missing part of the sources, and report what separates their documents."""
     layouts: Counter[str | None] = Counter()
-    reading = read_sources(sources, text_column=config.text_column, layout=config.layout, faults=faults)
+    how = {"text_column": config.text_column, "layout": config.layout, "encoding": encoding}
+    reading = read_sources(sources, faults=faults, **how)
     for source_number, (reader, documents) in enumerate(reading):
         for number, part in enumerate(_parts(documents)):
             folder = building / f"{source_number:05d}-{number:05d}"

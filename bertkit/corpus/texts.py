@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bertkit import progress
-from bertkit.errors import UsageError, listed
+from bertkit.errors import UsageError, listed, plural
 from bertkit.readers.documents import Document, Documents, Source, look_for
 from bertkit.readers.faults import Faults
 
@@ -20,17 +21,24 @@ class Texts:
     """
 
     def __init__(
-        self, names: Sequence[str], *, text_column: str = "text", include: Sequence[str] = (), on_error: str = "fail"
+        self,
+        names: Sequence[str],
+        *,
+        text_column: str = "text",
+        include: Sequence[str] = (),
+        encoding: str | None = None,
+        on_error: str = "fail",
     ) -> None:
         if "-" in names:
             raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
         self.sources = sources_of(names, include=include, text_column=text_column)
-        self.text_column, self.on_error = text_column, on_error
+        self.text_column, self.encoding, self.on_error = text_column, encoding, on_error
         self.faults = Faults(on_error)
 
     def __iter__(self) -> Iterator[list[str]]:
         self.faults = Faults(self.on_error)  # of one reading
-        for _, documents in read_sources(self.sources, text_column=self.text_column, faults=self.faults):
+        how = {"text_column": self.text_column, "encoding": self.encoding}
+        for _, documents in read_sources(self.sources, faults=self.faults, **how):
             yield from (document.lines for document in documents)
 
 
@@ -43,10 +51,8 @@ def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str
     return [*found.sources.values()]
 
 
-def read_sources(
-    sources: Sequence[Source], *, text_column: str, faults: Faults, layout: str = "auto"
-) -> Iterator[tuple[Documents, Iterator[Document]]]:
-    """The reader of each source and its documents; reading them advances a bar of megabytes on disk."""
+def read_sources(sources: Sequence[Source], *, faults: Faults, **how: Any) -> Iterator[tuple[Documents, Iterator[Document]]]:
+    """The reader of each source and its documents; reading them advances a bar of megabytes on disk. how: as in Documents."""
     start = time.perf_counter()
     with progress.bar("text, MB on disk", max(1, sum(source.size for source in sources) // _MILLION)) as bar:
 
@@ -61,6 +67,14 @@ def read_sources(
 
         before = 0  # bytes of earlier sources
         for source in sources:
-            reader = Documents(source, text_column=text_column, layout=layout, faults=faults)
+            reader = Documents(source, faults=faults, **how)
             yield reader, documents_of(reader, before)
             before += source.size
+
+
+def report_left_out(faults: Faults) -> None:
+    """Say what of the text was not read."""
+    if faults.count:
+        progress.warn(faults.summary())
+    if faults.without_text:
+        progress.note(f"skipped {plural(faults.without_text, 'row')} whose text is empty or null")

@@ -65,7 +65,8 @@ class Examples:
                 value = str(value)
             if not isinstance(value, str):
                 what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"
-                raise DataError(what, where=self.where(row), hint=FIX_ROW)
+                hint = "give each text of the list a row of its own" if isinstance(value, list) else FIX_ROW
+                raise DataError(what, where=self.where(row), hint=hint)
             if is_blank(value) and not may_be_empty:
                 raise DataError(f"the text in column {column!r} is empty", where=self.where(row), hint=FIX_ROW)
             texts.append(value)

@@ -41,8 +41,8 @@ def parse_c3(content: Content) -> Iterator[Examples]:
 
 
 def looks_like_c3(content: Content) -> bool:
-    """Whether JSON is of this form: a list that begins with a list."""
-    return re.match(r"\s*\[\s*\[", content.beginning) is not None
+    """Whether JSON is of this form: a list that begins with a list, which does not begin with a text, as spaCy's data does."""
+    return re.match(r'\s*\[\s*\[(?!\s*")', content.beginning) is not None
 
 
 def _parts(document: Any, where: str) -> tuple[list[str], list[Any], str]:

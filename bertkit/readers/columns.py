@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
@@ -21,9 +22,9 @@ _USUAL_NAMES = {
     "sentence": "sentence sentenceid sentenceno sentencenumber sentencenr sentenceindex sentid",
     "entities": "entities spans",
     "intent": "intent label",
-    "context": "context ctx passage article story document paragraph prompt premise text sentence sentence1 sent1",
-    "question": "question query sent2",
-    "answer": "label labels answer right correct gold goldlabel",
+    "context": "context ctx passage article story document paragraph prompt premise goal text sentence sentence1 sent1",
+    "question": "question questionstem query sent2",
+    "answer": "label labels answer answerkey correctanswer right correct gold goldlabel",
 }
 _SECOND = {"tags": frozenset({"postags", "upos", "pos"})}  # of a table that also has entities
 _USUAL = {role: frozenset(names.split()) for role, names in _USUAL_NAMES.items()}
@@ -42,6 +43,44 @@ def guess_column(names: Iterable[str], role: str) -> str | None:
 def is_usual_name(name: str) -> bool:
     """Whether columns of any role are often called so."""
     return any(_plain(name) in names for names in _USUAL.values())
+
+
+def columns_named(value: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The columns that an option names: one, or several with commas between; a name may have commas itself. Empty unless all of
+    them are there.
+    """
+    names = {*names}
+    if value in names:
+        return (value,)
+    for comma in re.finditer(",", value):
+        head, tail = value[: comma.start()].strip(), value[comma.end() :].strip()
+        if head in names and (others := columns_named(tail, names)):
+            return head, *others
+    return ()
+
+
+def with_joined(examples: Examples, name: str) -> Examples:
+    """The rows with a column of that name: the texts of the columns that it names, with a space between.
+
+    Raises DataError with the row for what is not text.
+    """
+    if name in examples.columns:
+        return examples
+    parts = columns_named(name, examples.columns)
+    filled = {part: ["" if value is None else value for value in examples.columns[part]] for part in parts}
+    rows = replace(examples, columns=filled)
+    texts = [rows.texts(part, may_be_empty=True, may_be_number=True) for part in parts]
+    joined = [" ".join(text for text in row if text.strip()) for row in zip(*texts, strict=True)]
+    return replace(examples, columns=examples.columns | {name: joined})
+
+
+def require_columns(examples: Examples, value: str, *, option: str) -> None:
+    """Raise DataError unless `value` names one or several columns."""
+    if columns_named(value, examples.columns):
+        return
+    parts = [part.strip() for part in value.split(",")]
+    found = any(part in examples.columns for part in parts)
+    require_column(examples, next(part for part in parts if part not in examples.columns) if found else value, option=option)
 
 
 def require_column(examples: Examples, name: str, *, option: str) -> str:

@@ -1,4 +1,4 @@
-"""What a data file holds: bytes, unpacked, and UTF-8 text, read in blocks of lines; errors name the line.
+"""What a data file holds: bytes, unpacked, and text as UTF-8, read in blocks of lines; errors name the line.
 
 A line ends at LF or CR LF, or at CR in a file that begins without LF (of an old Macintosh), and nowhere else: str.splitlines
 also cuts at form feeds and at U+2028, which texts do hold.
@@ -16,12 +16,13 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from bertkit.errors import DataError
+from bertkit.readers.encoding import Recoded, guess_encoding, two_byte_encoding
 from bertkit.readers.faults import Faults
 from bertkit.readers.zstd import ZstdFile
 
@@ -45,26 +46,26 @@ _BINARY = {
     **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("an image", "is it the right file?")),
 }
 _LINE_FEED = b"\n"
-_BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
-    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "UTF-32"),
-    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16"),
-}
 
 
 class Content:
     """The bytes of one file, unpacked, to be read once: whole, or in blocks that each end with a line.
 
-    source: its name in errors. stored: the bytes as they are stored, perhaps packed. Reading raises DataError for what cannot
-    be unpacked or, as text, is not UTF-8.
+    source: its name in errors. stored: the bytes as they are stored, perhaps packed. encoding: of a text that is not UTF-8;
+    formats that are not text are read as they are. Reading raises DataError for what cannot be unpacked or, as text, is not of
+    its encoding.
     """
 
-    def __init__(self, source: str, stored: io.BufferedReader[Any]) -> None:
+    def __init__(self, source: str, stored: io.BufferedReader[Any], encoding: str | None = None) -> None:
         self.source = source
-        self._stored = stored
+        self._stored, self._encoding = stored, encoding
         start = stored.peek(6)
         self._packing, unpack = next((packed for magic, packed in _PACKED.items() if start.startswith(magic)), ("", None))
         self._unpacked = unpack(stored) if unpack else stored
         self.start = self._read(BLOCK)  # bytes by which formats are recognized
+        if encoding is not None and not self.start.startswith(tuple(_BINARY)):
+            self._unpacked = io.BufferedReader(Recoded(self.start, self._unpacked, encoding))
+            self.start = self._read(BLOCK)
 
     @property
     def extension(self) -> str:
@@ -92,13 +93,13 @@ class Content:
         return self.start + self._read()
 
     def text(self) -> str:
-        return decode(self.data(), self.source)
+        return self._decode(self.data())
 
     def texts(self) -> Iterator[tuple[int, str]]:
         """For each block the number of its first line, from 1, and its text."""
         number = 1
         for block in self._blocks():
-            yield number, decode(block, self.source, first_line=number)
+            yield number, self._decode(block, number)
             number += block.count(_LINE_FEED)
 
     def lines(self, faults: Faults | None = None) -> Iterator[tuple[int, list[str]]]:
@@ -107,10 +108,9 @@ class Content:
         faults: takes lines that are not text, which are left out, or else replaced; without it they raise DataError.
         """
         number = 1
-        old = b"\r" in self.start[:-1] and _LINE_FEED not in self.start
-        for block in self._old_blocks() if old else self._blocks():
+        for block in self._blocks():
             try:
-                lines = split_lines(decode(block, self.source, first_line=number))
+                lines = split_lines(self._decode(block, number))
             except DataError as error:
                 if faults is None or faults.policy == "fail":
                     raise
@@ -127,13 +127,19 @@ class Content:
             raise error  # the whole file is something else
         for number, row in enumerate(rows, start=first):
             try:
-                yield number, [decode(row, self.source, first_line=number).removesuffix("\r")]
+                yield number, [self._decode(row, number).removesuffix("\r")]
             except DataError as error:
                 faults.take(DataError(error.what, where=f"{self.source}:{number}"))
                 if faults.policy == "replace":
                     yield number, [row.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")]
 
+    def _decode(self, data: bytes, first_line: int = 1) -> str:
+        return decode(data, self.source, first_line=first_line, encoding=self._encoding)
+
     def _blocks(self) -> Iterator[bytes]:
+        if b"\r" in self.start[:-1] and _LINE_FEED not in self.start:
+            yield from self._old_blocks()
+            return
         block = self.start
         while block:
             yield block + self._read(line=True)
@@ -160,12 +166,14 @@ class Content:
 
 
 @contextmanager
-def open_content(path: str | Path) -> Iterator[Content]:
-    """The content of a file, or of the standard input for "-". Raises DataError for one that is missing or cannot be opened."""
+def open_content(path: str | Path, encoding: str | None = None) -> Iterator[Content]:
+    """The content of a file, or of the standard input for "-"; encoding: as in Content. Raises DataError for one that is
+    missing or cannot be opened, UsageError for an unknown encoding.
+    """
     source = source_name(path)
     stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer)) if source == "stdin" else _open(Path(path))
     try:
-        yield Content(source, stored)
+        yield Content(source, stored, encoding)
     finally:
         if source == "stdin":
             stored.detach()  # else it would close the standard input
@@ -184,9 +192,9 @@ def _open(path: Path) -> io.BufferedReader[Any]:
         raise DataError(f"cannot read the file: {error.strerror}", where=str(path)) from None
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, encoding: str | None = None) -> str:
     """The whole text of a file, or of the standard input for "-". Raises as `open_content` and `Content` do."""
-    with open_content(path) as content:
+    with open_content(path, encoding) as content:
         return content.text()
 
 
@@ -228,8 +236,10 @@ def nearest_files(path: Path) -> str | None:
     return f"{folder} holds {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else f"{folder} is empty"
 
 
-def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
-    """UTF-8 bytes as text without a byte-order mark. first_line: the number of their first line. Raises DataError."""
+def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | None = None) -> str:
+    """UTF-8 bytes as text without a byte-order mark. first_line: the number of their first line. encoding: what the file has
+    them from, if it is another one. Raises DataError.
+    """
     text = data.removeprefix(codecs.BOM_UTF8) if first_line == 1 else data
     nul = data.find(b"\0")
     if nul < 0:
@@ -237,40 +247,31 @@ def decode(data: bytes, source: str, *, first_line: int = 1) -> str:
             return text.decode("utf-8")
         except UnicodeDecodeError as error:
             refused = error
+    offset = nul if nul >= 0 else refused.start + len(data) - len(text)
+    where = f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"
+    if encoding is not None:
+        raise DataError(f"the line is not text in {encoding}", where=where, hint="is --encoding right? without it, it is UTF-8")
     for magic, (kind, hint) in _BINARY.items():
         if first_line == 1 and data.startswith(magic):
             raise DataError(f"this is {kind}; expected text", where=source, hint=hint)
-    if encoding := _two_byte_encoding(data):
+    if found := two_byte_encoding(data):
         start = " ".join(f"0x{byte:02x}" for byte in data[:2])
-        what = f"the file looks like {encoding} (it starts with the bytes {start}); expected UTF-8"
-        raise DataError(what, where=f"{source}:{first_line}", hint=_iconv(encoding, source))
+        what = f"the file looks like {found} (it starts with the bytes {start}); expected UTF-8"
+        raise DataError(what, where=f"{source}:{first_line}", hint=_encoding_hint(found))
     if _is_binary(data):
         hint = "is this the right file? Parquet, Arrow and Excel files are recognized by their endings"
         raise DataError("the file is binary; expected text", where=source, hint=hint)
-    offset = nul if nul >= 0 else refused.start + len(data) - len(text)
-    where = f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"
     what = f"byte {offset - data.rfind(_LINE_FEED, 0, offset)} of the line"
     if nul >= 0:
-        hint = f"is this a text file? remove such bytes with: tr -d '\\000' < {source} > clean.txt"
-        raise DataError(f"{what} is NUL; expected text", where=where, hint=hint)
+        raise DataError(f"{what} is NUL; expected text", where=where, hint="is this a text file, and undamaged?")
     what += f", 0x{data[offset]:02x}, is not UTF-8"
     if refused.reason == "unexpected end of data":
         raise DataError(f"{what}: the file ends inside a character", where=where, hint="is the file cut off?")
     if not data[:offset].removeprefix(codecs.BOM_UTF8).isascii():
-        hint = f"the text before it is UTF-8, so only a part is damaged; drop it with: iconv -c -f UTF-8 -t UTF-8 {source}"
+        hint = "the text before it is UTF-8, so only a part is damaged: correct this line"
         raise DataError(what, where=where, hint=hint)
-    encoding = _guess_encoding(data)
-    raise DataError(f"{what}; the file looks like {encoding}", where=where, hint=_iconv(encoding, source))
-
-
-def _two_byte_encoding(data: bytes) -> str | None:
-    """UTF-16 or UTF-32, by the mark at the beginning, or by NUL bytes in every other place."""
-    if marked := next((name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None):
-        return marked
-    even, odd = data[:2000:2].count(0), data[1:2000:2].count(0)
-    if even + odd <= len(data[:2000]) // 5 or max(even, odd) < 10 * min(even, odd):
-        return None
-    return "UTF-16LE" if odd > even else "UTF-16BE"
+    found = guess_encoding(data)
+    raise DataError(f"{what}; the file looks like {found}", where=where, hint=_encoding_hint(found))
 
 
 def _is_binary(data: bytes) -> bool:
@@ -279,16 +280,5 @@ def _is_binary(data: bytes) -> bool:
     return start.count(0) > len(start) // 5 or len(re.findall(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]", start)) > len(start) // 50
 
 
-def _guess_encoding(data: bytes) -> str:
-    """The encoding of text that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin-1 in single ones."""
-    runs = re.findall(rb"[\x80-\xff]+", data)
-    if sum(map(len, runs)) > 1.5 * len(runs):
-        with suppress(UnicodeDecodeError):  # then one of the Latin encodings
-            data.decode("gb18030")
-            return "GB18030"
-    return "WINDOWS-1252" if re.search(rb"[\x80-\x9f]", data) else "Latin-1"
-
-
-def _iconv(encoding: str, source: str) -> str:
-    name = f"utf8{extension(source) or '.txt'}"  # whose ending says the same of its format
-    return f"convert it: iconv -f {encoding.replace('Latin-1', 'ISO-8859-1')} -t UTF-8 {source} > {name}"
+def _encoding_hint(encoding: str) -> str:
+    return f"if it is, say so: --encoding {encoding.lower()}"

@@ -7,20 +7,22 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
 from bertkit.errors import DataError, UsageError, plural
-from bertkit.readers import Examples
+from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
 
 Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
 
+LABEL_FIRST = ("label", "text")  # the columns of lines such as "DESC:def What is an atom ?", at the first space
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
 _NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")  # of a column; the first of pandas's has none
-_SNIFFED = 20  # lines
+_SNIFFED = 20  # rows
 
 
 def parse_delimited(
@@ -28,47 +30,67 @@ def parse_delimited(
 ) -> Iterator[Examples]:
     """The rows of a CSV or TSV file.
 
-    separator: between fields; by default "," for .csv, a tab for .tsv, else what it looks like. columns, keep_broken: see
-    `parse_table`. A field may be quoted, but not in tab-separated files, unless they are called .csv: GLUE's hold unbalanced
-    quotes. Raises DataError, with file and line, for what is not such a table.
+    separator: between fields; by default what it looks like, else "," for .csv and a tab for others; a space is that of lines
+    which begin with their label. columns, keep_broken: see `parse_table`. A field may be quoted, but not in tab-separated
+    files, unless they are called .csv: GLUE's hold unbalanced quotes. Raises DataError, with file and line, for what is not
+    such a table.
     """
-    is_csv = content.extension == ".csv" or (content.extension != ".tsv" and sniff_separator(content) == ",")
-    skipped = 0
+    skipped, remarks = 0, Remarks()
     if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
         separator, skipped = excel[1], 1
     # A shell passes '\t' on as a backslash and a t.
-    between = {None: "," if is_csv else "\t", "\\t": "\t"}.get(separator, separator)
-    quoting = is_csv or between != "\t"
+    between = {None: _default_separator(content, columns), "\\t": "\t"}.get(separator, separator)
+    if content.extension == ".csv" and separator is None and between != ",":
+        remarks = Remarks((f"{content.source}: {between!r} separates the columns (--separator says otherwise)",))
+    if between == " ":
+        columns = columns or LABEL_FIRST
+    quoting = between not in ("\t", " ") or (content.extension == ".csv" and between == "\t")
     if not between or (quoting and (len(between) > 1 or between in '"\r\n')):
         raise UsageError(f"--separator is {separator!r}; expected one character", hint="for example --separator ';'")
-    return parse_table(
-        without_empty_rows(_quoted_rows(content, between, skipped)) if quoting else _plain_rows(content, between, skipped),
+    most = len(columns or ()) - 1 if between == " " else -1
+    blocks = parse_table(
+        without_empty_rows(_quoted_rows(content, between, skipped))
+        if quoting
+        else _plain_rows(content, between, skipped, most),
         content.source,
         columns=columns,
         keep_broken=keep_broken,
         check_header=_check_separator if separator is None else None,
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
+    yield from (replace(block, remarks=remarks) for block in blocks)
 
 
-def sniff_separator(content: Content) -> str | None:
+def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) -> str | None:
     """The separator of a table whose name does not say that it is one; None for what looks like none.
 
-    A tab in the first line is enough. With commas the first line must be a header, of short names with a usual one among them,
-    and half the rows that can be seen must have as many fields: sentences have commas too.
+    A tab in the first line is enough. Else the first line must be a header, of short names with a usual one among them, and
+    half the rows that can be seen must have as many fields: sentences have commas too. Of a .csv file any names will do, or as
+    many fields as `columns`, and a tab is one separator of several. A separator in quotes is none.
     """
-    if "\t" in content.first_line:
+    is_csv = content.extension == ".csv"
+    if "\t" in content.first_line and not is_csv:
         return "\t"
-    lines = content.beginning.lstrip("\r\n").split("\n")[:_SNIFFED]
-    rows: list[list[str]] = []
-    with suppress(csv.Error):  # the last row may go on below
-        rows.extend(fields for fields in csv.reader(lines, strict=True) if fields)
-    if len(rows) < 2:
-        return None
-    header = rows[0]
-    are_names = len(header) > 1 and all(_NAME.fullmatch(name) for name in header) and any(map(is_usual_name, header))
-    alike = sum(len(fields) == len(header) for fields in rows[1:])
-    return "," if are_names and 2 * alike >= len(rows) - 1 else None
+    lines = content.beginning.lstrip("\r\n").split("\n")
+    for separator in _SEPARATORS:
+        rows: list[list[str]] = []
+        with suppress(csv.Error):  # the last row may go on below
+            rows.extend(islice((row for row in csv.reader(lines, delimiter=separator, strict=True) if row), _SNIFFED))
+        if len(rows) < 2:
+            continue
+        header = columns or rows[0]
+        are_names = bool(columns) or (all(map(_NAME.fullmatch, header)) and (is_csv or any(map(is_usual_name, header))))
+        alike = sum(len(fields) == len(header) for fields in rows[1:])
+        if len(header) > 1 and are_names and 2 * alike >= len(rows) - 1:
+            return separator
+    return None
+
+
+def _default_separator(content: Content, columns: tuple[str, ...] | None) -> str:
+    """What separates the columns where nobody says it."""
+    if content.extension == ".csv":
+        return sniff_separator(content, columns) or ","
+    return "\t" if content.extension == ".tsv" else sniff_separator(content) or "\t"
 
 
 def parse_table(
@@ -114,8 +136,10 @@ def parse_table(
         raise DataError("the file has a header but no rows", where=source, hint=_columns_hint(width))
 
 
-def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
-    """Rows without quoting, after a number of lines. Where rows have several fields, an empty line is none."""
+def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> Iterator[Rows]:
+    """Rows without quoting, after a number of lines, cut at the first `most` separators, at all for -1. Where rows have several
+    fields, an empty line is none.
+    """
     width = waiting = 0  # the width is that of the first line that is not empty; how many wait for it
     for number, lines in content.lines():
         if number == 1:
@@ -129,7 +153,7 @@ def _plain_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows
         if width != 1 and "" in lines:
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
             lines = [line for line in lines if line]
-        yield numbers, [line.split(separator) for line in lines]
+        yield numbers, [line.split(separator, most) for line in lines]
 
 
 def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
@@ -157,7 +181,7 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
                 ended = True
         except csv.Error as error:
             if "new-line" in str(error):
-                hint = "if lines end so (old Macintosh), convert the file: tr '\\r' '\\n' < OLD > NEW"
+                hint = 'put a text that holds one in quotes: "..."'
                 what = "a carriage return inside an unquoted field"
                 raise DataError(what, where=f"{content.source}:{skipped + reader.line_num}", hint=hint) from None
             text = "".join(text for _, text in held).split("\n", begin - held[0][0])[-1]
@@ -246,7 +270,7 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
         return "is a field missing, or a text broken over two lines?"
     if quoting:
         return f'put a text that holds {separator!r} in quotes: "..."'
-    return f"a text that holds {separator!r} is cut there: remove the {separator!r} from it"
+    return f"a text that holds {separator!r} is cut there: write such rows as JSON lines, or as CSV with quotes"
 
 
 def _separator_hint(separator: str) -> str:

@@ -164,16 +164,22 @@ class Documents:
 
     text_column: where JSON, tables, Parquet and the hub keep a document's text. layout: what separates the documents of plain
     text, "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a
-    document); "auto" takes blank lines where its first megabyte has any. A page or Markdown file is one document. faults: what
-    to do about lines and rows that cannot be read. position: bytes of the source on disk that are read. found_layout: which of
-    the two the plain text has, once it is known.
-    Iterating gives `faults`, which by default raises it, a DataError for what is not UTF-8 or not JSON or lacks the column.
+    document); "auto" takes blank lines where its first megabyte has any. A page or Markdown file is one document. encoding: of
+    text that is not UTF-8. faults: what to do about lines and rows that cannot be read. position: bytes of the source on disk
+    that are read. found_layout: which of the two the plain text has, once it is known.
+    Iterating gives `faults`, which by default raises it, a DataError for what is not text or not JSON or lacks the column.
     """
 
     def __init__(
-        self, source: Source, *, text_column: str = "text", layout: str = "auto", faults: Faults | None = None
+        self,
+        source: Source,
+        *,
+        text_column: str = "text",
+        layout: str = "auto",
+        encoding: str | None = None,
+        faults: Faults | None = None,
     ) -> None:
-        self.source, self.text_column, self.layout = source, text_column, layout
+        self.source, self.text_column, self.layout, self.encoding = source, text_column, layout, encoding
         self.faults = faults or Faults()
         self.position = 0
         self.found_layout: str | None = None
@@ -193,7 +199,7 @@ class Documents:
         elif ending in _ZIP:
             yield from self._of_archive()
         else:
-            with open_content(name) as content:
+            with open_content(name, self.encoding) as content:
                 yield from self._of_content(content)
 
     def _of_archive(self) -> Iterator[Document]:
@@ -204,7 +210,9 @@ class Documents:
                     if not member.is_dir() and _is_read_in_archives(member.filename):
                         with archive.open(member) as stored:
                             name = f"{self.source.name}/{member.filename}"
-                            yield from self._of_content(Content(name, io.BufferedReader(cast("io.RawIOBase", stored))))
+                            yield from self._of_content(
+                                Content(name, io.BufferedReader(cast("io.RawIOBase", stored)), self.encoding)
+                            )
         except (BadZipFile, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
             hint = "the file is cut off or damaged, or has a password: copy or download it again"
             raise DataError(f"cannot unpack the ZIP archive: {error}", where=self.source.name, hint=hint) from None
@@ -263,6 +271,8 @@ class Documents:
             # half a character, which JSON can hold and UTF-8 cannot
             elif lines := _lines_of(_SURROGATE.sub("\ufffd", text or "")):
                 yield Document(lines, where)
+            else:
+                self.faults.without_text += 1
 
     def _json_rows(self, content: Content) -> Iterator[tuple[int, dict[str, Any]]]:
         for first, lines in self._lines(content):

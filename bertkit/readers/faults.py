@@ -16,6 +16,7 @@ class Faults:
 
     policy: str = "fail"
     count: int = 0
+    without_text: int = 0  # rows whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
 
     def take(self, error: DataError) -> None:

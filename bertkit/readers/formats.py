@@ -19,12 +19,15 @@ from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.content import Content, open_content, unpacked_name
 from bertkit.readers.delimited import parse_delimited, sniff_separator
+from bertkit.readers.fasttext import looks_like_fasttext, parse_fasttext
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.label_studio import looks_like_label_studio, parse_label_studio
-from bertkit.readers.parallel import parse_parallel
+from bertkit.readers.parallel import is_parallel, parse_parallel
 from bertkit.readers.squad import looks_like_squad, parse_squad
 from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
+_SPLITS = ("train", "validation", "test")
+ANY_WORDS = "*"  # among the endings of a folder's files
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 # What an option of the command line is for, and what to do if a file's format does not take it.
@@ -32,6 +35,7 @@ _USES = {
     "separator": ("tables of text and CoNLL columns", "omit it"),
     "columns": ("tables without a header", "omit it: the file names its own columns"),
     "column": ("CoNLL columns", "for JSON and tables, --tags names the column"),
+    "rows": ("JSON that holds the rows inside", "omit it"),
 }
 
 
@@ -68,7 +72,7 @@ def _looks_like_json(content: Content) -> bool:
 _JSON = (".json", ".jsonl", ".jsonlines", ".json-lines", ".ndjson")
 _CONLL = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".bmes", ".bilou")
 
-JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl)
+JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl, frozenset({"rows", "columns"}))
 DELIMITED = Format(
     "a table of text",
     (".csv", ".tsv"),
@@ -78,6 +82,7 @@ DELIMITED = Format(
 )
 ARROW = Format("Parquet or Arrow", (".parquet", ".arrow", ".feather"), looks_like_arrow, parse_arrow)
 XLSX = Format("an Excel workbook", (".xlsx", ".xlsm"), looks_like_xlsx, parse_xlsx, frozenset({"columns"}))
+FASTTEXT = Format("fastText's lines", (), looks_like_fasttext, parse_fasttext)
 LINES = Format("plain text", (), lambda content: True, parse_lines)
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
@@ -85,10 +90,10 @@ LABEL_STUDIO = Format("Label Studio's JSON", _JSON, looks_like_label_studio, par
 CONLL = Format(
     "CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column", "tags"})
 )
-PARALLEL = Format("seq.in and seq.out", (), lambda content: False, parse_parallel, is_folder=True)
+PARALLEL = Format("seq.in and seq.out", ("/",), lambda content: False, parse_parallel, is_folder=True)
 
 TABLES = (DELIMITED, JSON, ARROW, XLSX)
-TEXTS = (*TABLES, LINES)
+TEXTS = (FASTTEXT, *TABLES, LINES)
 CHOICES = (C3, *TEXTS)
 # A .txt file is CoNLL columns or sentences, tabs or not; with --columns a table.
 TAGGED = (
@@ -106,26 +111,29 @@ def read_file(path: str | Path, formats: Sequence[Format] = TEXTS, **options: An
     return join_blocks([*read_blocks(path, formats, **options)])
 
 
-def read_blocks(path: str | Path, formats: Sequence[Format] = TEXTS, **options: Any) -> Iterator[Examples]:
+def read_blocks(
+    path: str | Path, formats: Sequence[Format] = TEXTS, *, encoding: str | None = None, **options: Any
+) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
     The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
-    or none has, and the last format is that of files which look like none. options: keywords of the formats, such as separator,
-    columns and column; None counts as not given. Raises DataError, and UsageError for an option that the format does not take.
+    or none has, and the last format is that of files which look like none. encoding: of text that is not UTF-8. options:
+    keywords of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and UsageError
+    for an option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
-        yield from folder.parse(Path(path), **_taken(given, folder, str(path)))
+        yield from folder.parse(Path(path), encoding=encoding, **_taken(given, folder, str(path)))
         return
-    with open_content(path) as content:
+    with open_content(path, encoding) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
         yield from form.parse(content, **_taken(given, form, content.source))
 
 
-def recognize(path: str | Path, formats: Sequence[Format]) -> tuple[Format, str]:
+def recognize(path: str | Path, formats: Sequence[Format], encoding: str | None = None) -> tuple[Format, str]:
     """Which of the formats a file is in, and the text of its beginning. Raises DataError for one that cannot be opened."""
-    with open_content(path) as content:
+    with open_content(path, encoding) as content:
         return _choose(content, formats, frozenset()), content.beginning
 
 
@@ -137,17 +145,34 @@ def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:
 def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_of(TEXTS)) -> Path | None:
     """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None where there is none.
 
-    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without a packing's. Raises
-    DataError where several files would do.
+    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without a packing's; "/" of
+    a folder with a split's seq.in; with ANY_WORDS, where there is no file of just that name, one will do that has it among the
+    words of its name: quora_train.tsv, train_few_all.csv, news.train. Raises DataError where several files would do.
     """
     first, _, rest = split.partition("_")
     stems = {name + (f"_{rest}" if rest else "") for name in _SPLIT_NAMES.get(first, (first,))}
     wanted = {stem + ending for stem in stems for ending in endings}
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name).lower() in wanted)
+    names = {path: unpacked_name(path.name).lower() + ("/" if path.is_dir() else "") for path in folder.iterdir()}
+    names = {path: name for path, name in names.items() if path.is_file() or is_parallel(path)}
+    paths = sorted(path for path, name in names.items() if name in wanted)
+    if not paths and ANY_WORDS in endings:
+        paths = sorted(path for path, name in names.items() if _is_named_after(name, first, rest, endings))
     if len(paths) > 1:
-        names = " or ".join(path.name for path in paths)
-        raise DataError(f"the split {split} could be {names}", where=str(folder), hint="keep one of them in the folder")
+        found = " or ".join(path.name for path in paths)
+        hint = "name the files yourself: --train FILE --validation FILE"
+        raise DataError(f"the split {split} could be {found}", where=str(folder), hint=hint)
     return paths[0] if paths else None
+
+
+def _is_named_after(name: str, split: str, rest: str, endings: Sequence[str]) -> bool:
+    """Whether the words of a file's name have that of a split, and of no other one."""
+    if re.search(r"-\d+-of-\d+\.", name):  # one of several files of a split
+        return False
+    ending = next((ending for ending in sorted(endings, key=len, reverse=True) if name.endswith(ending)), "")
+    words = re.split(r"[\W_]+", name.removesuffix(ending))
+    of_splits = [kind for kind in _SPLITS if {*_SPLIT_NAMES.get(kind, (kind,))} & {*words}]
+    named_so = bool({*_SPLIT_NAMES.get(split, (split,))} & {words[-1]})  # news.train, which has no other ending
+    return of_splits == [split] and {*rest.split("_")} - {""} <= {*words} and bool(ending or named_so)
 
 
 def _choose(content: Content, formats: Sequence[Format], given: Set[str]) -> Format:

@@ -1,4 +1,4 @@
-"""JSON: one object a line, or one list of objects; numbers, strings and booleans as JSON gives them.
+"""JSON: one object a line, or one list of rows, maybe inside a document; numbers, strings and booleans as JSON gives them.
 
 [text, {...}], as spaCy has its training data, is the object with this text.
 """
@@ -7,96 +7,225 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.readers import Examples
+from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
-from bertkit.readers.json_text import broken_json, check_characters, kind_of
+from bertkit.readers.json_text import broken_json, check_characters, kind_of, load_json
 
 Block = tuple[list[int], list[dict[str, Any]], str]  # the line where each object begins; the objects; their escaped text
+AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place
 
 _HINT = "expected one object a line, or one list of objects"
+_MANY = 10  # lists or objects in a list: more than a single row holds
 _SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
 
 
-def parse_jsonl(content: Content) -> Iterator[Examples]:
+def parse_jsonl(content: Content, *, rows: str | None = None, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
     """The objects of a file as rows. A block's columns are the keys that any of its rows has; a row without one holds None.
 
-    Raises DataError, with file and line, for what is not JSON or not an object.
+    rows: where the list of them stands in the file's one object, as keys with dots between. columns: the names of the values of
+    rows that are lists. Raises DataError, with file and line, for what is not JSON or not such a row.
     """
     source = content.source
-    listed = re.match(r'\s*\[(?!\s*")', content.beginning) is not None  # a list that begins with a text is a pair, one a line
+    as_row = partial(_as_row, columns=columns)
+    is_list = re.match(r'\s*\[(?!\s*")', content.beginning) is not None  # one that begins with a text is a pair, one a line
+    if rows is not None:
+        text = content.text()
+        blocks = _list(text, source, _find(text, rows, source), as_row, inside=True)
+    elif is_list:
+        text = content.text()
+        blocks = _list(text, source, _skip(text, 0), as_row)
+    else:
+        blocks = _refuse_document(_by_line(content, as_row), content)
     empty = True
-    for numbers, rows, text in _listed(content.text(), source) if listed else objects_by_line(content, _HINT):
+    for numbers, objects, text in blocks:
         empty = False
-        check_characters(text, ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, rows, strict=True)))
-        columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
-        yield Examples(columns=columns, source=source, lines=numbers)
+        check_characters(text, ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, objects, strict=True)))
+        names = dict.fromkeys(chain.from_iterable(objects))
+        yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
     if empty:
-        raise DataError("the list is empty" if listed else "the file is empty", where=source)
+        raise DataError("the list is empty" if is_list or rows is not None else "the file is empty", where=source)
 
 
-def objects_by_line(content: Content, hint: str) -> Iterator[Block]:
-    """The objects of a file that holds one a line. hint: what the file should hold. Raises DataError, with the line."""
+def object_of_line(line: str, where: str, hint: str) -> dict[str, Any]:
+    """The object that a line holds. hint: what the file should hold. Raises DataError."""
+    return _as_row(_value_of(line, where, hint), where, hint=hint)
+
+
+def _value_of(line: str, where: str, hint: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise broken_json(error, line, where, hint) from None
+
+
+def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None = None, hint: str = _HINT) -> dict[str, Any]:
+    """A row that is an object, or, with names for its values, a list."""
+    if columns is None:
+        match value:
+            case dict():
+                return value
+            case [str(text), dict(annotations)]:
+                return {"text": text, **annotations}
+        hint = f"name the values of these lists: --columns {_names_for(value)}" if isinstance(value, list) else hint
+        raise DataError(f"found {kind_of(value)}; expected an object", where=where, hint=hint)
+    if isinstance(value, dict):
+        what = "--columns names the values of rows without names; these are objects"
+        raise UsageError(what, where=where, hint="omit it: the file names its own columns")
+    if not isinstance(value, list) or len(value) != len(columns):
+        found = plural(len(value), "value") if isinstance(value, list) else kind_of(value)
+        raise DataError(f"found {found}; expected a list of {len(columns)}: {', '.join(columns)}", where=where)
+    return dict(zip(columns, value, strict=True))
+
+
+def _names_for(row: list[Any]) -> str:
+    return "text,label" if len(row) == 2 else ",".join(f"name{number}" for number in range(1, len(row) + 1))
+
+
+# --- one object a line -----------------------------------------------------------------------------------------------------
+
+
+def _by_line(content: Content, as_row: AsRow) -> Iterator[Block]:
     for first, lines in content.lines():
         numbers, rows = [], []
         for number, line in enumerate(lines, start=first):
             if line.strip():
-                rows.append(object_of_line(line, f"{content.source}:{number}", hint))
+                where = f"{content.source}:{number}"
+                rows.append(as_row(_value_of(line, where, _HINT), where))
                 numbers.append(number)
         if rows:
             yield numbers, rows, "".join(line for line in lines if "\\u" in line)
 
 
-def object_of_line(line: str, where: str, hint: str) -> dict[str, Any]:
-    """The object that a line holds. Raises DataError."""
+def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Block]:
+    """The blocks of a file by line. Raises DataError if the file is rather one object with rows inside."""
+    text = content.beginning.strip()
+    if "\n" in text and text.startswith("{") and _ends_early(content.first_line):
+        whole = content.text()
+        try:
+            value = json.loads(whole)
+        except (ValueError, RecursionError):
+            line = whole.count("\n", 0, _skip(whole, 0)) + 1
+            value = _value_of(content.first_line, f"{content.source}:{line}", _HINT)
+        raise _no_rows(value, content.source)
+    for block in blocks:
+        first, *others = block[1]
+        alone = "\n" not in text and not others and not any(map(is_usual_name, first))
+        if alone and any(len(rows) >= _MANY or any(map(is_usual_name, _names(rows[0]))) for _, rows in _lists_in(first)):
+            raise _no_rows(first, content.source)
+        yield block
+
+
+def _names(row: Any) -> Iterable[str]:
+    return row if isinstance(row, dict) else ()
+
+
+def _ends_early(line: str) -> bool:
+    """Whether a line is the beginning of a JSON value that goes on below."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise broken_json(error, line, where, hint) from None
-    return _object(row, where, hint)
+        json.loads(line)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(line.rstrip())
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
-def _listed(text: str, source: str) -> Iterator[Block]:
-    """The objects of a list, one block; read one by one, for json.loads does not tell their lines."""
+# --- a list of rows --------------------------------------------------------------------------------------------------------
+
+
+def _list(text: str, source: str, position: int, as_row: AsRow, *, inside: bool = False) -> Iterator[Block]:
+    """The rows of the list at a position, one block; read one by one, for json.loads does not tell their lines.
+
+    inside: whether more may follow the list.
+    """
     text = text.rstrip(" \t\r\n")
-    decoder = json.JSONDecoder()
     numbers, rows = [], []
     line, counted = 1, 0
-    position = _skip(text, _skip(text, 0) + 1)
+    position = _skip(text, position + 1)
     mark = "," if text[position : position + 1] != "]" else "]"
     if mark == "]":
         position = _skip(text, position + 1)
     while mark == ",":
         line, counted = line + text.count("\n", counted, position), position
         try:
-            row, position = decoder.raw_decode(text, position)
+            row, position = _DECODER.raw_decode(text, position)
             position = _skip(text, position)
             mark = text[position : position + 1]
             if mark not in ("]", ","):
                 raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
         except (ValueError, RecursionError) as error:
             raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
+        rows.append(as_row(row, f"{source}:{line}"))
         numbers.append(line)
-        rows.append(_object(row, f"{source}:{line}", _HINT))
         position = _skip(text, position + 1)
-    if position < len(text):
+    if position < len(text) and not inside:
         extra = json.JSONDecodeError("Extra data", text, position)
         raise broken_json(extra, text, f"{source}:{extra.lineno}", _HINT)
     if rows:
         yield numbers, rows, text
 
 
-def _object(row: Any, where: str, hint: str) -> dict[str, Any]:
-    match row:
-        case dict():
-            return row
-        case [str(text), dict(annotations)]:
-            return {"text": text, **annotations}
-    raise DataError(f"found {kind_of(row)}; expected an object", where=where, hint=hint)
+def _find(text: str, path: str, source: str) -> int:
+    """Where the list that `path` names begins in a document. Raises DataError."""
+    document = load_json(text, source, "expected one JSON object")
+    keys = _keys(document, path)
+    value = document
+    for key in keys or ():
+        value = value[key]
+    if not keys or not isinstance(value, list):
+        what = f"--rows {path} is {kind_of(value)}" if keys else f"the file has no --rows {path}"
+        raise _no_rows(document, source, f"{what}; expected a list of rows")
+    position = _skip(text, 0)
+    for key in keys:
+        name = None
+        while name != key:
+            name, position = _DECODER.raw_decode(text, _skip(text, position + 1))  # after { or ,
+            begin = position = _skip(text, _skip(text, position) + 1)  # after :
+            if name != key:
+                position = _skip(text, _DECODER.raw_decode(text, begin)[1])
+    return position
+
+
+def _keys(value: Any, path: str) -> tuple[str, ...]:
+    """The keys, one inside the other, that a path names, some of which may have dots themselves; none where they are not."""
+    if not isinstance(value, dict):
+        return ()
+    if path in value:
+        return (path,)
+    for dot in re.finditer(r"\.", path):
+        if (key := path[: dot.start()]) in value and (more := _keys(value[key], path[dot.end() :])):
+            return key, *more
+    return ()
+
+
+def _no_rows(document: Any, source: str, what: str = "the file is one JSON object; expected rows") -> DataError:
+    """The error for a document, with the lists inside that could be the rows."""
+    found = dict(_lists_in(document))
+    if not found:
+        return DataError(what, where=source, hint=_HINT)
+    hint = f"if these are the rows: --rows {next(iter(found))}"
+    if len(found) > 1:
+        shown = listed([f"{path} ({plural(len(rows), 'row')})" for path, rows in found.items()])
+        hint = f"say which of its lists has the rows: --rows {next(iter(found))}; it has {shown}"
+    return DataError(what, where=source, hint=hint)
+
+
+def _lists_in(value: Any, path: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The lists of objects, or of lists, inside an object, each with its path."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        own = f"{path}.{key}" if path else str(key)
+        if isinstance(inner, dict):
+            yield from _lists_in(inner, own)
+        elif isinstance(inner, list) and inner and set(map(type, inner)) in ({dict}, {list}):
+            yield own, inner
 
 
 def _skip(text: str, position: int) -> int:

@@ -12,7 +12,7 @@ from bertkit.readers.content import nearest_files, read_text, split_lines, unpac
 _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 
 
-def parse_parallel(folder: Path) -> Iterator[Examples]:
+def parse_parallel(folder: Path, *, encoding: str | None = None) -> Iterator[Examples]:
     """The rows of a folder, one block, as columns `tokens` and `tags`, lists of equal length, and `label`, text, if it has one.
 
     Each file is plain, .gz or .xz; spaces separate tokens and tags. Raises DataError, with file and line, where
@@ -25,7 +25,7 @@ def parse_parallel(folder: Path) -> Iterator[Examples]:
             raise DataError(f"no file {name}; expected {_TOKENS} and {_TAGS} side by side", where=str(folder), hint=hint)
     assert tokens_path
     assert tags_path
-    lines = {path: split_lines(read_text(path)) for path in (tokens_path, tags_path, label_path) if path}
+    lines = {path: split_lines(read_text(path, encoding)) for path in (tokens_path, tags_path, label_path) if path}
     if not lines[tokens_path]:
         raise DataError("the file is empty", where=str(tokens_path))
     for path in lines:
@@ -45,12 +45,21 @@ def parse_parallel(folder: Path) -> Iterator[Examples]:
     yield Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))
 
 
+def is_parallel(folder: Path) -> bool:
+    """Whether this is a folder with a file seq.in."""
+    return folder.is_dir() and any(unpacked_name(path.name) == _TOKENS for path in folder.iterdir())
+
+
 def _find(folder: Path, name: str) -> Path | None:
     """The file of that name, packed or not. Raises DataError where there are several."""
     paths = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
-        raise DataError(f"the folder has {names}; expected one of them", where=str(folder), hint="keep the right one")
+        raise DataError(
+            f"the folder has {names}; expected one of them",
+            where=str(folder),
+            hint="which is right? take the other out of the folder",
+        )
     return paths[0] if paths else None
 
 

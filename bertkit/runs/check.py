@@ -6,7 +6,6 @@ meaningless; a warning costs accuracy; a note is good to know.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,34 +21,21 @@ from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import nearest_files
-from bertkit.readers.formats import (
-    ARROW,
-    C3,
-    CONLL,
-    JSON,
-    LABEL_STUDIO,
-    SQUAD,
-    TEXTS,
-    XLSX,
-    endings_of,
-    find_split_file,
-    read_blocks,
-    recognize,
-)
+from bertkit.readers.parallel import is_parallel
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplicates, leaks, without_text
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
-from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import resolve_training
+from bertkit.tasks.family import guess_family
 from bertkit.tasks.labels import spelled_alike
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 _RARE = 10  # a label with fewer training rows is hardly learnt
-_SNIFFED = 10_000  # characters of a file, to recognize its format
 
 
 @dataclass(frozen=True)
@@ -111,19 +97,21 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
         recipe = read_recipe(values, path, own=own).overridden(overrides).with_other_data(overrides, own).resolved()
         return recipe, _splits_of(recipe), target
     refuse_folder_of_runs(path)
-    if path.is_dir():
+    is_file = path.is_file() or is_parallel(path)
+    if path.is_dir() and not is_file:
         if "data" in overrides:
             raise UsageError(f"--data and {target} are both data folders", hint="leave out one of the two")
-        recipe = load_recipe(recipe_name or _family_of_folder(path)).overridden({"data": target, **overrides}).resolved()
+        recipe = load_recipe(recipe_name or _family_of(path, overrides)).overridden({"data": target, **overrides}).resolved()
         splits = [split for split in (*recipe.splits, "test") if recipe.folder.has(path, split, recipe.file_endings)]
         if not splits:
-            raise DataError("the folder is not a corpus or a run, and has no file named after a split", where=target)
+            what = "the folder is not a corpus or a run, and has no file named after a split"
+            raise DataError(what, where=target, hint=f"check one of its files; {nearest_files(path / 'train')}")
         eval_splits = tuple(split for split in recipe.eval_splits if split in splits)
         return replace(recipe, train_split=splits[0], eval_splits=eval_splits), tuple(dict.fromkeys(splits)), None
-    if path.is_file() and path.suffix != ".py":
+    if is_file and path.suffix != ".py":
         if "train" in overrides:
             raise UsageError(f"--train and {target} are both training files", hint="leave out one of the two")
-        recipe = load_recipe(recipe_name or _family_of_file(path)).overridden({"train": target, **overrides}).resolved()
+        recipe = load_recipe(recipe_name or _family_of(path, overrides)).overridden({"train": target, **overrides}).resolved()
         return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), None
     if recipe_name is not None:
         raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
@@ -141,26 +129,11 @@ def _splits_of(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*recipe.splits, *(["test"] if has_test else []))))
 
 
-def _family_of_folder(folder: Path) -> str:
-    """The family that the first split of a folder looks like."""
-    endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
-    files = (find_split_file(folder, split, endings) for split in ("train", "validation", "test"))
-    return next((_family_of_file(file) for file in files if file is not None), TextClassification.family)
-
-
-def _family_of_file(path: Path) -> str:
-    """The family that a file looks like, by its format or the names of its columns."""
-    form, beginning = recognize(path, (CONLL, LABEL_STUDIO, SQUAD, C3, *TEXTS))
-    names: set[str] = set()
-    if form is JSON:
-        names = set(re.findall(r'"(\w+)"\s*:', beginning[:_SNIFFED]))
-    elif form in (ARROW, XLSX):
-        names = set(next(read_blocks(path)).columns)
-    if form in (CONLL, LABEL_STUDIO) or names & {"tags", "ner_tags", "entities"}:
-        return TokenClassification.family
-    if form is SQUAD or "context" in names:
-        return QuestionAnswering.family
-    return MultipleChoice.family if form is C3 else TextClassification.family
+def _family_of(path: Path, overrides: Mapping[str, Any]) -> str:
+    """The family that data looks like; in doubt text classification, whose errors say what it lacks."""
+    with suppress(DataError):  # raised again, and reported, when the split is read
+        return guess_family(path, overrides).family or TextClassification.family
+    return TextClassification.family
 
 
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:

@@ -157,7 +157,9 @@ class Likeliest(nn.Module):
         return Outputs({}, {"probabilities": probabilities, "tokens": tokens})
 
 
-def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int) -> tuple[list[dict[str, Any]], str]:
+def fill_masks(
+    name: str, file: str, overrides: Mapping[str, Any], *, encoding: str | None = None, top_k: int
+) -> tuple[list[dict[str, Any]], str]:
     """The lines of a file with the top_k most probable tokens for each [MASK]; and the mask token."""
     pretrained = open_pretrained(name)
     _refuse_causal(pretrained)
@@ -166,7 +168,7 @@ def fill_masks(name: str, file: str, overrides: Mapping[str, Any], *, top_k: int
     check_max_length(config.max_length, pretrained.config)
     model = LanguageModel(pretrained, start_accelerator(config.device), config.precision)
     model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k
-    lines = read_file(file, (LINES,))
+    lines = read_file(file, (LINES,), encoding=encoding)
     texts: list[str] = lines.columns["text"]
     encoded = model._encode(texts)
     mask_token = pretrained.tokenizer.special_tokens["mask_token"]

@@ -25,6 +25,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
+from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, RUN, changed_settings, finished_run, read_run_file
 from bertkit.runs.evaluate import CONSTANT
@@ -126,7 +127,8 @@ def finetune_series(
     accelerator = start_accelerator(recipe.training.device or "auto")
     folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
     earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
-    data = read_splits(resolved) if series.own_rows or not earlier else None  # once for all seeds
+    read: dict[str, Examples] = {}  # each file once for all runs
+    data = read_splits(resolved, read=read) if series.own_rows or not earlier else None
     if earlier:  # what nobody states is as in the first runs
         chosen = earlier.get("chosen")
         settings = Settings(filled(recipe.training, chosen or {}), chosen)
@@ -145,7 +147,7 @@ def finetune_series(
         plan["data"] = {"sha256": _hash_of_all(data)}
     plan = json.loads(json.dumps(plan))
     if series.own_rows:
-        _check_rows(series, recipe, count)
+        _check_rows(series, recipe, count, read)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         folder_of_runs.move_aside()
@@ -153,7 +155,7 @@ def finetune_series(
     finished = _finished(series, output_dir, plan, recipe, count)
     runs: dict[int, dict[str, Any]] = {}
     if data is None and len(finished) < count:
-        data = read_splits(resolved)
+        data = read_splits(resolved, read=read)
     remarked = False  # remarks on rows that all runs share are shown once
     for number in range(1, count + 1):
         folder = output_dir / f"{series.noun}-{number}"
@@ -164,14 +166,15 @@ def finetune_series(
             runs[number] = finished[number]
             continue
         progress.note(f"{series.noun} {number} of {count}")
+        own = series.run(recipe, number, count)
         runs[number] = finetune(
-            series.run(recipe, number, count),
+            own,
             name=name,
             model=model,
             output_dir=folder,
             fresh_head=fresh_head,
             checked=remarked,
-            data=None if series.own_rows else data,
+            data=read_splits(own.resolved(), read=read) if series.own_rows else data,
             settings=settings,
             baselines=baselines and (series.own_rows or number == 1),
         )
@@ -193,11 +196,11 @@ def _begun(series: Series, folder: Path) -> dict[str, Any]:
     return next((run for run in runs if run is not None), {})
 
 
-def _check_rows(series: Series, recipe: Recipe, count: int) -> None:
+def _check_rows(series: Series, recipe: Recipe, count: int, read: dict[str, Examples]) -> None:
     """Raise DataError, before the first run, for rows that a later one would refuse, such as a label of one fold alone."""
     for number in range(1, count + 1):
         own = series.run(recipe, number, count).resolved()
-        data = read_splits(own)
+        data = read_splits(own, read=read)
         assert data.training is not None
         task = Task.fit(own, data.training)
         for rows in data.rows.values():

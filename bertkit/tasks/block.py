@@ -32,7 +32,7 @@ def _are_numbers(value: Any) -> bool:
 # What fitted values must be. Options are checked where a recipe takes them.
 _FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "family": (" or ".join(_FAMILY_OF.values()), tuple(_FAMILY_OF.values()).__contains__),
-    "labels_are": ("numbers or texts", ("numbers", "texts").__contains__),
+    "labels_are": ("numbers, numbers from 1, letters or texts", ("numbers", "numbers from 1", "letters", "texts").__contains__),
     "question_column": ("text", _is_text),
     "positive_label": ("text", _is_text),
     "numbers": ("a list of text", _are_texts),

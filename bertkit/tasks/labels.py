@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, did_you_mean
+from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
@@ -55,15 +56,28 @@ def check_labels(examples: Examples, column: str) -> None:
 
 def refuse_numbers(examples: Examples, column: str) -> None:
     """Raise DataError for labels that look like numbers to predict: decimals, or many different numbers."""
-    names = {label_name(value): row for row, value in reversed([*enumerate(examples.columns[column])]) if not is_missing(value)}
-    if not all(map(_NUMBER.fullmatch, names)):
-        return
+    values = [(row, label_name(value)) for row, value in enumerate(examples.columns[column]) if not is_missing(value)]
+    names = {name: row for row, name in reversed(values) if _NUMBER.fullmatch(name)}
+    others = [row for row, name in values if not _NUMBER.fullmatch(name)]
     own, hint = examples.own_name(column), "add --regression to predict a number, or --classes if each number is a class"
-    if decimals := [name for name in names if not float(name).is_integer()]:
+    decimals = [name for name in names if not float(name).is_integer()]
+    if others:
+        if 4 * len(others) <= len(values) and (decimals or len(names) > _MOST_CLASSES):
+            found = _cells(examples, column, others)
+            what = f"the labels in column {own!r} are numbers, but for {plural(len(others), 'cell')}: {found}"
+            hint = "correct them and add --regression to predict a number, or --classes if each value is a class"
+            raise DataError(what, where=examples.where(others[0]), hint=hint)
+        return
+    if decimals:
         first = min(decimals, key=names.__getitem__)
         raise DataError(f"the label in column {own!r} is the decimal {first}", where=examples.where(names[first]), hint=hint)
     if len(names) > _MOST_CLASSES:
         raise DataError(f"the labels in column {own!r} are {len(names)} numbers", where=examples.source, hint=hint)
+
+
+def _cells(examples: Examples, column: str, rows: Sequence[int]) -> str:
+    """The first values of a column in these rows, each with its line."""
+    return listed([f"{reprlib.repr(examples.columns[column][row])} (line {examples.lines[row]})" for row in rows], 3)
 
 
 def derive_labels(examples: Examples, column: str, *, are_classes: bool = False) -> tuple[str, ...]:
@@ -182,14 +196,25 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
     """The numbers to regress to. Raises DataError with the row for one that is missing, not a number or not finite."""
     values = examples.columns[column]
     numbers = np.empty(len(values))
+    refused = []
     for row, value in enumerate(values):
         try:
             numbers[row] = float("nan" if isinstance(value, bool) else value)
         except (TypeError, ValueError):
             numbers[row] = np.nan
         if not abs(numbers[row]) <= np.finfo(np.float32).max:  # what the loss is computed in
-            what = f"{value!r} in column {examples.own_name(column)!r} is not a finite number, as regression needs"
-            raise DataError(what, where=examples.where(row), hint="correct the row, or leave out --regression for classes")
+            refused.append(row)
+    if refused:
+        what = f"{values[refused[0]]!r} in column {examples.own_name(column)!r} is not a finite number, as regression needs"
+        if len(refused) > 1:
+            found = _cells(examples, column, refused)
+            what = (
+                f"{len(refused)} of {len(values)} rows have no finite number in column {examples.own_name(column)!r}: {found}"
+            )
+        hint = f"correct the {'row' if len(refused) == 1 else 'rows'}, or leave out --regression for classes"
+        if 1 < len(refused) == len(values):
+            hint = "is this the right column? --label NAME names another one"
+        raise DataError(what, where=examples.where(refused[0]), hint=hint)
     return numbers
 
 

@@ -15,11 +15,12 @@ from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled
 from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
+from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_file
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
 OWN_FILES = ("train", "validation", "test")
+_READING = ("separator", "encoding", "rows")  # options that say how files are read
 
 
 class Columns(NamedTuple):
@@ -65,7 +66,15 @@ class Recipe(ABC):
     )
     test: str | None = option(None, "file of the test split", used=DATA)
     columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", used=USE)
-    separator: str | None = option(None, "what separates the columns of files; default: by their ending", used=USE)
+    separator: str | None = option(
+        None,
+        "what separates the columns of files, a space after a label that begins each line; default: by ending and look",
+        used=USE,
+    )
+    encoding: str | None = option(None, "encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8", used=USE)
+    rows: str | None = option(
+        None, "where one JSON document holds the rows: keys with dots between, such as data.train", used=USE
+    )
     split_seed: int = option(
         0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
     )
@@ -103,8 +112,9 @@ class Recipe(ABC):
 
     @property
     def file_endings(self) -> tuple[str, ...]:
-        """The endings of data files, to find a folder's splits."""
-        return endings_of(self.formats)
+        """The endings of data files, to find a folder's splits; of a user's folder by any of the words in their names."""
+        own = () if self.dataset is not None or self.folder.files else (".txt", ANY_WORDS)
+        return tuple(dict.fromkeys((*endings_of(self.formats), *own)))
 
     @property
     def is_prepared(self) -> bool:
@@ -115,6 +125,11 @@ class Recipe(ABC):
     def names_files(self) -> bool:
         """Whether the splits are files of the user's: --train, --validation, --test."""
         return any(getattr(self, name) for name in OWN_FILES)
+
+    @property
+    def reading(self) -> dict[str, str | None]:
+        """How files are read, as keywords of `readers.formats.read_file`."""
+        return {name: getattr(self, name) for name in _READING}
 
     @property
     def truncates(self) -> bool:
@@ -186,12 +201,12 @@ class Recipe(ABC):
     def with_other_data(self, overrides: Collection[str], written: Recipe | None = None) -> Self:
         """This recipe without its own data if the overrides name data: a folder and files exclude each other.
 
-        written: the recipe before any override, as its file has it; its columns and separator are kept.
+        written: the recipe before any override, as its file has it; what it says of how files are read is kept.
         """
         sources = {"data", *OWN_FILES}
         if not sources & set(overrides):
             return self
-        values: dict[str, Any] = {name: getattr(written, name, None) for name in ("columns", "separator")}
+        values: dict[str, Any] = {name: getattr(written, name, None) for name in ("columns", *_READING)}
         values |= dict.fromkeys(sources)
         return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 
@@ -206,9 +221,9 @@ class Recipe(ABC):
         return read_file(
             path,
             self.formats,
-            separator=self.separator,
             columns=columns or self.columns,
             keep_broken=self.is_prepared or None,
+            **self.reading,
         )
 
     def row_of(self, row: Any) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers import Examples
-from bertkit.readers.formats import find_split_file
+from bertkit.readers.formats import PARALLEL, endings_of, find_split_file
 from bertkit.readers.hub import read_hub
 
 _SPLITS = ("train", "validation", "test")
@@ -93,7 +93,10 @@ class Folder:
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])
         there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
         what = f"no file for the split {split}, as {wanted}, plain or .gz; the folder has {there}"
-        raise DataError(what, where=str(folder), hint="name the files yourself: --train FILE --validation FILE")
+        hint = "name the files yourself: --train FILE --validation FILE"
+        if find_split_file(folder, split, endings_of([PARALLEL])):
+            hint = f"seq.in and seq.out are sentences with tags: bertkit finetune token-classification --data {folder}"
+        raise DataError(what, where=str(folder), hint=hint)
 
     def has(self, folder: Path, split: str, endings: Sequence[str]) -> bool:
         """Whether a folder has a file of the split, or a saved data set that has it."""
@@ -108,7 +111,7 @@ class Folder:
         found = sorted(folder.glob(self.files[split]))
         if len(found) > 1:
             names = " or ".join(path.name for path in found)
-            hint = f"narrow the pattern {self.files[split]!r} in the recipe, or keep one of them in the folder"
+            hint = f"narrow the pattern {self.files[split]!r} in the recipe, or name the files: --train FILE --validation FILE"
             raise DataError(f"the split {split} could be {names}", where=str(folder), hint=hint)
         return found[0] if found else None
 

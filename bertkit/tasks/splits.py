@@ -25,12 +25,13 @@ class Splits(NamedTuple):
     training: Examples | None
 
 
-def read_splits(recipe: Recipe, splits: Iterable[str] | None = None) -> Splits:
+def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: dict[str, Examples] | None = None) -> Splits:
     """The rows of a resolved recipe's splits, unchanged; default: those of training and evaluation.
 
-    Raises DataError, and UsageError for a missing split.
+    read: files and whole splits that a recipe of the same data has read; what is read now is added. Raises DataError, and
+    UsageError for a missing split.
     """
-    source = _Source(recipe)
+    source = _Source(recipe, {} if read is None else read)
     rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
     training = rows.get(recipe.train_split)
     if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
@@ -45,9 +46,9 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None) -> Splits:
 class _Source:
     """Reads the splits of one recipe, each file once."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, whole: dict[str, Examples]) -> None:
         self.recipe = recipe
-        self.files: dict[str, Examples] = {}
+        self.whole = whole  # by the path of the file, or the name of the split
         self.parts: tuple[Examples, Examples] | None = None  # of the training rows, and held out
 
     def read(self, split: str) -> Examples:
@@ -67,6 +68,13 @@ class _Source:
         recipe = self.recipe
         if recipe.names_files:
             return self._read_own(split)
+        if split not in self.whole:
+            self.whole[split] = self._read_split(split)
+        return self.whole[split]
+
+    def _read_split(self, split: str) -> Examples:
+        """A split of the recipe's own data, or of a folder."""
+        recipe = self.recipe
         if recipe.data is not None:
             name = recipe.dataset.name if isinstance(recipe.dataset, Hub) else None
             rows = recipe.folder.read(Path(recipe.data), split, name, recipe.read_file, recipe.file_endings, recipe.columns)
@@ -87,9 +95,9 @@ class _Source:
             if split == "train" and recipe.validation is not None and parse_held_out(recipe.validation) is not None:
                 raise UsageError(f"--validation {recipe.validation} is a share of the training rows, and --train is missing")
             raise UsageError(f"no file is named for split {split!r}", hint=hint)
-        if file not in self.files:
-            self.files[file] = recipe.read_file(file)
-        return self.files[file]
+        if file not in self.whole:
+            self.whole[file] = recipe.read_file(file)
+        return self.whole[file]
 
     def _call(self, split: str) -> Examples:
         """The rows that the recipe's function returns."""

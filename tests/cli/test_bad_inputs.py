@@ -85,7 +85,7 @@ def trained(ran, tmp_path: Path) -> dict[str, Any]:
         ("no-header.csv", BARE, (), "", ["good movie, pos", "--columns label,text"]),
         ("no-header.csv", BARE, ("--validation", "10%"), "", ["--columns label,text"]),
         ("no-header.csv", "Where is it?,pos\nbad,neg\n", ("--text", "text"), "", ["'text'", "--columns label,text"]),
-        ("semicolon.csv", "text;label\ngood movie;pos\nbad movie;neg\n", (), ":1", ["--separator ';'"]),
+        ("semicolon.csv", "text;label\ngood movie,pos\nbad movie,neg\n", (), ":1", ["--separator ';'"]),
         ("nul.csv", "text,label\ngood\0 movie,pos\nbad movie,neg\n", (), ":2", ["byte 5"]),
         ("wide.csv", "text,label\ngood movie,pos\nbad,movie,neg\n", (), ":3", ()),
         ("no-value.csv", "text,label\ngood,pos\nbad,neg\nfilm,\nplot,\n", (), ":4", ["'label'"]),
@@ -139,10 +139,12 @@ def test_numbers_are_classes_where_the_user_insists(bertkit, write, tmp_path: Pa
         (FROM_ONE, (), ["1", "2"]),
         (FROM_ONE.replace("1", "1.5"), ("--classes",), ["1.5", "2"]),
         ("text;label\ngood movie;pos\nbad movie;neg\n", ("--separator", ";"), ["neg", "pos"]),
+        ("text;label\ngood movie;pos\nbad movie;neg\n", (), ["neg", "pos"]),
+        ("text,label\ncafé noir,pos\nbad movie,neg\n".encode("latin-1"), ("--encoding", "latin-1"), ["neg", "pos"]),
         ("pos,good movie\nneg,bad movie\n", ("--columns", "label,text"), ["neg", "pos"]),
     ],
 )
-def test_what_the_hints_say_works(bertkit, write, tmp_path: Path, content: str, options, labels: list[str]) -> None:
+def test_what_the_hints_say_works(bertkit, write, tmp_path: Path, content: str | bytes, options, labels: list[str]) -> None:
     write("rows.csv", content)
     run = trained(bertkit(*options, train="rows.csv", validation="rows.csv"), tmp_path)
     assert (run["task"]["labels"], run["data"]["train"]["rows"]) == (labels, 2)

@@ -513,6 +513,32 @@ def test_what_is_not_read_is_told(run_bertkit, tiny_tokenizer_dir: Path, tmp_pat
     assert run_bertkit(*train, "--on-error", "x", "-o", "u").code == 2
 
 
+def test_rows_without_text_are_counted(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    rows = ['{"text": "the good movie was a bad book"}', '{"text": ""}', '{"text": null}', '{"text": " \\n"}']
+    (tmp_path / "a.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    build = ("corpus", "build", "a.jsonl", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1)
+    ran = run_bertkit(*build, "-o", "c")
+    assert (ran.code, "skipped 3 rows whose text is empty or null" in ran.err) == (0, True), ran.err
+    assert read_meta(tmp_path / "c")["documents"]["read"] == 1
+    ran = run_bertkit("tokenizer", "train", "a.jsonl", "--vocab-size", 120, "-o", "t")
+    assert (ran.code, "skipped 3 rows" in ran.err) == (0, True), ran.err
+
+
+def test_text_that_is_not_utf8_is_read(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    text = "the caf\u00e9 was a good movie and a bad book\n"
+    tokens = set()
+    for encoding in ("utf-8", "latin-1", "utf-16"):
+        (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+        build = ("corpus", "build", "a.txt", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1, "--encoding", encoding)
+        assert run_bertkit(*build, "-o", encoding).code == 0
+        tokens.add(read_meta(tmp_path / encoding)["train"]["tokens"])
+        train = ("tokenizer", "train", "a.txt", "--vocab-size", 120, "--encoding", encoding)
+        assert run_bertkit(*train, "-o", f"t-{encoding}").code == 0
+    assert len(tokens) == 1
+    ran = run_bertkit(*build[:-1], "nonsense", "-o", "x")
+    assert (ran.code, "--encoding is 'nonsense'" in ran.err) == (2, True)
+
+
 def reviews(rng: random.Random) -> list[list[str]]:
     return [[" ".join(rng.choices(WORDS, k=rng.randint(20, 300)))] for _ in range(500)]
 

@@ -132,11 +132,11 @@ def test_format_is_recognized_among_all(tmp_path: Path, name: str, text: str, ex
     ("formats", "name", "options"),
     [
         (TEXTS, "a.json", {"separator": ","}),
-        (TEXTS, "a.jsonl", {"columns": ("a",)}),
+        (TEXTS, "a.csv", {"rows": "data"}),
         (TEXTS, "a.parquet", {"columns": ("a",)}),
         (TEXTS, "a.arrow", {"separator": ","}),
         (TEXTS, "a.xlsx", {"separator": ","}),
-        (CHOICES, "a.json", {"columns": ("a",)}),
+        (CHOICES, "a.tsv", {"rows": "data"}),
         (TAGGED, "a.jsonl", {"column": "2"}),
         (TAGGED, "a.csv", {"column": "2"}),
         (TAGGED, "a.conll", {"columns": ("a",)}),
@@ -260,7 +260,7 @@ SPAN = {"text": ["movie"], "answer_start": [4]}
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {  # a row; a flat one; its options
     "text-classification": ({"text": "{} movie", "label": "{}"}, {"text": "{} movie"}, ()),
     "multiple-choice": (
-        {"context": "{}", "choices": ["good", "{}"], "label": 1},
+        {"context": "{}", "choices": ["good", "{}"], "label": 0},
         {"context": "{}", "choice0": "good", "choice1": "bad"},
         ("--choices", "choice0,choice1"),
     ),

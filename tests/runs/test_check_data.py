@@ -470,7 +470,7 @@ def test_sentences_and_schemes_of_tags(tmp_path: Path) -> None:
         ("a.jsonl", '{"tokens": ["we", "x"], "tags": ["O", "B-X"], "pos": ["A", "B"]}\n', "pos"),
         ("a.jsonl", '{"text": "we x", "entities": [[3, 4, "X"]], "note": ""}\n', "note"),
         ("a.jsonl", '{"id": 1, "question": "a", "context": "b c", "answers": ["b"], "url": "x"}\n', "url"),
-        ("a.jsonl", '{"text": "a", "choices": ["b", "c"], "label": 1, "id": 2}\n', "id"),
+        ("a.jsonl", '{"text": "a", "choices": ["b", "c"], "label": 0, "id": 2}\n', "id"),
     ],
 )
 def test_columns_left_unused_are_named_once(tmp_path: Path, name: str, content: str, unused: str | None) -> None:

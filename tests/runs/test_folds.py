@@ -18,6 +18,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.runs.predict import evaluate_target
 from bertkit.runs.series import summarize
 from bertkit.runs.target import open_target
+from bertkit.tasks import Recipe
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
@@ -87,6 +88,18 @@ def test_what_must_be_beaten_is_the_mean_of_the_folds(train, tmp_path: Path) -> 
     found = read(folder / "folds.json")["baselines"]
     assert list(found) == ["most frequent", "bag of words", "linear probe"]
     assert found == {name: pytest.approx((of_runs[0][name] + of_runs[1][name]) / 2) for name in found}
+
+
+def test_the_file_is_read_once(train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_file, paths = Recipe.read_file, []
+
+    def reading(recipe: Recipe, path: str, **options: Any) -> Any:
+        paths.append(path)
+        return read_file(recipe, path, **options)
+
+    monkeypatch.setattr(Recipe, "read_file", reading)
+    train(tmp_path / "run", 3, max_steps=1)
+    assert len(paths) == 1
 
 
 def test_stopped_folds_resume_and_finished_ones_are_kept(train, whole: Path, tmp_path: Path, monkeypatch) -> None:

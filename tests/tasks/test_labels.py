@@ -244,3 +244,32 @@ def test_f1_counts_the_datas_class_1_in_any_order() -> None:
     scores = task.score([Prediction(name) for name in predicted], truth)
     assert scores["f1"] == pytest.approx(f1_score(truth, predicted, pos_label="equivalent"))
     assert scores["f1"] != pytest.approx(f1_score(truth, predicted, pos_label="not_equivalent"))
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "words"),
+    [
+        (["1.5", "2.5", "n/a", "3.5", "4"], "data.csv:4", ["1 cell: 'n/a' (line 4)"]),
+        ([*map(str, range(40)), "x", "y"], "data.csv:42", ["2 cells: 'x' (line 42), 'y' (line 43)"]),
+        ([*(n / 2 for n in range(30)), "a", "b", "c", "d", "e"], "data.csv:32", ["5 cells", "and 2 more"]),
+    ],
+)
+def test_a_column_of_numbers_with_a_bad_cell_hints_at_regression(values: list[Any], where: str, words: list[str]) -> None:
+    with pytest.raises(DataError) as error:
+        derive_labels(examples(values), "label")
+    assert error.value.where == where
+    assert [word for word in words if word not in error.value.what] == []
+    assert "--regression" in str(error.value.hint)
+
+
+def test_names_with_a_few_numbers_are_classes() -> None:
+    assert derive_labels(examples(["1.5", "a", "b", "a"]), "label") == ("1.5", "a", "b")
+    assert derive_labels(examples(["1", "2", "3", "other"]), "label") == ("1", "2", "3", "other")
+
+
+def test_all_bad_cells_of_regression_are_counted() -> None:
+    with pytest.raises(DataError) as error:
+        scores_of(examples([1.5, "x", None, "y", "z", 2, float("inf")]), "label")
+    assert error.value.where == "data.csv:3"
+    assert "5 of 7 rows" in error.value.what
+    assert "'x' (line 3), None (line 4), 'y' (line 5), and 2 more" in error.value.what

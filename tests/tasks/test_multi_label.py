@@ -128,6 +128,21 @@ def test_a_label_of_one_row_is_not_held_out(tmp_path: Path) -> None:
         assert held == {"common", "usual"}
 
 
+def test_rows_without_any_label_are_counted() -> None:
+    rows = rows_of(["a"], [], ["b", "a"], [])
+    assert fit(rows).examples(rows, labelled=True).remarks.notes == ("2 of 4 rows have no label",)
+    rows = rows_of(["a"], ["b"])
+    assert fit(rows).examples(rows, labelled=True).remarks.notes == ()
+
+
+def test_columns_of_marks_need_the_switch() -> None:
+    rows = rows_of(x=["1", "0"], y=["0", "1"])
+    with pytest.raises(DataError) as raised:
+        Task.fit(filled(TextClassification(text="text", label="x,y")), rows)
+    assert "--label x,y names 2 columns" in raised.value.what
+    assert "--multi-label" in (raised.value.hint or "")
+
+
 def test_a_guessed_separator_is_reported() -> None:
     rows = rows_of("a,b", "b")
     assert any("','" in note for note in fit(rows).remarks.notes)

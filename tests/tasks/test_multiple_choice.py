@@ -28,6 +28,7 @@ from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.formats import read_file
 from bertkit.tasks import MultipleChoice, MultipleChoiceTask
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.multiple_choice.recipe import guess_choices
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
@@ -81,8 +82,8 @@ def test_empty_choices_are_left_out_and_numbers_are_places_in_the_data(quiz: Exa
     recipe = MultipleChoice()
     assert recipe.texts_of(quiz)[0] == ("the man play", "he say", "good movie", "bad film")
     assert recipe.labels_of(quiz) == [("1",), ("0",), ("0",)]
-    gap = load(tmp_path, "story,ask,end0,end1,end2,right\nx,,good,,bad,2\n", **NAMED)
-    assert (gap.columns["choices"], gap.columns["places"], gap.columns["label"]) == ([["good", "bad"]], [[0, 2]], [2])
+    gap = load(tmp_path, "story,ask,end0,end1,end2,right\nx,,good,,bad,2\ny,,a,b,,0\n", **NAMED)
+    assert [gap.columns[name][0] for name in ("choices", "places", "label")] == [["good", "bad"], [0, 2], 2]
 
 
 def test_a_list_of_choices_and_a_list_of_lines(tmp_path: Path) -> None:
@@ -102,12 +103,19 @@ def test_a_list_of_choices_and_a_list_of_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "expected", "warns"),  # choices and label of each row, and the labels as numbers
     [
-        ([(["a", "b"], 1)], [1], False),
-        ([(["a", "b"], "1")], [1], False),
-        ([(["a", "b"], 1.0)], [1], False),
+        ([(["a", "b"], 1), (["a", "b"], 0)], [1, 0], False),
+        ([(["a", "b"], "1"), (["a", "b"], "0")], [1, 0], False),
+        ([(["a", "b"], 1.0), (["a", "b"], 0.0)], [1, 0], False),
+        ([(["a", "b", "c"], 1), (["a", "b", "c"], 3)], [0, 2], False),  # counted from 1
+        ([(["a", "b"], "2"), (["a", "b", "c"], "2")], [1, 1], False),
+        ([(["x", "y", "z"], "C"), (["x", "y"], " a")], [2, 0], False),  # letters
+        ([(["B", "A"], "A"), (["C", "A", "B"], "B")], [1, 2], False),  # letters that are the choices themselves: texts
+        ([({"label": ["A", "B"], "text": ["x", "y"]}, "B"), ({"label": ["1", "2"], "text": ["x", "y"]}, "1")], [1, 0], False),
+        ([([{"label": "A", "text": "x"}, {"label": "B", "text": "y"}], "B")], [1], False),
+        ([({"text": ["x", "y"]}, "y")], [1], False),
         ([(["a", "b"], " b ")], [1], False),
         ([(["3", "2", "1"], "1")], [2], True),
-        ([(["3", "2", "1"], 1)], [1], False),  # a number among texts is a number
+        ([(["3", "2", "1"], 1), (["3", "2", "1"], 0)], [1, 0], False),  # a number among texts is a number
         ([([7, 5, 3], 3)], [2], False),
         ([(["-1", "1"], "-1")], [0], False),
         ([(["35", "29"], "29")], [1], False),
@@ -124,6 +132,56 @@ def test_labels_are_numbers_or_texts_of_choices(tmp_path: Path, rows: list[Any],
     recipe = recipe_of(tmp_path, content, "rows.jsonl")
     assert rows_of(recipe).columns["label"] == expected
     assert [str(tmp_path / "rows.jsonl") in warning for warning in fit(recipe).remarks.warnings] == [True] * warns
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "dev"),
+    [(("A", "C"), "letters", "B"), (("1", "3"), "numbers from 1", "2"), (("0", "2"), "numbers", "1")],
+)
+def test_the_model_keeps_how_labels_count(tmp_path: Path, labels: tuple[str, ...], kind: str, dev: str) -> None:
+    """The label of the dev row alone would not tell."""
+    header = "text,choice0,choice1,choice2,label\n"
+    (tmp_path / "dev.csv").write_text(f"{header}x,r,s,t,{dev}\n", encoding="utf-8")
+    content = header + "".join(f"x{label},r,s,t,{label}\n" for label in labels)
+    recipe = recipe_of(tmp_path, content, validation=str(tmp_path / "dev.csv"))
+    task = fit(recipe)
+    assert task.to_json()["labels_are"] == kind
+    assert any("count from 1" in note for note in task.remarks.notes) == (kind == "numbers from 1")
+    restored = Task.restore(task.configure(BertConfig()))
+    rows = read_splits(recipe.resolved(), ["validation"]).rows["validation"]
+    assert restored.examples(rows, labelled=True).columns["label"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "choices"),
+    [
+        ("context,question,answerA,answerB,answerC,label", ("answerA", "answerB", "answerC")),
+        ("question,A,B,C,D,answer", ("A", "B", "C", "D")),
+        ("question,option_b,option_a,answerKey", ("option_a", "option_b")),
+        ("question,choice10,choice9,choice2,label", ("choice2", "choice9", "choice10")),
+        ("question,1,2,label", None),
+        ("a,b,c,label", None),
+    ],
+)
+def test_columns_of_choices_are_found(columns: str, choices: tuple[str, ...] | None) -> None:
+    assert guess_choices(columns.split(",")) == choices
+
+
+def test_columns_of_the_text_are_joined(tmp_path: Path) -> None:
+    content = "title,story,choice0,choice1,label\n" + "".join(f"t{n},s{n},a,b,{n}\n" for n in range(2))
+    examples = load(tmp_path, content, text="title,story")
+    assert (examples.columns["text"], "question" in examples.columns) == (["t0 s0", "t1 s1"], False)
+    recipe = fit(recipe_of(tmp_path, content, text="title,story")).recipe
+    assert recipe.columns_read(read_splits(recipe.resolved()).rows["train"], labelled=True) == {
+        *content.partition("\n")[0].split(",")
+    } | {None}
+
+
+def test_places_of_choices_get_no_advice_on_classes(tmp_path: Path, run_bertkit) -> None:
+    content = "text,choice0,choice1,choice2,label\n" + "".join(f"x{n},r{n},s,t,{n % 3}\n" for n in range(6))
+    (tmp_path / "quiz.csv").write_text(content, encoding="utf-8")
+    ran = run_bertkit("check", "quiz.csv", "--recipe", "multiple-choice")
+    assert (ran.code, "merge" in ran.err, "fewer than" in ran.err) == (0, False, False), ran.err
 
 
 @pytest.mark.parametrize(("train", "kind", "dev"), [("0", "numbers", [1, 0]), ("3", "texts", [0, 0])])
@@ -220,7 +278,8 @@ def test_features_by_hand(quiz: Examples, tokenizer: Tokenizer) -> None:
 
 
 def test_a_gap_among_the_choices_moves_the_target_and_not_the_label(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    examples = load(tmp_path, "story,ask,end0,end1,end2,right\nthe man,,,good,bad,2\n", **NAMED)
+    rows = load(tmp_path, "story,ask,end0,end1,end2,right\nthe man,,,good,bad,2\nx,,a,b,,0\n", **NAMED)
+    examples = rows.select([0])
     features, _ = TASK.encode(examples, tokenizer, max_length=32)
     assert features.labels["labels"].values.tolist() == [1]
     (found,) = TASK.decode({"logits": [np.array([[0.0], [np.log(3)]])]}, features, examples)
@@ -291,7 +350,7 @@ def test_probabilities_are_those_of_transformers(run_bertkit, make_model_dir, tm
     """Of its own model, whose class says the family, and of a run; padded there."""
     folder = make_model_dir("BertForMultipleChoice", seed=5, initializer_range=0.5)
     rows = [("the man play", "a good movie", "he see the river", "no"), ("who run", "yes", "the bank open", "a printer late")]
-    table = "text,choice0,choice1,choice2,label\n" + "".join(",".join(row) + ",1\n" for row in rows)
+    table = "text,choice0,choice1,choice2,label\n" + "".join(",".join(row) + f",{n}\n" for n, row in enumerate(rows))
     (tmp_path / "rows.csv").write_text(table, encoding="utf-8")
     options = ("--max-length", 32, "--precision", "fp32", "--device", "cpu")
     if trained_here:
@@ -395,10 +454,14 @@ def row(**values: Any) -> str:
 @pytest.mark.parametrize(
     ("content", "name", "place", "options"),
     [
-        (table("x,a,b,c,2\ny,a,b,c,3\n"), "rows.csv", ":3", {}),  # out of range
+        (table("x,a,b,c,0\ny,a,b,c,3\n"), "rows.csv", ":3", {}),  # out of range
+        (table("x,a,b,c,3\ny,a,b,c,4\n"), "rows.csv", ":2", {}),
+        (table("x,a,b,c,2\ny,a,b,c,1\n"), "rows.csv", "", {}),  # from 0 or from 1
+        (table("x,A1,b,c,A\ny,A1,b,c,D\n"), "rows.csv", ":3", {}),  # no such letter
+        (row(choices={"label": ["A", "B"], "text": ["a", "b"]}, label="C"), "rows.jsonl", ":1", {}),
         (table("x,a,b,c,-2\n"), "rows.csv", ":2", {}),
-        (table("x,a,b,,2\n"), "rows.csv", ":2", {}),  # an empty choice
-        (table("x,a,b,c,d\n"), "rows.csv", ":2", {}),
+        (table("x,a,b,,2\ny,a,b,c,0\n"), "rows.csv", ":2", {}),  # an empty choice
+        (table("x,a,b,c,dd\n"), "rows.csv", ":2", {}),
         (table("x,a,b,c,0\ny,a,b,c,\n"), "rows.csv", ":3", {}),
         (table("x,a,b,c,\ny,a,b,c,-1\n"), "rows.csv", "", {}),  # no label at all
         (table("x,a,b,c,0\ny,a,, ,0\n"), "rows.csv", ":3", {}),  # one choice
@@ -409,7 +472,7 @@ def row(**values: Any) -> str:
         (row(choices=["a", ["b"]]), "rows.jsonl", ":1", {}),
         (row(choices=["a", True]), "rows.jsonl", ":1", {}),
         (row(label=True), "rows.jsonl", ":1", {}),
-        (row(label=2), "rows.jsonl", ":1", {}),
+        (row() + row(label=2), "rows.jsonl", ":2", {}),
         (row(label=[0]), "rows.jsonl", ":1", {}),
         (jsonl({"x": "x", "choices": ["a", "b"]}), "rows.jsonl", "", {}),  # which is the text?
         (jsonl({"text": "x", "a": "y", "b": "z"}), "rows.jsonl", "", {}),  # which are the choices?

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import FIX_ROW, Examples, Remarks
-from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, with_joined
 from bertkit.readers.formats import CHOICES, Format
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
 
 _LISTS = ("choices", "choice", "endings", "options", "candidates")  # usual names of a column with a list of them
-_NUMBERED = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol)[ _-]?(\d+)", re.IGNORECASE)
+_NUMBERED = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol|)[ _-]?(\d+|[a-h])", re.IGNORECASE)
+LABEL_KINDS = ("numbers", "numbers from 1", "letters", "texts")
+_LETTERS = string.ascii_uppercase
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoice(PoolingRecipe):
     """A recipe of this family; see Recipe for where its data comes from.
 
-    Choices are numbered from 0 by their place in the data, empty ones included. labels_are: "numbers" of choices or their
-    "texts", as in training data.
+    Choices are numbered from 0 by their place in the data, empty ones included. labels_are: one of LABEL_KINDS, as in training
+    data.
     """
 
     family: ClassVar[str] = "multiple-choice"
     formats: ClassVar[tuple[Format, ...]] = CHOICES
+    has_classes: ClassVar[bool] = False  # a place among the choices is not learned
 
-    text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
+    text: str | None = option(None, "column of the text (of a pair: the first one); of A,B,... the texts are joined", used=USE)
     question: str | None = option(None, "column of the question, or of the beginning of every choice", used=USE)
     choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them", used=USE)
     label: str | None = option(None, "column of the label", used=DATA)
@@ -48,21 +52,24 @@ class MultipleChoice(PoolingRecipe):
         named = self._columns(rows, labelled=True)
         kind, ambiguous = self.labels_are, False
         if kind is None:
-            kind, ambiguous = _kind_of_labels(rows.columns[named["label"]], _choices(rows, named["choices"]))
+            kind, ambiguous = _kind_of_labels(rows, named["label"], named["choices"])
+        notes = guessed(self, named)
+        if kind == "numbers from 1" and self.labels_are is None:
+            notes += (f"the labels in column {named['label']!r} count from 1: none is 0, and one is the last choice's number",)
         warning = f"the labels in column {named['label']!r} could be numbers of choices or their texts; read as texts"
         warnings = (f"{warning} ({rows.source})",) if ambiguous else ()
-        return Columns({**named, "labels_are": kind}, Remarks(guessed(self, named), warnings))
+        return Columns({**named, "labels_are": kind}, Remarks(notes, warnings))
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         named = self._columns(rows, labelled=labelled)
-        return {named["text"], named["question"], *named["choices"], named["label"]}
+        return {*columns_named(named["text"], rows.columns), named["question"], *named["choices"], named["label"]}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         named = self._columns(rows, labelled=True)
         labels = rows.columns[named["label"]]
-        numbered = all(is_missing(value) or _number(value) is not None for value in labels)
+        numbered = self.labels_are == "letters" or all(is_missing(value) or _number(value) is not None for value in labels)
         # A text that all rows share, such as an instruction, does not distinguish them.
-        inputs = [named[role] for role in ("text", "question") if named[role]]
+        inputs = [*columns_named(named["text"], rows.columns), *([named["question"]] if named["question"] else [])]
         texts = [name for name in inputs if len(set(map(str, rows.columns[name]))) > 1]
         kept_together = tuple(texts[:1]) or named["choices"]
         return kept_together, [(label,) for label in labels] if numbered else None  # texts of choices are no classes
@@ -74,6 +81,7 @@ class MultipleChoice(PoolingRecipe):
         number of the right choice.
         """
         named = self._columns(rows, labelled=labelled)
+        rows = with_joined(rows, named["text"])
         columns: dict[str, list[Any]] = {}
         for role in ("text", "question"):
             if (name := named[role]) is not None:
@@ -88,7 +96,7 @@ class MultipleChoice(PoolingRecipe):
                 what = f"found {plural(len(own), 'choice')}; expected two or more"
                 raise DataError(what, where=rows.where(row), hint=FIX_ROW)
         if labelled:
-            columns["label"] = _labels(rows, named["label"], given, self.labels_are)
+            columns["label"] = _labels(rows, named["label"], named["choices"], self.labels_are)
         return replace(rows, columns=columns, label_names={})
 
     def _columns(self, rows: Examples, *, labelled: bool) -> dict[str, Any]:
@@ -99,12 +107,15 @@ class MultipleChoice(PoolingRecipe):
             # If only the text is named, there is no question.
             question = guess_column(names, "question")
             text, question = (question, None) if text is None else (text, question)
-        choices = self.choices or _guess_choices(names)
+        choices = self.choices or guess_choices(names)
         label = (self.label or guess_column(names, "answer")) if labelled else None
         named = {"text": text, "question": question, "choices": choices, "label": label}
         for role, name in named.items():
-            for column in (name,) if isinstance(name, str) else name or ():
-                require_column(rows, column, option=f"--{role}")
+            if role == "text" and isinstance(name, str):
+                require_columns(rows, name, option="--text")
+            else:
+                for column in (name,) if isinstance(name, str) else name or ():
+                    require_column(rows, column, option=f"--{role}")
             if name is None and role != "question" and (role != "label" or labelled):
                 which, hint = f"column is the {role}", f"name it: --{role} NAME"
                 if role == "choices":
@@ -124,15 +135,15 @@ class MultipleChoice(PoolingRecipe):
 # --- columns ---------------------------------------------------------------------------------------------------------------
 
 
-def _guess_choices(names: Iterable[str]) -> tuple[str, ...] | None:
-    """Columns such as ending0, ending1 by their numbers, or one column with a list; None if ambiguous."""
-    numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
+def guess_choices(names: Iterable[str]) -> tuple[str, ...] | None:
+    """Columns such as ending0, ending1, or answerA, answerB, in order; or one column with a list; None if ambiguous."""
+    numbered: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
     for name in names:
-        if match := _NUMBERED.fullmatch(name.strip()):
-            numbered[match[1].casefold()].append((int(match[2]), name))
+        if (match := _NUMBERED.fullmatch(name.strip())) and (match[1] or match[2] in _LETTERS):  # A, B, C, but no bare numbers
+            numbered[match[1].casefold()].append((len(match[2]), match[2], name))
     groups = [group for group in numbered.values() if len(group) > 1]
     if len(groups) == 1:
-        return tuple(name for _, name in sorted(groups[0]))
+        return tuple(name for *_, name in sorted(groups[0]))
     lists = [name for name in names if name.strip().casefold() in _LISTS]
     return (lists[0],) if len(lists) == 1 and not groups else None
 
@@ -145,7 +156,7 @@ def _joined(value: Any) -> Any:
 def _choices(rows: Examples, columns: Sequence[str]) -> list[list[str | float | None]]:
     """The choices of each row, unchanged: texts, numbers or None. Raises DataError with the row for others."""
     values = [rows.columns[name] for name in columns]
-    choices = values[0] if len(columns) == 1 else list(map(list, zip(*values, strict=True)))
+    choices = [_texts_in(value) for value in values[0]] if len(columns) == 1 else list(map(list, zip(*values, strict=True)))
     for row, given in enumerate(choices):
         if not isinstance(given, list):
             what = f"column {columns[0]!r} holds {'nothing' if given is None else repr(given)}; expected a list of choices"
@@ -158,6 +169,27 @@ def _choices(rows: Examples, columns: Sequence[str]) -> list[list[str | float | 
     return choices
 
 
+def _texts_in(value: Any) -> Any:
+    """The texts of choices that have labels too: an object of two lists, or a list of objects."""
+    if isinstance(value, dict) and isinstance(texts := value.get("text"), list):
+        return texts
+    return [choice["text"] for choice in value] if _are_objects(value) else value
+
+
+def _labels_in(value: Any, count: int) -> list[str]:
+    """The labels of a row's choices, which it may have itself; by default A, B, C, ..."""
+    own = value.get("label") if isinstance(value, dict) else None
+    if _are_objects(value):
+        own = [choice.get("label") for choice in value]
+    if not isinstance(own, list) or len(own) != count or None in own:
+        return [*_LETTERS[:count]]
+    return [label_name(label).strip().upper() for label in own]
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(choice, dict) and "text" in choice for choice in value)
+
+
 def _text(choice: str | float | None) -> str:
     return "" if choice is None else str(choice)
 
@@ -165,35 +197,80 @@ def _text(choice: str | float | None) -> str:
 # --- labels ----------------------------------------------------------------------------------------------------------------
 
 
-def _kind_of_labels(labels: Sequence[Any], choices: Sequence[Sequence[Any]]) -> tuple[Literal["numbers", "texts"], bool]:
-    """Whether labels are numbers of choices or their texts, and whether they could be either.
+def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[str, bool]:
+    """Which of LABEL_KINDS the labels are, and whether they could be the choices' texts or their numbers.
 
-    Labels that are all whole numbers are texts only if each of them equals a choice: CODAH has choices such as "2".
+    Labels that are all whole numbers are texts only if each of them equals a choice: CODAH has choices such as "2". Raises
+    DataError for numbers that could count from 0 or from 1.
     """
-    repeated = [_repeated(label, own) for label, own in zip(labels, choices, strict=True)]
-    numbers = [_number(label) for label in labels]
-    if None in numbers:
-        return "texts", False
-    if None in repeated:
-        return "numbers", False
-    return "texts", numbers != repeated and all(number in range(len(own)) for number, own in zip(numbers, choices, strict=True))
+    choices, letters = _choices(rows, names), _letters(rows, names)
+    labelled = [row for row, label in enumerate(rows.columns[column]) if not is_missing(label)]
+    labels = {row: rows.columns[column][row] for row in labelled}
+    repeated = {row: _repeated(label, choices[row]) for row, label in labels.items()}
+    numbers = {row: _number(label) for row, label in labels.items()}
+    of_data = len(names) == 1 and any(isinstance(value, dict) or _are_objects(value) for value in rows.columns[names[0]])
+    if of_data and all(_letter(label) in letters[row] for row, label in labels.items()):
+        return "letters", False
+    if None in numbers.values():
+        are_letters = None in repeated.values() and all(_letter(label) in [*_LETTERS] for label in labels.values())
+        return ("letters" if are_letters else "texts"), False
+    if None in repeated.values():
+        return _count_from(rows, column, numbers, choices), False
+    fits = all(number in range(len(choices[row])) for row, number in numbers.items())
+    return "texts", fits and numbers != repeated
 
 
-def _labels(rows: Examples, column: str, choices: Sequence[Sequence[Any]], kind: str | None) -> list[int]:
-    """The number of each row's right choice, from 0: the label is that number or the text of the choice.
+def _count_from(rows: Examples, column: str, numbers: Mapping[int, int | None], choices: Sequence[Sequence[Any]]) -> str:
+    """What kind of numbers these are: without a 0, and with that of a last choice, they count from 1. Raises DataError."""
+    counts = {number if number is not None else -1: len(choices[row]) for row, number in numbers.items()}
+    last = any(number == len(choices[row]) for row, number in numbers.items())
+    inside = all(number is not None and 1 <= number <= len(choices[row]) for row, number in numbers.items())
+    if counts and inside and not last:
+        what = f"the labels in column {column!r} are {min(counts)} to {max(counts)}, which could count from 0 or from 1"
+        hint = "write letters (A, B, ...) or the texts of the choices; or add rows with the first and the last choice"
+        raise DataError(what, where=rows.source, hint=hint)
+    return "numbers from 1" if counts and inside else "numbers"
 
-    kind: which of the two; None: decided by these labels. Raises DataError with the row for a missing or unknown label.
+
+def _letters(rows: Examples, names: Sequence[str]) -> list[list[str]]:
+    """The letters of each row's choices."""
+    counts = map(len, _choices(rows, names))
+    values = rows.columns[names[0]] if len(names) == 1 else [None] * len(rows)
+    return [_labels_in(value, count) for value, count in zip(values, counts, strict=True)]
+
+
+def _letter(label: Any) -> str:
+    return label_name(label).strip().upper()
+
+
+def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None) -> list[int]:
+    """The number of each row's right choice, from 0: the label is its number, its letter or its text.
+
+    kind: of LABEL_KINDS; None: decided by these labels. Raises DataError with the row for a missing or unknown label.
     """
-    labels = rows.columns[column]
+    labels, choices = rows.columns[column], _choices(rows, names)
     matches = [_repeated(label, own) for label, own in zip(labels, choices, strict=True)]
     missing = [row for row, label in enumerate(labels) if matches[row] is None and is_missing(label)]
     refuse_missing(missing, rows, column)
-    if (kind or _kind_of_labels(labels, choices)[0]) == "numbers":
+    kind = kind or _kind_of_labels(rows, column, names)[0]
+    if kind == "letters":
+        letters = zip(labels, _letters(rows, names), strict=True)
+        return [_place_of_letter(label, own, rows.where(row)) for row, (label, own) in enumerate(letters)]
+    if kind != "texts":
         matches = [None] * len(labels)
+    first = int(kind == "numbers from 1")
     return [
-        _place(label, own, rows.where(row)) if match is None else match
+        _place(label, own, rows.where(row), first=first) if match is None else match
         for row, (label, own, match) in enumerate(zip(labels, choices, matches, strict=True))
     ]
+
+
+def _place_of_letter(label: Any, letters: Sequence[str], where: str) -> int:
+    """A label as the number of a choice, from 0, by the choices' letters."""
+    if (letter := _letter(label)) not in letters:
+        what = f"the label {label!r} is none of the choices' letters; expected {', '.join(letters)}"
+        raise DataError(what, where=where, hint=FIX_ROW)
+    return letters.index(letter)
 
 
 def _repeated(label: Any, choices: Sequence[Any]) -> int | None:
@@ -203,19 +280,21 @@ def _repeated(label: Any, choices: Sequence[Any]) -> int | None:
     return next((number for number, equal in enumerate(same) if equal), None) if text else None
 
 
-def _place(label: Any, choices: Sequence[Any], where: str) -> int:
-    """A label as the number of a choice, from 0."""
+def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int:
+    """A label as the number of a choice, from 0. first: the label of the first choice."""
     number = _number(label)
     if number is None:
         known = ", ".join(map(str, choices))
         what = f"the label {label!r} is none of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
-        raise DataError(what, where=where, hint="a label is the number of the right choice, from 0, or its text")
-    if not 0 <= number < len(choices):
-        what = f"label {number} is out of range; expected 0 to {len(choices) - 1}, for {len(choices)} choices"
-        raise DataError(what, where=where, hint="labels count from 0: subtract 1 from each if yours begin at 1")
-    if not _text(choices[number]).strip():
+        hint = "a label is the number of the right choice, its letter or its text, in all rows the same of these"
+        raise DataError(what, where=where, hint=hint)
+    place = number - first
+    if not 0 <= place < len(choices):
+        what = f"label {number} is out of range; expected {first} to {len(choices) - 1 + first}, for {len(choices)} choices"
+        raise DataError(what, where=where, hint=f"the labels count from {first}, as in training; {FIX_ROW}")
+    if not _text(choices[place]).strip():
         raise DataError(f"label {number} points at an empty choice", where=where, hint=FIX_ROW)
-    return number
+    return place
 
 
 def _number(label: Any) -> int | None:

@@ -74,11 +74,13 @@ class QuestionAnswering(Recipe):
         table = replace(DELIMITED, looks_like=self._is_table)
         formats = (table if form is DELIMITED else form for form in self.formats)
         page = Format("a page of text", (), lambda content: True, self._parse_page)
-        return read_file(path, (*formats, page), separator=self.separator, columns=columns or self.columns)
+        return read_file(path, (*formats, page), columns=columns or self.columns, **self.reading)
 
     def _is_table(self, content: Content) -> bool:
         separator = sniff_separator(content)
-        return separator is not None and self._question in map(str.strip, content.first_line.split(separator))
+        return separator is not None and self._question in (
+            name.strip().strip('"') for name in content.first_line.split(separator)
+        )
 
     def _parse_page(self, content: Content) -> Iterator[Examples]:
         text = content.text()

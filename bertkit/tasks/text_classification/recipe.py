@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, MEASURE, USE, option
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, plural
 from bertkit.metrics.classification import (
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
@@ -18,7 +20,7 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, with_joined
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
@@ -40,8 +42,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     family: ClassVar[str] = "text-classification"
     in_order: ClassVar[tuple[str, ...]] = TEXTS
 
-    text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
-    text_pair: str | None = option(None, "column of the second text of a pair", used=USE)
+    text: str | None = option(None, "column of the text (of a pair: the first one); of A,B,... the texts are joined", used=USE)
+    text_pair: str | None = option(None, "column of the second text of a pair; of A,B,... the texts are joined", used=USE)
     label: str | None = option(None, "column of the label; with --multi-label also A,B,...: columns of 0 and 1", used=DATA)
     labels: tuple[str, ...] | None = option(
         None, "names of the labels in the order of their numbers; default: from the data", used=DATA
@@ -107,13 +109,15 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if not labelled:
             return {columns[role] for role in TEXTS if role in columns}
         self._require_label(rows, columns)
-        return {*columns.values(), *self._marks}
+        texts = (columns_named(columns[role], rows.columns) for role in TEXTS if role in columns)
+        return {*chain.from_iterable(texts), *columns.values(), *self._marks}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._columns_by_role(rows)
         self._require_texts(rows, columns)
         self._require_label(rows, columns)
-        texts = tuple(columns[role] for role in TEXTS if role in columns)
+        named = (columns_named(columns[role], rows.columns) for role in TEXTS if role in columns)
+        texts = tuple(chain.from_iterable(named))
         if self.regression:
             return texts, None
         if self.multi_label:
@@ -133,6 +137,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if not labelled and self.text_pair is None and list(rows.columns) == ["text"]:
             columns = {"text": "text"}
         self._require_texts(rows, columns)
+        rows = reduce(with_joined, (columns[role] for role in TEXTS if role in columns), rows)
         standard = {role: rows.columns[name] for role, name in columns.items()}
         empty = not labelled or self.is_prepared
         for role in TEXTS:
@@ -143,6 +148,9 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             sets, names = self._label_sets(rows, columns)
             if sets is not None:
                 standard["label"] = sets
+                if labelled and (bare := sets.count(())):
+                    note = f"{bare} of {plural(len(sets), 'row')} {'has' if bare == 1 else 'have'} no label"
+                    rows = replace(rows, remarks=rows.remarks + Remarks((note,)))
         elif names is not None:
             check_labels(rows, columns["label"])
             standard["label"] = [class_name(value, names, rows.where(row)) for row, value in enumerate(standard["label"])]
@@ -156,7 +164,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         columns: dict[str, str] = {}
         for role in ROLES:
             wanted = getattr(self, role)
-            if wanted in names:
+            if wanted in names or (role in TEXTS and wanted is not None and columns_named(wanted, names)):
                 columns[role] = wanted
             elif wanted is None and (guess := guess_column(names, role)) is not None:
                 columns[role] = guess
@@ -173,7 +181,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                     what = f"it is not clear which column is the text; columns: {', '.join(rows.columns)}"
                     hint = f"name it: --text {next(iter(rows.columns))}; for files without a header --columns label,text"
                     raise DataError(what, where=rows.source, hint=hint)
-                require_column(rows, name, option="--" + role.replace("_", "-"))
+                require_columns(rows, name, option="--" + role.replace("_", "-"))
 
     def _require_label(self, rows: Examples, columns: dict[str, str]) -> None:
         """Raise DataError if the label has no column."""
@@ -181,7 +189,14 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return
         if self.label is None:
             what = f"it is not clear which column is the label; columns: {', '.join(rows.columns)}"
-            raise DataError(what, where=rows.source, hint="name it: --label NAME")
+            hint = "name it: --label NAME"
+            if [*rows.columns] == ["text"]:
+                hint = "if the lines of this plain text begin with their labels: --separator ' '"
+            raise DataError(what, where=rows.source, hint=hint)
+        if not self.multi_label and len(several := columns_named(self.label, rows.columns)) > 1:
+            what = f"--label {self.label} names {len(several)} columns; expected one"
+            hint = "if they are columns of 0 and 1, one a label: add --multi-label"
+            raise DataError(what, where=rows.source, hint=hint)
         for name in self._marks or (self.label,):
             require_column(rows, name, option="--label")
 

@@ -70,9 +70,8 @@ class TokenClassification(ClassLossRecipe):
         return "for the tag of each word, and --head crf learns whole sequences" if self.head == "crf" else None
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        options = {"separator": self.separator, "column": self.column, "tags": self.tags}
-        rows = read_file(path, self.formats, **options, columns=columns or self.columns)
-        return gather_words(rows, self._named)
+        options = {"column": self.column, "tags": self.tags, "columns": columns or self.columns}
+        return gather_words(read_file(path, self.formats, **options, **self.reading), self._named)
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)

@@ -21,7 +21,7 @@ from bertkit.readers.words import CJK, split_words
 from bertkit.tasks.token_classification.tags import tags_of
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
-_LISTS = ("label", "labels")  # columns of entities where they hold lists, as doccano and Label Studio write them
+LISTS = ("label", "labels")  # columns of entities where they hold lists, as doccano and Label Studio write them
 _ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
 _CHINESE_WORD = re.compile(f"[{CJK}]+")
 _SEVERAL = 0.1  # share of the Chinese words
@@ -102,7 +102,7 @@ def columns_by_role(examples: Examples, named: Mapping[str, str | None]) -> dict
         if name is not None:
             by_role[role] = name
     if "text" in by_role and "tokens" not in by_role and named["entities"] is None:
-        lists = [name for name in _LISTS if _are_lists(examples.columns.get(name, []))]
+        lists = [name for name in LISTS if _are_lists(examples.columns.get(name, []))]
         by_role |= {"entities": lists[0]} if lists and "entities" not in by_role else {}
     return by_role
 
@@ -202,7 +202,7 @@ def _split_texts(
     inside_words: list[str] = []  # entities that begin or end inside a word
     count = 0
     given = [] if to_predict else examples.columns[by_role["entities"]]
-    unmarked = given.count(None) if by_role.get("entities") in _LISTS else 0  # Label Studio leaves an empty list out
+    unmarked = given.count(None) if by_role.get("entities") in LISTS else 0  # Label Studio leaves an empty list out
     if unmarked:
         given = [[] if value is None else value for value in given]
     for row, text in enumerate(examples.columns[by_role["text"]]):

@@ -1,0 +1,79 @@
+"""Text of other encodings as UTF-8, which all readers take; and which encoding bytes look like."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from contextlib import suppress
+from typing import Any
+
+from bertkit.errors import UsageError
+
+_CHUNK = 2**16
+_BROKEN = "bertkit.broken"  # the name of an error handler of codecs
+_BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "UTF-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16"),
+}
+
+
+class Recoded(io.RawIOBase):
+    """The bytes of a text in `encoding` as UTF-8. begin: those that are already read from `stored`.
+
+    What is no text of that encoding becomes the byte 0xff, which UTF-8 never has: who decodes it names the line. Raises
+    UsageError for an unknown encoding.
+    """
+
+    def __init__(self, begin: bytes, stored: Any, encoding: str) -> None:
+        try:
+            "".encode(encoding)  # which refuses codecs of bytes, such as hex
+            self._decoder = codecs.getincrementaldecoder(encoding)(_BROKEN)
+        except (LookupError, UnicodeError):
+            hint = "for example latin-1, windows-1252, utf-16, gb18030, big5, shift_jis, koi8-r"
+            raise UsageError(f"--encoding is {encoding!r}, which Python does not know", hint=hint) from None
+        self._begin, self._stored = begin, stored
+        self._left = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left and not self._ended:
+            data, self._begin = self._begin or self._stored.read(_CHUNK), b""
+            self._ended = not data
+            self._left = self._decoder.decode(data, self._ended).encode("utf-8", _BROKEN)
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+def _mark_broken(error: UnicodeError) -> tuple[str | bytes, int]:
+    if isinstance(error, UnicodeDecodeError):
+        return "\udcff", error.end
+    assert isinstance(error, UnicodeEncodeError)
+    return b"\xff" * (error.end - error.start), error.end
+
+
+codecs.register_error(_BROKEN, _mark_broken)
+
+
+def two_byte_encoding(data: bytes) -> str | None:
+    """UTF-16 or UTF-32, by the mark at the beginning, or by NUL bytes in every other place."""
+    if marked := next((name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None):
+        return marked
+    even, odd = data[:2000:2].count(0), data[1:2000:2].count(0)
+    if even + odd <= len(data[:2000]) // 5 or max(even, odd) < 10 * min(even, odd):
+        return None
+    return "UTF-16LE" if odd > even else "UTF-16BE"
+
+
+def guess_encoding(data: bytes) -> str:
+    """The encoding of text that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin-1 in single ones."""
+    runs = re.findall(rb"[\x80-\xff]+", data)
+    if sum(map(len, runs)) > 1.5 * len(runs):
+        with suppress(UnicodeDecodeError):  # then one of the Latin encodings
+            data.decode("gb18030")
+            return "GB18030"
+    return "Windows-1252" if re.search(rb"[\x80-\x9f]", data) else "Latin-1"

@@ -1,0 +1,120 @@
+"""Which task family data is for, where its format, the names of its columns and the options given leave no doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertkit.config import TrainConfig, convert, options_of
+from bertkit.readers import Examples
+from bertkit.readers.columns import guess_column
+from bertkit.readers.formats import (
+    ANY_WORDS,
+    C3,
+    CONLL,
+    LABEL_STUDIO,
+    PARALLEL,
+    SQUAD,
+    TEXTS,
+    Format,
+    endings_of,
+    find_split_file,
+    read_blocks,
+    recognize,
+)
+from bertkit.readers.parallel import is_parallel
+from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks.multiple_choice.recipe import guess_choices
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.token_classification.sentences import LISTS
+
+# A .txt file may be anything, so its look decides.
+_COLUMNS = replace(CONLL, endings=tuple(ending for ending in CONLL.endings if ending != ".txt"))
+_OF_FORMAT: dict[Format, type[Recipe]] = {
+    _COLUMNS: TokenClassification,
+    LABEL_STUDIO: TokenClassification,
+    SQUAD: QuestionAnswering,
+    C3: MultipleChoice,
+}
+_READING = ("separator", "columns", "rows")  # options of tables and JSON
+
+
+class Guess(NamedTuple):
+    """family: None where there is doubt. why: what it was guessed from, or the columns that leave it open."""
+
+    family: str | None
+    why: str
+
+
+def guess_family(path: Path, options: Mapping[str, Any]) -> Guess:
+    """The family that the data of a file, or of the first split of a folder, is for.
+
+    options: those of the command line, by name. Raises DataError for a file that cannot be read.
+    """
+    able = [name for name, family in FAMILIES.items() if not any(_lacks(family, option) for option in options)]
+    if len(able) == 1:
+        flags = [f"--{name.replace('_', '-')}" for name in options if any(_lacks(family, name) for family in FAMILIES.values())]
+        return Guess(able[0], ", ".join(flags))
+    if path.is_dir() and not is_parallel(path):
+        endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
+        files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in ("train", "validation", "test"))
+        if (found := next((file for file in files if file is not None), None)) is None:
+            return Guess(None, "no file is named after a split")
+        path = found
+    if path.is_dir():
+        return Guess(TokenClassification.family, PARALLEL.name)
+    declared = options_of(Recipe)
+    reading = {name: convert(declared[name], options[name]) for name in _READING if name in options}
+    encoding = options.get("encoding")
+    if not reading.keys() & {"columns", "rows"}:
+        form, _ = recognize(path, (*_OF_FORMAT, *TEXTS), encoding)
+        if form in _OF_FORMAT:
+            return Guess(_OF_FORMAT[form].family, form.name)
+    rows = next(read_blocks(path, TEXTS, encoding=encoding, **reading))
+    names = [*rows.columns]
+    if TokenClassification.family in able and (why := _words_or_spans(rows)) is not None:
+        return Guess(TokenClassification.family, why)
+    family = next((family for family, fits in _FITS.items() if family in able and fits(names, options)), None)
+    return Guess(family, f"columns {', '.join(names[:12])}")
+
+
+def _lacks(family: type[Recipe], option: str) -> bool:
+    return option not in options_of(family) and option not in options_of(TrainConfig)
+
+
+# Whether columns of these names, and options of those, are enough to train each family; the more special ones first.
+_FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
+    TokenClassification.family: lambda names, given: _have_tags(names) and not _have_labels(names, given),
+    MultipleChoice.family: lambda names, given: (
+        guess_choices(names) is not None and ("label" in given or guess_column(names, "answer") is not None)
+    ),
+    QuestionAnswering.family: lambda names, given: (
+        {"context", "question"} <= {*names} and not {"answers", "answer", "answer_text"}.isdisjoint(names)
+    ),
+    TextClassification.family: lambda names, given: (
+        {"text", "label"} <= {*given} or (_have_labels(names, given) and not _have_tags(names) and "context" not in names)
+    ),
+}
+
+
+def _words_or_spans(rows: Examples) -> str | None:
+    """What rows of a word each, or of texts with lists of spans, show that they are; None for others."""
+    roles = {role: guess_column(rows.columns, role) for role in ("sentence", "tokens", "tags")}
+    if None not in roles.values():
+        return f"columns {', '.join(map(str, roles.values()))}"
+    for name in LISTS:
+        spans = next((value[0] for value in rows.columns.get(name, ()) if isinstance(value, list) and value), None)
+        match spans:
+            case [int(), int(), str()] | {"start": int(), "end": int()} | {"start_offset": int(), "end_offset": int()}:
+                return f"column {name}, which holds places in a text"
+    return None
+
+
+def _have_tags(names: Collection[str]) -> bool:
+    return not {"tags", "ner_tags", "entities"}.isdisjoint(names)
+
+
+def _have_labels(names: Collection[str], given: Collection[str]) -> bool:
+    return all(role in given or guess_column(names, role) is not None for role in ("text", "label"))
