@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,11 +74,13 @@ def build_corpus(
     overwrite: bool = False,
     include: Sequence[str] = (),
     on_error: str = "fail",
+    max_file_size: float | None = None,
 ) -> dict[str, Any]:
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
-    include: patterns of more files in folders. on_error: what to do about what cannot be read, of `faults.POLICIES`. An
-    unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError for bad text.
+    include: patterns of more files in folders. on_error: what to do about what cannot be read, of `faults.POLICIES`.
+    max_file_size: gigabytes that a packed file may unpack to. An unfinished corpus is resumed. Raises UsageError for a folder
+    with other content, DataError for bad text.
     """
     sources = sources_of(names, include=include, text_column=config.text_column)
     sources = _without_output(sources, names, output_dir.resolve())
@@ -96,7 +99,7 @@ def build_corpus(
     begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is other text
     with _open(_prepare(output_dir, begun, overwrite, reads), begun) as building:
         with _part_writer(tokenizer, config, num_processes) as write_part:
-            _make_parts(sources, building, write_part, config, faults)
+            _make_parts(sources, building, write_part, config, faults, max_file_size)
         if faults.count:
             progress.warn(faults.summary())
         parts = _parts_in(building)
@@ -118,10 +121,18 @@ def _without_output(sources: list[Source], names: Sequence[str], output_dir: Pat
     return [source for source in sources if not is_output(Path(source.name).resolve())]
 
 
-def _make_parts(sources: Sequence[Source], building: Path, write_part: WritePart, config: CorpusConfig, faults: Faults) -> None:
+def _make_parts(
+    sources: Sequence[Source],
+    building: Path,
+    write_part: WritePart,
+    config: CorpusConfig,
+    faults: Faults,
+    max_file_size: float | None,
+) -> None:
     """Write each missing part of the sources, and report what separates their documents."""
     layouts: Counter[str | None] = Counter()
-    reading = read_sources(sources, text_column=config.text_column, layout=config.layout, faults=faults)
+    how: dict[str, Any] = {"text_column": config.text_column, "layout": config.layout, "max_file_size": max_file_size}
+    reading = read_sources(sources, faults=faults, **how)
     for source_number, (reader, documents) in enumerate(reading):
         for number, part in enumerate(_parts(documents)):
             folder = building / f"{source_number:05d}-{number:05d}"
@@ -336,7 +347,8 @@ def _part_writer(tokenizer: Path, config: CorpusConfig, num_processes: int) -> I
     pending: deque[Future[None]] = deque()
 
     def submit(documents: list[list[str]], folder: Path) -> None:
-        pending.append(executor.submit(_write_part, documents, folder))
+        with _without_ctrl_c():  # in workers, which the first call starts: they end with this process
+            pending.append(executor.submit(_write_part, documents, folder))
         wait_until(num_processes + 1)  # parts in memory, beside the one being read
 
     def wait_until(left: int) -> None:
@@ -353,6 +365,16 @@ def _part_writer(tokenizer: Path, config: CorpusConfig, num_processes: int) -> I
         raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Delay SIGINT in this thread; a process that is started here never gets it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _worker: dict[str, Any] = {}  # the tokenizer and config of this process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bertkit import progress
 from bertkit.errors import UsageError, listed
@@ -20,17 +21,24 @@ class Texts:
     """
 
     def __init__(
-        self, names: Sequence[str], *, text_column: str = "text", include: Sequence[str] = (), on_error: str = "fail"
+        self,
+        names: Sequence[str],
+        *,
+        text_column: str = "text",
+        include: Sequence[str] = (),
+        on_error: str = "fail",
+        max_file_size: float | None = None,
     ) -> None:
         if "-" in names:
             raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
         self.sources = sources_of(names, include=include, text_column=text_column)
-        self.text_column, self.on_error = text_column, on_error
+        self.text_column, self.on_error, self.max_file_size = text_column, on_error, max_file_size
         self.faults = Faults(on_error)
 
     def __iter__(self) -> Iterator[list[str]]:
         self.faults = Faults(self.on_error)  # of one reading
-        for _, documents in read_sources(self.sources, text_column=self.text_column, faults=self.faults):
+        how: dict[str, Any] = {"text_column": self.text_column, "max_file_size": self.max_file_size}
+        for _, documents in read_sources(self.sources, faults=self.faults, **how):
             yield from (document.lines for document in documents)
 
 
@@ -44,7 +52,12 @@ def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str
 
 
 def read_sources(
-    sources: Sequence[Source], *, text_column: str, faults: Faults, layout: str = "auto"
+    sources: Sequence[Source],
+    *,
+    text_column: str,
+    faults: Faults,
+    layout: str = "auto",
+    max_file_size: float | None = None,
 ) -> Iterator[tuple[Documents, Iterator[Document]]]:
     """The reader of each source and its documents; reading them advances a bar of megabytes on disk."""
     start = time.perf_counter()
@@ -61,6 +74,7 @@ def read_sources(
 
         before = 0  # bytes of earlier sources
         for source in sources:
-            reader = Documents(source, text_column=text_column, layout=layout, faults=faults)
+            how: dict[str, Any] = {"text_column": text_column, "layout": layout, "max_file_size": max_file_size}
+            reader = Documents(source, faults=faults, **how)
             yield reader, documents_of(reader, before)
             before += source.size

@@ -17,7 +17,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,9 @@ from bertkit.errors import DataError
 from bertkit.readers.faults import Faults
 from bertkit.readers.zstd import ZstdFile
 
+MAX_FILE_SIZE = 16.0  # gigabytes that a packed file may unpack to, unless --max-file-size says otherwise
 BLOCK = 2**16  # bytes read and decoded at once: small enough for a processor's cache
+_CHUNK = 2**22  # bytes of a file that is read whole
 
 # The bytes that a packed file begins with: its format, and what unpacks it.
 _PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
@@ -54,12 +56,14 @@ _BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
 class Content:
     """The bytes of one file, unpacked, to be read once: whole, or in blocks that each end with a line.
 
-    source: its name in errors. stored: the bytes as they are stored, perhaps packed. Reading raises DataError for what cannot
-    be unpacked or, as text, is not UTF-8.
+    source: its name in errors. stored: the bytes as they are stored, perhaps packed. max_file_size: gigabytes that they may
+    unpack to. Reading raises DataError for what cannot be unpacked or, as text, is not UTF-8.
     """
 
-    def __init__(self, source: str, stored: io.BufferedReader[Any]) -> None:
+    def __init__(self, source: str, stored: io.BufferedReader[Any], max_file_size: float | None = None) -> None:
         self.source = source
+        self.max_file_size = MAX_FILE_SIZE if max_file_size is None else max_file_size
+        self._left = int(self.max_file_size * 10**9)  # bytes that may still be unpacked
         self._stored = stored
         start = stored.peek(6)
         self._packing, unpack = next((packed for magic, packed in _PACKED.items() if start.startswith(magic)), ("", None))
@@ -89,7 +93,7 @@ class Content:
         return self.beginning.lstrip("\r\n").partition("\n")[0]
 
     def data(self) -> bytes:
-        return self.start + self._read()
+        return b"".join([self.start, *iter(partial(self._read, _CHUNK), b"")])
 
     def text(self) -> str:
         return decode(self.data(), self.source)
@@ -149,23 +153,36 @@ class Content:
             block = self._read(BLOCK)
 
     def _read(self, size: int = -1, *, line: bool = False) -> bytes:
-        """The next bytes, or the rest of a line; all that are left for -1."""
+        """The next bytes, or the rest of a line."""
+        most = self._left + 1 if self._packing else -1  # of a line
         try:
-            return self._unpacked.readline() if line else self._unpacked.read(size)
+            read = self._unpacked.readline(most) if line else self._unpacked.read(size)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             if not self._packing:
                 raise DataError(f"cannot read the file: {error}", where=self.source) from None
             hint = "the file is cut off or damaged: copy or download it again"
             raise DataError(f"cannot unpack the {self._packing} file: {error}", where=self.source, hint=hint) from None
+        if self._packing:
+            self._left -= len(read)
+            if self._left < 0:
+                raise too_large(f"the {self._packing} file", self.source, self.max_file_size)
+        return read
+
+
+def too_large(what: str, source: str, limit: float) -> DataError:
+    """The error of a file that unpacks to more than `limit` gigabytes."""
+    hint = "if it is meant to be so large: --max-file-size"
+    return DataError(f"{what} unpacks to more than {limit:g} GB", where=source, hint=hint)
 
 
 @contextmanager
-def open_content(path: str | Path) -> Iterator[Content]:
-    """The content of a file, or of the standard input for "-". Raises DataError for one that is missing or cannot be opened."""
+def open_content(path: str | Path, max_file_size: float | None = None) -> Iterator[Content]:
+    """The content of a file, or of the standard input for "-". max_file_size: gigabytes that it may unpack to; None for the
+    default. Raises DataError for one that is missing or cannot be opened."""
     source = source_name(path)
     stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer)) if source == "stdin" else _open(Path(path))
     try:
-        yield Content(source, stored)
+        yield Content(source, stored, max_file_size)
     finally:
         if source == "stdin":
             stored.detach()  # else it would close the standard input

@@ -101,19 +101,22 @@ def read_file(path: str | Path, formats: Sequence[Format] = TEXTS, **options: An
     return join_blocks([*read_blocks(path, formats, **options)])
 
 
-def read_blocks(path: str | Path, formats: Sequence[Format] = TEXTS, **options: Any) -> Iterator[Examples]:
+def read_blocks(
+    path: str | Path, formats: Sequence[Format] = TEXTS, *, max_file_size: float | None = None, **options: Any
+) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
     The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
     or none has, and the last format is that of files which look like none. options: keywords of the formats, such as separator,
-    columns and column; None counts as not given. Raises DataError, and UsageError for an option that the format does not take.
+    columns and column; None counts as not given. max_file_size: as in `open_content`. Raises DataError, and UsageError for an
+    option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
         yield from folder.parse(Path(path), **_taken(given, folder, str(path)))
         return
-    with open_content(path) as content:
+    with open_content(path, max_file_size) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
         yield from form.parse(content, **_taken(given, form, content.source))
 

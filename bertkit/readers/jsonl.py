@@ -15,6 +15,7 @@ from bertkit.readers.json_text import broken_json, check_characters, kind_of
 
 Block = tuple[list[int], list[dict[str, Any]], str]  # the line where each object begins; the objects; their escaped text
 
+_MOST_CELLS = 4 * 10**6  # that a table of rows with different keys may have
 _HINT = "expected one object a line, or one list of objects"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -26,10 +27,16 @@ def parse_jsonl(content: Content) -> Iterator[Examples]:
     """
     source = content.source
     listed = content.beginning.lstrip().startswith("[")
-    empty = True
+    empty, values, count = True, 0, 0
+    seen: set[str] = set()
     for numbers, rows, text in _listed(content.text(), source) if listed else objects_by_line(content, _HINT):
         empty = False
         check_characters(text, ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, rows, strict=True)))
+        values, count = values + sum(map(len, rows)), count + len(rows)
+        seen.update(chain.from_iterable(rows))
+        if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
+            what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
+            raise DataError(what, where=f"{source}:{numbers[-1]}", hint="put what differs under one key: it is ignored there")
         columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
         yield Examples(columns=columns, source=source, lines=numbers)
     if empty:

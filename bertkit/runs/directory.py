@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 RUN_FILE = "run.json"
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
-_MAY_CHANGE = ("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare")
+_MAY_CHANGE = (
+    *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track"),
+    *("recipe.prepare", "recipe.max_file_size"),
+)
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
@@ -224,7 +227,7 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
     if not is_run(values):
         raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")

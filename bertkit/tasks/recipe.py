@@ -15,6 +15,7 @@ from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled
 from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.formats import TEXTS, Format, endings_of, read_file
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
@@ -66,6 +67,9 @@ class Recipe(ABC):
     test: str | None = option(None, "file of the test split", used=DATA)
     columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", used=USE)
     separator: str | None = option(None, "what separates the columns of files; default: by their ending", used=USE)
+    max_file_size: float = option(
+        MAX_FILE_SIZE, "refuse packed files that unpack to more than this", unit="GB", minimum=0, used=USE
+    )
     split_seed: int = option(
         0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
     )
@@ -208,6 +212,7 @@ class Recipe(ABC):
             self.formats,
             separator=self.separator,
             columns=columns or self.columns,
+            max_file_size=self.max_file_size,
             keep_broken=self.is_prepared or None,
         )
 

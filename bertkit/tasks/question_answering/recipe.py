@@ -73,7 +73,8 @@ class QuestionAnswering(Recipe):
         table = replace(DELIMITED, looks_like=self._is_table)
         formats = (table if form is DELIMITED else form for form in self.formats)
         page = Format("a page of text", (), lambda content: True, self._parse_page)
-        return read_file(path, (*formats, page), separator=self.separator, columns=columns or self.columns)
+        options = {"separator": self.separator, "columns": columns or self.columns}
+        return read_file(path, (*formats, page), max_file_size=self.max_file_size, **options)
 
     def _is_table(self, content: Content) -> bool:
         separator = sniff_separator(content)

@@ -63,7 +63,8 @@ class TokenClassification(ClassLossRecipe):
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         column = self.column or (self.tags if is_column_of_conll(self.tags or "") else None)
-        return read_file(path, self.formats, separator=self.separator, column=column, columns=columns or self.columns)
+        options = {"separator": self.separator, "column": column, "columns": columns or self.columns}
+        return read_file(path, self.formats, max_file_size=self.max_file_size, **options)
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)
