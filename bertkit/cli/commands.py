@@ -11,12 +11,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from bertkit import progress
 from bertkit.cli.check import check
 from bertkit.cli.compare import compare
 from bertkit.cli.corpus import corpus
 from bertkit.cli.eval import evaluate
-from bertkit.cli.failures import Interrupted
+from bertkit.cli.failures import Interrupted, speaking_for_all
 from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
 from bertkit.cli.pretrain import pretrain
@@ -92,15 +91,13 @@ def _top(
 _COMMAND = typer.main.get_command(app)
 
 
+@speaking_for_all()
 def run(argv: Sequence[str] | None) -> int:
     """Run the command of `argv`, by default of this process; returns its exit code.
 
     Raises UsageError, what the command raises, and Interrupted in place of KeyboardInterrupt.
     """
     _check_working_directory()
-    quiet_before = progress.console.quiet
-    if os.environ.get("RANK", "0") not in ("", "0"):
-        progress.silence()
     try:
         args = translate(sys.argv[1:] if argv is None else argv)
         return _COMMAND.main(args=args, prog_name="bertkit", standalone_mode=False) or 0
@@ -110,8 +107,6 @@ def run(argv: Sequence[str] | None) -> int:
         if message := error.format_message():
             raise UsageError(message, hint="--help lists the options") from error
         return UsageError.exit_code  # the help was shown
-    finally:
-        progress.console.quiet = quiet_before
 
 
 def _check_working_directory() -> None:

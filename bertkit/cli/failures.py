@@ -7,12 +7,12 @@ import os
 import select
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from bertkit.errors import DataError, MachineError, Stopped, UsageError, UserError
-from bertkit.progress import console, plain
+from bertkit.progress import console, plain, silence
 
 BUG = 1
 _LONGEST = 2000  # characters of an error, which may quote a value of any length
@@ -48,6 +48,19 @@ _BY_NUMBER = {
 }
 
 
+@contextmanager
+def speaking_for_all() -> Iterator[None]:
+    """Print in the main process only."""
+    quiet_before = console.quiet
+    if os.environ.get("RANK", "0") not in ("", "0"):
+        silence()
+    try:
+        yield
+    finally:
+        console.quiet = quiet_before
+
+
+@speaking_for_all()
 def end(error: BaseException) -> int:
     """Tell the user why a command ends, in one line and a hint; returns the exit code. Raises what ends it as it should."""
     if isinstance(error, Interrupted) and error.__cause__ is not None:
@@ -84,7 +97,7 @@ def explain(error: Exception) -> UserError | None:
     if type(error).__name__ in ("DistNetworkError", "DistStoreError", "DistBackendError"):  # of torch
         hint = "are all processes started, and do MASTER_ADDR and MASTER_PORT name the first one's machine and a free port?"
         return MachineError(f"the processes cannot reach each other: {words}", hint=hint)
-    if "Too many open files" in words:  # of a library that has its own exception
+    if "Too many open files" in words and not isinstance(error, OSError):  # of a library that has its own exception
         error = OSError(errno.EMFILE, "")
     if not isinstance(error, OSError) or error.errno is None:
         return None
