@@ -185,6 +185,8 @@ def rows() -> list[Row]:
         model(20, with_three_labels, "--fresh-head"),
         model(21, with_config(model_type="roberta"), "roberta", "config.json"),
         model(22, with_config(num_hidden_layers=3), "encoder.layer.2", "11 more"),
+        model(22, with_config(num_hidden_layers=10**6), "1,000,000 num_hidden_layers"),
+        model(22, with_config(hidden_size=2 * 10**5), "parameters"),
         model(23, with_half_of_its_weights, "model.safetensors"),
         model(23, lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors"),
         file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "iconv"]),

@@ -309,11 +309,11 @@ def test_sigterm_ends_a_command_with_143(shell, place: Path) -> None:
 
 def test_ctrl_c_ends_the_workers_of_a_corpus_without_a_word(place: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
-    text.write_text("good movie was here. and bad\n" * 400_000, encoding="utf-8")
+    text.write_text("good movie was here. and bad\n" * 1_200_000, encoding="utf-8")
     argv = ["corpus", "build", str(text), "--tokenizer", str(tiny_model_dir), "--output-dir", str(tmp_path / "corpus")]
 
     def wait(running: subprocess.Popen[bytes]) -> None:
-        while not any(tmp_path.glob("corpus/*/*.unfinished")) and running.poll() is None:
+        while not any(tmp_path.glob("corpus/*/0*")) and running.poll() is None:
             time.sleep(0.05)
 
     ran = interrupted(place, [*argv, "--num-processes", "2"], signal.SIGINT, wait, start_new_session=True)

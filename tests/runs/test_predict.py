@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from trained import train
 from bertkit.errors import DataError, ModelError, UsageError, UserError
 from bertkit.runs.predict import evaluate_target, predict_file
 from bertkit.runs.target import open_target
+from bertkit.tasks.output import as_csv
 
 pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
@@ -217,3 +220,21 @@ def test_what_cannot_be_opened(
     with pytest.raises(UserError) as error:
         scores_of(folder, *splits, recipe=recipe)
     assert (type(error.value), value.format(folder) in str(error.value)) == (error_class, True)
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
+    texts = ["=1+1", "+1", "-1", "@a", "\tb", "\rc", "plain", "a=b", ""]
+    rows = [{"text": text, "=score": -0.5, "tags": ["=x"]} for text in texts]
+    header, *cells = csv.reader(io.StringIO(as_csv(rows, safe=True), newline=""))
+    assert header == ["text", "'=score", "tags"]
+    assert [row[0] for row in cells] == [f"'{text}" if number < 6 else text for number, text in enumerate(texts)]
+    assert {tuple(row[1:]) for row in cells} == {("-0.5", '["=x"]')}
+    assert "'" not in as_csv(rows)
+
+
+def test_safe_csv_is_written_on_demand(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n=1+1,pos\nbad movie,neg\n", encoding="utf-8")
+    train(tmp_path / "run", tiny_model_dir, tmp_path / "rows.csv")
+    plain, safe = (run_bertkit("predict", "run", "rows.csv", "--format", "csv", *how).out for how in ((), ("--safe-csv",)))
+    assert safe.replace("'=1+1", "=1+1") == plain != safe
+    assert run_bertkit("predict", "run", "rows.csv", "--format", "jsonl", "--safe-csv").code == 2
