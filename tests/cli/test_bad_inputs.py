@@ -122,10 +122,10 @@ def with_a_word_twice(folder: Path) -> None:
 # --- one row for each kind of bad input --------------------------------------------------------------------------------------
 
 
-def squad(**changes: Any) -> str:
+def squad(count: int = 1, **changes: Any) -> str:
     asked = {"id": "1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]} | changes
     return json.dumps(
-        {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "Ann ran.", "qas": [asked, asked]}]}]}
+        {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "Ann ran.", "qas": [asked] * count}]}]}
     )
 
 
@@ -177,9 +177,10 @@ def rows() -> list[Row]:
             files={"na.csv": "text,label\nNA,null\nnan,null\n"},
         ),
         file(12, "good O\nmovie\n\nbad O\n", [":2"], name="bad.conll", how=TAGS),
-        file(13, "a I-PER\nb S-LOC\n\na B-PER\nb Q-LOC\n", [":5"], name="bad.conll", how=TAGS),
         file(14, 'text,label\ngood,pos\n"bad,neg\nfine,pos\n', [":3", "never closes"]),
-        file(17, squad(answers=[{"text": "Bob", "answer_start": 0}]), ["Bob"], name="bad.json", how=ANSWERS),
+        file(
+            17, squad(answers=[{"text": "Bob", "answer_start": 0}]), ["none of 1 answer is found"], name="bad.json", how=ANSWERS
+        ),
         file(18, "text,other\na,pos\nb,neg\n", ["text, other", "--label"]),
         file(18, "text;label\na;pos\nb;neg\n", ["--separator ';'"]),
         model(20, with_three_labels, "--fresh-head"),
@@ -206,7 +207,7 @@ def rows() -> list[Row]:
         option(35, OTHER + "--model MODEL", 2, "several processes and started one", ACCELERATE_USE_CPU="1", MASTER_PORT="1"),
         option(35, OTHER + "--model MODEL", 2, "MASTER_ADDR", WORLD_SIZE="2"),
         model(37, with_pickled_weights, "pytorch_model.bin"),
-        file(38, squad(), ["'1'"], name="bad.json", how=ANSWERS),
+        file(38, squad(2), ["'1'"], name="bad.json", how=ANSWERS),
         file(39, "text,label\na,1\nb,nan\n", [":3"], "--regression"),
         file(39, "text,label\na,x\nb,x\n", ["'x'"]),
         model(41, with_a_word_twice, "'movie'", "again in line"),
@@ -229,6 +230,23 @@ def test_bad_input_is_one_line(
         shutil.copytree(tiny_model_dir, tmp_path / "model")
         row.change(tmp_path / "model")
     refused(lambda: run_bertkit(*row.command.replace("MODEL", str(tiny_model_dir)).split()), row.code, *row.words)
+
+
+@pytest.mark.parametrize(
+    ("number", "command", "words", "content"),
+    [
+        (13, "check bad.conll", "scheme", "".join(f"w{n} I-PER\nb S-LOC\n\nv{n} B-PER\nb E-PER\n\n" for n in range(10))),
+        (40, "check bad.csv", "duplicate", "text,label\n" + "".join(f"w{n},p\nv{n},n\n" for n in range(10)) * 2),
+        (40, "check bad.csv", "empty", "text,label\na,p\n,n\n"),
+        (43, "check bad.csv --model MODEL", "\\x1b[2J", "text,label\n\x1b[31ma [/red],p\x1b[2J\nb,n\n"),
+    ],
+)
+def test_bad_input_that_check_tells(
+    run_bertkit, write, tiny_model_dir: Path, number: int, command: str, words: str, content: str
+) -> None:
+    write(command.split()[1], content)
+    ran = run_bertkit(*command.replace("MODEL", str(tiny_model_dir)).split())
+    assert (words in ran.err, "\x1b" in ran.err, "is a bug" in ran.err) == (True, False, False), ran.err
 
 
 # --- data ------------------------------------------------------------------------------------------------------------------
