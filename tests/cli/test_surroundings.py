@@ -21,7 +21,10 @@ from bertkit import progress
 from bertkit.cli import failures
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
-UNICODE = "text,label\n\u201cgood\u201d \U0001f600 movie,p\u00f6s\u2603\nbad movie,neg\n"
+UNICODE = (
+    "text,label\n\u201cgood\u201d \U0001f600 movie,p\u00f6s\u2603\nbad movie,neg\n"
+    + "good film,p\u00f6s\u2603\npoor plot,neg\n" * 5
+)
 ROOT = Path(__file__).parents[2]
 
 
