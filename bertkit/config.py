@@ -121,7 +121,7 @@ def convert(option: Option, value: Any) -> Any:
     if kind in (int, float):
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # of a whole number of 309 digits
             raise wrong from None
         if not math.isfinite(number) or (kind is int and number != int(number)):
             raise wrong

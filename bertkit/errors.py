@@ -1,12 +1,13 @@
 """Errors that the user can fix: one line that says what is wrong, what was expected, and what to do.
 
 The exit codes of every command: 0 success, 1 a bug in bertkit, 2 usage or configuration, 3 data,
-4 model, 5 environment (disk, memory, network, packages), 130 interrupted.
+4 model, 5 environment (disk, memory, network, packages), 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable, Sequence
 
 
@@ -51,6 +52,14 @@ class MachineError(UserError):
     """The machine lacks something: disk, memory, network, a package, a device."""
 
     exit_code = 5
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked to stop, SIGINT (Ctrl-C) or SIGTERM. what: one line for the user."""
+
+    def __init__(self, what: str = "stopped", *, number: int = signal.SIGINT) -> None:
+        super().__init__(what)
+        self.exit_code = 128 + number
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

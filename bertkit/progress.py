@@ -22,7 +22,14 @@ _WIDE = 1000  # columns where stderr is not a terminal: one line per row, nothin
 
 Item = TypeVar("Item")
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError, where rich would end the process."""
+        raise  # rich calls this while it handles the error
+
+
+console = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def silence() -> None:
@@ -33,6 +40,13 @@ def silence() -> None:
 def plain(text: object) -> Text:
     """Text as it is: markup is not interpreted, control characters are escaped."""
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text)))
+
+
+def escaped(text: Text) -> Text:
+    """Text with its styles, whose control characters are escaped: labels and tags are data, as texts are."""
+    marks = [at for at, character in enumerate(text.plain) if not (character.isprintable() or character == "\n")]
+    pieces = text.divide([edge for at in marks for edge in (at, at + 1)]) if marks else [text]
+    return Text().join(piece if piece.plain.isprintable() or "\n" in piece.plain else plain(piece.plain) for piece in pieces)
 
 
 def note(text: str) -> None:
@@ -47,9 +61,9 @@ def warn(text: str) -> None:
 
 def show(texts: Iterable[Text]) -> None:
     """Print results on stdout, in colour if it is a terminal."""
-    out = Console(highlight=False, soft_wrap=True)
+    out = _Console(highlight=False, soft_wrap=True)
     for text in texts:
-        out.print(text)
+        out.print(escaped(text))
 
 
 def error(text: str) -> None:
@@ -66,7 +80,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
         grid.add_column(plain(column), justify="right" if numeric else "left")
     for row in rows:
         grid.add_row(*(plain(_format_cell(value)) for value in row))
-    wide = console if console.is_terminal else Console(file=console.file, width=_WIDE, quiet=console.quiet)
+    wide = console if console.is_terminal else _Console(file=console.file, width=_WIDE, quiet=console.quiet)
     wide.print(grid)
 
 

@@ -48,4 +48,4 @@ def show(report: Report) -> None:
             places = f" ({', '.join(part.places)})" if part.places else ""
             printers[part.severity](f"{part.what}{places}{f'; {part.hint}' if part.hint else ''}")
         else:
-            progress.console.print(part)
+            progress.console.print(progress.escaped(part))

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from provenance import ROOT
 
-from bertkit.cli import app
+from bertkit.cli.commands import app
 from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_of
 from bertkit.tasks import FAMILIES
 

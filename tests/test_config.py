@@ -214,6 +214,7 @@ def test_convert(name: str, value: object, expected: object) -> None:
     ("name", "value"),
     [
         ("learning_rate", "fast"),
+        ("learning_rate", 10**400),
         ("learning_rate", False),  # YAML's no
         ("learning_rate", float("nan")),
         ("learning_rate", None),

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import generated_pages
 
-from bertkit.cli import app, main
+from bertkit.cli import main
+from bertkit.cli.commands import app
 from bertkit.tasks.catalog import list_recipes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,138 +1,88 @@
-"""The command line. `main(argv)` returns the exit code; only this package imports Typer."""
+"""How a command starts and ends. `main(argv)` returns the exit code; only this package imports Typer.
+
+The commands, and all that is slow to import, are imported by `main`, where Ctrl-C already ends with one line.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
+import signal
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-import typer
-from typer.core import TyperGroup
-
-from bertkit.cli.check import check
-from bertkit.cli.compare import compare
-from bertkit.cli.corpus import corpus
-from bertkit.cli.eval import evaluate
-from bertkit.cli.finetune import finetune
-from bertkit.cli.predict import predict
-from bertkit.cli.pretrain import pretrain
-from bertkit.cli.recipes import recipes
-from bertkit.cli.run_glue import translate
-from bertkit.cli.submission import submission
-from bertkit.cli.tokenizer import tokenizer
-from bertkit.errors import UserError
-from bertkit.manifest import all_read_is_whole
-from bertkit.progress import console, plain, silence
-
-BUG, INTERRUPTED = 1, 130
-
-
-class _Stopped(Exception):
-    """A KeyboardInterrupt with its message: Typer would keep only the exit code."""
-
-
-class _Commands(TyperGroup):
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise _Stopped(str(error) or "stopped") from error
-
-
-app = typer.Typer(
-    name="bertkit",
-    cls=_Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(finetune)
-app.command("eval")(evaluate)
-app.command()(predict)
-app.command()(pretrain)
-app.command()(recipes)
-app.command()(check)
-app.command()(compare)
-app.command()(submission)
-app.add_typer(tokenizer, name="tokenizer")
-app.add_typer(corpus, name="corpus")
-
-
-def _version(requested: bool) -> None:
-    if requested:
-        from bertkit import __version__
-
-        typer.echo(f"bertkit {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _top(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
-) -> None:
-    """Pre-train, fine-tune, evaluate and use BERT. Reads and writes Hugging Face model folders; needs no network.
-
-    [bold]bertkit recipes[/]                                             list the tasks
-
-    [bold]bertkit finetune sst2 --model bert-base-uncased --output-dir runs/sst2[/]
-
-    [bold]bertkit finetune text-classification --train my.csv --model bert-base-uncased --output-dir runs/mine[/]
-
-    [bold]bertkit eval runs/sst2[/]   [bold]bertkit predict runs/sst2 new.txt[/]
-    """
-
-
-_COMMAND = typer.main.get_command(app)
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (see bertkit.errors). BERTKIT_DEBUG=1 shows tracebacks."""
-    quiet_before = console.quiet
-    if os.environ.get("RANK", "0") not in ("", "0"):
-        silence()
     try:
-        args = translate(sys.argv[1:] if argv is None else argv)
-        with all_read_is_whole():
-            return _COMMAND.main(args=args, prog_name="bertkit", standalone_mode=False) or 0
-    except typer.Abort:
-        return INTERRUPTED
-    except (_Stopped, KeyboardInterrupt) as error:
-        console.print(plain(str(error) or "stopped"))
-        return INTERRUPTED
-    except UserError as error:
-        return _fail(str(error), error.hint, error.exit_code)
-    except typer.TyperException as error:
-        if message := error.format_message().replace("\n", " "):  # empty if the help was shown
-            return _fail(message, "--help lists the options", UserError.exit_code)
-        return UserError.exit_code
-    except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            return _fail("out of memory", "halve --micro-batch-tokens and repeat the command: it resumes", 5)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            return _fail(f"cannot write: {error.strerror} ({error.filename})", "free some space or choose another folder", 5)
-        hint = "this is a bug in bertkit; BERTKIT_DEBUG=1 shows the traceback"
-        return _fail(f"{type(error).__name__}: {error}", hint, BUG)
-    finally:
-        console.quiet = quiet_before
+        from bertkit.cli import commands, failures
+
+        code = commands.run(argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BaseException as error:
+        from bertkit.cli import failures
+
+        return failures.end(error)
 
 
-def _fail(what: str, hint: str | None, code: int) -> int:
-    if os.environ.get("BERTKIT_DEBUG") == "1":
-        traceback.print_exc()
-    line = what.replace("\n", " ")
-    rank = os.environ.get("RANK", "0")
-    if code in (BUG, 5) and rank != "0":  # the main process does not know of it
-        console.quiet, line = False, f"rank {rank}: {line}"
-    console.print(plain(f"error: {line}"), style="red")
-    if hint:
-        console.print(plain(f"hint: {hint}"))
-    return code
+def run() -> NoReturn:
+    """The `bertkit` script: `main` in a process of its own, in which closed streams and Ctrl-C end as cleanly as errors."""
+    _open_closed_streams()
+    sys.unraisablehook = _end_at_once
+    try:
+        code = main()
+    except KeyboardInterrupt:  # a second one
+        code = INTERRUPTED
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it ends the process without a word
+    _close(sys.stdout)
+    sys.exit(code)
 
 
-def run() -> None:
-    """The `bertkit` script."""
-    sys.exit(main())
+def _open_closed_streams() -> None:
+    """Open what the shell closed (`<&-`, `>&-`), or the next file to be opened would be the standard output.
+
+    The input is opened for writing and the output for reading: using one is an error, of which `failures` tells. Text that a
+    stream's encoding lacks is written as JSON's escapes.
+    """
+    import codecs
+
+    for number, (name, flags, mode) in enumerate((("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"))):
+        if getattr(sys, name) is None:
+            os.set_inheritable(os.open(os.devnull, flags), True)  # it takes the lowest number, which is free
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    if sys.stderr is None:
+        os.open(os.devnull, os.O_WRONLY)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    codecs.register_error("json-escapes", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
+            reconfigure(errors="json-escapes")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4)), error.end
+
+
+def _end_at_once(unraisable: Any) -> None:
+    """End the process on a Ctrl-C that came where Python drops exceptions, such as in a callback of an import."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    os.write(2, b"stopped\n")
+    os._exit(INTERRUPTED)
+
+
+def _close(stream: Any) -> None:
+    """Write what a stream still holds; Python itself would print a traceback for a closed pipe or a full disk."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

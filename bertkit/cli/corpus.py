@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, OnError
+from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError
 from bertkit.errors import UsageError, plural
+from bertkit.readers.content import MAX_FILE_SIZE
 
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn plain text into shards of tokens.")
 
@@ -62,6 +63,7 @@ def build(
     include: Include = None,
     encoding: Encoding = None,
     on_error: OnError = "fail",
+    max_file_size: MaxFileSize = MAX_FILE_SIZE,
     num_processes: Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -96,7 +98,7 @@ def build(
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
     how: dict[str, Any] = {"num_processes": processes, "overwrite": overwrite}
-    how |= {"include": include or (), "encoding": encoding, "on_error": on_error}
+    how |= {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
     meta = build_corpus(text, resolve(tokenizer), output_dir, config, **how)
     _show_counts(meta, output_dir)
 

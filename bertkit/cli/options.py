@@ -6,7 +6,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +14,6 @@ import typer
 
 from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
 from bertkit.errors import UsageError
-from bertkit.runs.directory import is_run
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
@@ -27,6 +26,7 @@ Include = Annotated[
 Encoding = Annotated[
     str | None, typer.Option(help="Encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8.", metavar="NAME")
 ]
+MaxFileSize = Annotated[float, typer.Option(help="Refuse packed files that unpack to more than this.", min=0, metavar="GB")]
 OnError = Annotated[
     str,
     typer.Option(
@@ -103,14 +103,16 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         return FileOptions({}, None)
     import yaml
 
+    from bertkit.runs.directory import is_run
+
     try:
         text = path.read_text(encoding="utf-8")
-        values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _without_aliases())
     except OSError as error:
         raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
         raise UsageError("the options are not UTF-8 text", where=str(path)) from None
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise UsageError(f"the options cannot be parsed: {getattr(error, 'problem', error)}", where=place) from None
@@ -123,6 +125,21 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         what = f"{own} cannot be set in an options file, only on the command line"
         raise UsageError(what, where=str(path), hint="an options file has options of the task and of training")
     return FileOptions(_without_excluded(options, overrides), None)
+
+
+@cache
+def _without_aliases() -> type:
+    """PyYAML's safe loader, which raises YAMLError for aliases (*name): a few lines of them can stand for gigabytes."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                event = self.peek_event()
+                raise yaml.MarkedYAMLError(problem=f"*{event.anchor} repeats a value", problem_mark=event.start_mark)
+            return super().compose_node(parent, index)
+
+    return Loader
 
 
 def _without_excluded(options: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

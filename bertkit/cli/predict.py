@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,10 @@ from rich.text import Text
 
 from bertkit.cli.options import recipe_options, with_options
 from bertkit.errors import UsageError, plural
+from bertkit.readers import Examples
 from bertkit.tasks import Task
-from bertkit.tasks.output import FORMATS
+from bertkit.tasks.output import FORMATS, as_csv
+from bertkit.tasks.task import Prediction
 
 
 @with_options(recipe_options("predict"))
@@ -41,6 +44,10 @@ def predict(
         str | None,
         typer.Option("--format", help="Format on stdout: text (the default in a terminal), jsonl, ..."),
     ] = None,
+    safe_csv: Annotated[
+        bool,
+        typer.Option("--safe-csv", help="Put ' before text that a spreadsheet would take for a formula."),
+    ] = False,
     ensemble: Annotated[
         bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
     ] = False,
@@ -78,6 +85,8 @@ def predict(
     elif form is not None and form != "text" and f".{form}" not in endings:
         raise UsageError(f"--format is {form!r}; expected text, {' or '.join(ending[1:] for ending in endings)}")
     form = output.suffix[1:] if output else form or ("text" if sys.stdout.isatty() else "jsonl")
+    if safe_csv and form != "csv":
+        raise UsageError(f"--safe-csv is for CSV, and the output is {form}", hint="name it .csv, or --format csv")
     if split is not None and file != "-":
         raise UsageError("--split is for the run's own data, but a file is given", hint="leave out one of the two")
     if split is None and "data" in overrides:
@@ -88,7 +97,8 @@ def predict(
         encoding = overrides.pop("encoding", None)
         masked_inference.refuse_task_options(overrides | ({"split": split} if split else {}))
         rows, mask_token = masked_inference.fill_masks(run, file, overrides, encoding=encoding, top_k=top_k or 5)
-        _write(rows, FORMATS.get(f".{form}"), lambda row: masked_inference.format_filled(row, mask_token), output)
+        written = partial(as_csv, safe=True) if safe_csv else FORMATS.get(f".{form}")
+        _write(rows, written, lambda row: masked_inference.format_filled(row, mask_token), output)
         return
     if top_k is not None:
         raise UsageError("--top-k is for pre-trained models, which fill masks")
@@ -103,10 +113,16 @@ def predict(
         examples, predictions = inference.predict_file(opened, file, overrides)
     _write(
         list(enumerate(predictions)),
-        None if form == "text" else lambda _: task.format_file(predictions, examples, f".{form}"),
+        None if form == "text" else lambda _: _content(task, predictions, examples, form, safe_csv=safe_csv),
         lambda numbered: task.format_prediction(numbered[1], examples, numbered[0]),
         output,
     )
+
+
+def _content(task: Task, predictions: list[Prediction], examples: Examples, form: str, *, safe_csv: bool) -> str:
+    if safe_csv:
+        return as_csv(task.rows(predictions, examples), safe=True)
+    return task.format_file(predictions, examples, f".{form}")
 
 
 def _check_form(form: str, endings: tuple[str, ...], what: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, OnError
+from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError
 from bertkit.errors import UsageError
+from bertkit.readers.content import MAX_FILE_SIZE
 
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -39,6 +40,7 @@ def train(
     include: Include = None,
     encoding: Encoding = None,
     on_error: OnError = "fail",
+    max_file_size: MaxFileSize = MAX_FILE_SIZE,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
 ) -> None:
     """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.
@@ -58,7 +60,8 @@ def train(
 
     if on_error not in POLICIES:
         raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
-    texts = Texts(text, text_column=text_column, include=include or (), encoding=encoding, on_error=on_error)
+    how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
+    texts = Texts(text, text_column=text_column, **how)
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
     with output.open():

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -79,12 +80,13 @@ def build_corpus(
     include: Sequence[str] = (),
     encoding: str | None = None,
     on_error: str = "fail",
+    max_file_size: float | None = None,
 ) -> dict[str, Any]:
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
     include: patterns of more files in folders. encoding: of text that is not UTF-8. on_error: what to do about what cannot be
-    read, of `faults.POLICIES`. An unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError
-    for bad text.
+    read, of `faults.POLICIES`. max_file_size: gigabytes that a packed file may unpack to. An unfinished corpus is resumed.
+    Raises UsageError for a folder with other content, DataError for bad text.
     """
     sources = sources_of(names, include=include, text_column=config.text_column)
     sources = _without_output(sources, names, output_dir.resolve())
@@ -104,7 +106,8 @@ def build_corpus(
     begun |= {"encoding": encoding} if encoding else {}
     with opened(prepare(output_dir, begun, overwrite, reads), begun) as building:
         with _part_writer(tokenizer, config, num_processes) as write_part:
-            _make_parts(sources, building, write_part, config, encoding, faults)
+            how = {"encoding": encoding, "max_file_size": max_file_size}
+            _make_parts(sources, building, write_part, config, faults, how)
         report_left_out(faults)
         parts = parts_in(building)
         if not parts:
@@ -130,12 +133,12 @@ def _make_parts(
     building: Path,
     write_part: WritePart,
     config: CorpusConfig,
-    encoding: str | None,
     faults: Faults,
+    how: Mapping[str, Any],
 ) -> None:
-    """Write each missing part of the sources, and report what separates their documents."""
+    """Write each missing part of the sources, and report what separates their documents. how: keywords of Documents."""
     layouts: Counter[str | None] = Counter()
-    how = {"text_column": config.text_column, "layout": config.layout, "encoding": encoding}
+    how = {"text_column": config.text_column, "layout": config.layout, **how}
     reading = read_sources(sources, faults=faults, **how)
     for source_number, (reader, documents) in enumerate(reading):
         for number, part in enumerate(_parts(documents)):
@@ -288,7 +291,8 @@ def _part_writer(tokenizer: Path, config: CorpusConfig, num_processes: int) -> I
     pending: deque[Future[None]] = deque()
 
     def submit(documents: list[list[str]], folder: Path) -> None:
-        pending.append(executor.submit(_write_part, documents, folder))
+        with _without_ctrl_c():  # in workers, which the first call starts: they end with this process
+            pending.append(executor.submit(_write_part, documents, folder))
         wait_until(num_processes + 1)  # parts in memory, beside the one being read
 
     def wait_until(left: int) -> None:
@@ -305,6 +309,16 @@ def _part_writer(tokenizer: Path, config: CorpusConfig, num_processes: int) -> I
         raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Delay SIGINT in this thread; a process that is started here never gets it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _worker: dict[str, Any] = {}  # the tokenizer and config of this process

@@ -21,6 +21,7 @@ _ABBREVIATIONS = frozenset(
     "vs etc e.g i.e cf viz al fig figs no nos vol vols pp ed eds ch sec art approx dept est inc ltd co corp bros "
     "jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k".split()
 )
+_LONGEST = 24  # characters of a sentence's end that can decide: "Mr. Mr. Mr. ..." is one sentence however long it is
 _MAY_END = frozenset("etc al inc ltd co corp bros a.m p.m u.s u.k jr sr".split())
 
 
@@ -37,7 +38,7 @@ def split_sentences(text: str) -> list[str]:
         position = (end or mark).end()
         while end is None and mark[0] in _LATIN and text[position : position + 1] in _LATIN:
             position += 1  # if the first of a run ends no sentence, no later one does
-        if end is None or ((end["latin"] or "").startswith(".") and _is_part_of_word(text[begin : mark.start()])):
+        if end is None or ((end["latin"] or "").startswith(".") and _is_part_of_word(text, begin, mark.start())):
             continue
         sentences.append(text[begin:position].strip())
         begin = position
@@ -45,12 +46,12 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _is_part_of_word(sentence: str) -> bool:
-    """Whether a full stop after this text belongs to its last word."""
-    word = _BETWEEN_WORDS.split(sentence[-24:])[-1]
+def _is_part_of_word(text: str, begin: int, end: int) -> bool:
+    """Whether a full stop at `end` of a sentence that begins at `begin` belongs to its last word."""
+    word = _BETWEEN_WORDS.split(text[max(begin, end - _LONGEST) : end])[-1]
     lower = word.lower()
     if lower in _ABBREVIATIONS:
         return lower not in _MAY_END
     if lower.isdigit():
-        return word == sentence.strip()  # "1." at the start numbers a list item
+        return not text[begin : end - len(word)].strip()  # "1." at the start numbers a list item
     return len(lower) == 1 and word.isupper() and lower != "i"

@@ -28,17 +28,18 @@ class Texts:
         include: Sequence[str] = (),
         encoding: str | None = None,
         on_error: str = "fail",
+        max_file_size: float | None = None,
     ) -> None:
         if "-" in names:
             raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
         self.sources = sources_of(names, include=include, text_column=text_column)
-        self.text_column, self.encoding, self.on_error = text_column, encoding, on_error
+        self.on_error = on_error
+        self.how = {"text_column": text_column, "encoding": encoding, "max_file_size": max_file_size}
         self.faults = Faults(on_error)
 
     def __iter__(self) -> Iterator[list[str]]:
         self.faults = Faults(self.on_error)  # of one reading
-        how = {"text_column": self.text_column, "encoding": self.encoding}
-        for _, documents in read_sources(self.sources, faults=self.faults, **how):
+        for _, documents in read_sources(self.sources, faults=self.faults, **self.how):
             yield from (document.lines for document in documents)
 
 

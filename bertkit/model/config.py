@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ _LEAST = {
     "type_vocab_size": 1,
     "pad_token_id": 0,
 }
+_MOST_LAYERS, _MOST_PARAMETERS = 1000, 20 * 10**9  # far beyond any BERT: to build more takes hours, or all memory
 _MOST = {
     "hidden_dropout_prob": 1.0,
     "attention_probs_dropout_prob": 1.0,
@@ -105,6 +107,14 @@ class BertConfig:
                 raise ModelError(f"{name} is {value!r}; expected a number from 0 to {most:g}", where="config.json")
         if not isinstance(self.is_decoder, bool):
             raise ModelError(f"is_decoder is {self.is_decoder!r}; expected true or false", where="config.json")
+        sizes = {
+            "num_hidden_layers": (self.num_hidden_layers, _MOST_LAYERS),
+            "parameters": (self._parameters(), _MOST_PARAMETERS),
+        }
+        for name, (value, most) in sizes.items():
+            if value > most:
+                what = f"the model has {value:,} {name}; expected at most {most:,}"
+                raise ModelError(what, where="config.json", hint="is the file damaged?")
         if self.pad_token_id >= self.vocab_size:
             what = f"pad_token_id is {self.pad_token_id}; expected a number below vocab_size {self.vocab_size}"
             raise ModelError(what, where="config.json")
@@ -112,6 +122,11 @@ class BertConfig:
             what = f"num_attention_heads {self.num_attention_heads} does not divide hidden_size {self.hidden_size}"
             hint = "choose a hidden_size that is a multiple of num_attention_heads (the paper's heads are 64 wide)"
             raise ModelError(what, where="config.json", hint=hint)
+
+    def _parameters(self) -> int:
+        """The number of weights in matrices of the encoder."""
+        embeddings = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        return self.hidden_size * (embeddings + self.num_hidden_layers * (4 * self.hidden_size + 2 * self.intermediate_size))
 
     def without_head(self) -> BertConfig:
         """The encoder's configuration, without what a head on it was."""
@@ -171,7 +186,7 @@ class BertConfig:
             values = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ModelError(f"the configuration cannot be read: {error.strerror}", where=str(path)) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"the configuration is not valid JSON: {error}", where=str(path)) from None
         if not isinstance(values, dict):
             raise ModelError("the configuration is not a JSON object", where=str(path))
@@ -196,6 +211,6 @@ def _label_names(id2label: Any, where: str) -> dict[int, str]:
         raise ModelError(f"id2label is {id2label!r}; expected names by number", where=where) from None
     if sorted(names) != list(range(len(names))):
         raise ModelError(f"id2label numbers its labels {sorted(names)}; expected 0 to {len(names) - 1}", where=where)
-    if twice := sorted({name for name in names.values() if list(names.values()).count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names.values()).items() if count > 1):
         raise ModelError(f"id2label names more than one label {twice[0]!r}", where=where)
     return dict(sorted(names.items()))

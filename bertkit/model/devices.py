@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 
 from bertkit import progress
-from bertkit.errors import MachineError
+from bertkit.errors import MachineError, UsageError, listed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -59,12 +59,13 @@ def _available(device: str) -> str:
 def start_accelerator(device: str = "auto") -> Accelerator:
     """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
 
-    What the environment says of those, as `accelerate launch` passes it on, is ignored, with a warning. Raises MachineError
-    for a device that is not available.
+    What the environment says of those, as `accelerate launch` passes it on, is ignored, with a warning. Raises UsageError
+    where several processes are asked for and cannot be, MachineError for a device that is not available.
     """
     from accelerate import Accelerator
     from accelerate.utils import GradientAccumulationPlugin
 
+    _check_launch()
     on_cpu = _available(device) == "cpu"
     _keep_freed_memory()
     for name, (none, instead) in _IGNORED.items():
@@ -73,6 +74,25 @@ def start_accelerator(device: str = "auto") -> Accelerator:
     plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, the environment's would win
     return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
 
+
+def _check_launch() -> None:
+    """Raise UsageError for variables that ask for several processes and do not say how these find each other."""
+    numbers = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")}
+    for name, value in numbers.items():
+        if value is not None and not value.isdecimal():
+            raise UsageError(f"the variable {name} is {value!r}; expected a number", hint=_LAUNCH)
+    asking = "LOCAL_RANK" if numbers["LOCAL_RANK"] else "WORLD_SIZE" if numbers["WORLD_SIZE"] not in (None, "0", "1") else None
+    missing = [name for name in (*numbers, "MASTER_ADDR") if not os.environ.get(name)]
+    if asking and missing:
+        what = f"the variable {asking} is set, but {listed(missing)} {'is' if len(missing) == 1 else 'are'} not"
+        raise UsageError(what, hint=f"for one process, unset {asking}; {_LAUNCH}")
+    # set by `accelerate launch --cpu --num_processes 2`, which starts one process all the same
+    if not asking and os.environ.get("ACCELERATE_USE_CPU") and numbers["MASTER_PORT"] and not _MPI & set(os.environ):
+        raise UsageError("accelerate launch was asked for several processes and started one", hint=_LAUNCH)
+
+
+_LAUNCH = "to start several: torchrun --nproc-per-node 2 -m bertkit ..."
+_MPI = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"}
 
 # Variables of Accelerate that would change the training: the values that do not, and the options that do it here.
 _IGNORED = {

@@ -183,7 +183,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name]
     try:
         shards = sorted(set(json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ModelError("the index of the weights has no readable weight_map", where=str(folder / name)) from None
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
         raise ModelError(f"the weights lack {listed(missing)}", where=str(folder), hint=f"{name} names {len(shards)} files")

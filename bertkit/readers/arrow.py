@@ -31,7 +31,8 @@ def parse_arrow(content: Content) -> Iterator[Examples]:
             table = pyarrow.ipc.open_file(buffer).read_all()
         else:  # Arrow's stream, as datasets writes it
             table = pyarrow.ipc.open_stream(buffer).read_all()
-    except (OSError, pyarrow.ArrowException) as error:
+        table.validate(full=True)  # else a damaged one crashes whoever reads its values
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise DataError(f"cannot read the file: {' '.join(str(error).split())}", where=content.source) from None
     return dataset_blocks(Dataset(InMemoryTable(table)), content.source)
 

@@ -17,7 +17,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,9 @@ from bertkit.readers.encoding import Recoded, guess_encoding, two_byte_encoding
 from bertkit.readers.faults import Faults
 from bertkit.readers.zstd import ZstdFile
 
+MAX_FILE_SIZE = 16.0  # gigabytes that a packed file may unpack to, unless --max-file-size says otherwise
 BLOCK = 2**16  # bytes read and decoded at once: small enough for a processor's cache
+_CHUNK = 2**22  # bytes of a file that is read whole
 
 # The bytes that a packed file begins with: its format, and what unpacks it.
 _PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
@@ -52,12 +54,21 @@ class Content:
     """The bytes of one file, unpacked, to be read once: whole, or in blocks that each end with a line.
 
     source: its name in errors. stored: the bytes as they are stored, perhaps packed. encoding: of a text that is not UTF-8;
-    formats that are not text are read as they are. Reading raises DataError for what cannot be unpacked or, as text, is not of
-    its encoding.
+    formats that are not text are read as they are. max_file_size: gigabytes that they may unpack to. Reading raises DataError
+    for what cannot be unpacked or, as text, is not of its encoding.
     """
 
-    def __init__(self, source: str, stored: io.BufferedReader[Any], encoding: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        stored: io.BufferedReader[Any],
+        *,
+        encoding: str | None = None,
+        max_file_size: float | None = None,
+    ) -> None:
         self.source = source
+        self.max_file_size = MAX_FILE_SIZE if max_file_size is None else max_file_size
+        self._left = int(self.max_file_size * 10**9)  # bytes that may still be unpacked
         self._stored, self._encoding = stored, encoding
         start = stored.peek(6)
         self._packing, unpack = next((packed for magic, packed in _PACKED.items() if start.startswith(magic)), ("", None))
@@ -90,7 +101,7 @@ class Content:
         return self.beginning.lstrip("\r\n").partition("\n")[0]
 
     def data(self) -> bytes:
-        return self.start + self._read()
+        return b"".join([self.start, *iter(partial(self._read, _CHUNK), b"")])
 
     def text(self) -> str:
         return self._decode(self.data())
@@ -155,25 +166,38 @@ class Content:
             block = self._read(BLOCK)
 
     def _read(self, size: int = -1, *, line: bool = False) -> bytes:
-        """The next bytes, or the rest of a line; all that are left for -1."""
+        """The next bytes, or the rest of a line."""
+        most = self._left + 1 if self._packing else -1  # of a line
         try:
-            return self._unpacked.readline() if line else self._unpacked.read(size)
+            read = self._unpacked.readline(most) if line else self._unpacked.read(size)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             if not self._packing:
                 raise DataError(f"cannot read the file: {error}", where=self.source) from None
             hint = "the file is cut off or damaged: copy or download it again"
             raise DataError(f"cannot unpack the {self._packing} file: {error}", where=self.source, hint=hint) from None
+        if self._packing:
+            self._left -= len(read)
+            if self._left < 0:
+                raise too_large(f"the {self._packing} file", self.source, self.max_file_size)
+        return read
+
+
+def too_large(what: str, source: str, limit: float) -> DataError:
+    """The error of a file that unpacks to more than `limit` gigabytes."""
+    hint = "if it is meant to be so large: --max-file-size"
+    return DataError(f"{what} unpacks to more than {limit:g} GB", where=source, hint=hint)
 
 
 @contextmanager
-def open_content(path: str | Path, encoding: str | None = None) -> Iterator[Content]:
-    """The content of a file, or of the standard input for "-"; encoding: as in Content. Raises DataError for one that is
-    missing or cannot be opened, UsageError for an unknown encoding.
+def open_content(path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None) -> Iterator[Content]:
+    """The content of a file, or of the standard input for "-"; encoding, max_file_size: as in Content, None for the defaults.
+
+    Raises DataError for one that is missing or cannot be opened, UsageError for an unknown encoding.
     """
     source = source_name(path)
     stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer)) if source == "stdin" else _open(Path(path))
     try:
-        yield Content(source, stored, encoding)
+        yield Content(source, stored, encoding=encoding, max_file_size=max_file_size)
     finally:
         if source == "stdin":
             stored.detach()  # else it would close the standard input
@@ -194,7 +218,7 @@ def _open(path: Path) -> io.BufferedReader[Any]:
 
 def read_text(path: str | Path, encoding: str | None = None) -> str:
     """The whole text of a file, or of the standard input for "-". Raises as `open_content` and `Content` do."""
-    with open_content(path, encoding) as content:
+    with open_content(path, encoding=encoding) as content:
         return content.text()
 
 

@@ -255,11 +255,13 @@ def _header(row: list[str], where: str) -> tuple[str, ...]:
     if names[0] == "" and len(names) > 1 and len(names) == len(set(names)):
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = _columns_hint(len(names))
+    before: set[str] = set()
     for i, name in enumerate(names):
         if name == "":
             raise DataError(f"column {i + 1} of the header has no name", where=where, hint=hint)
-        if name in names[:i]:
+        if name in before:
             raise DataError(f"the header names column {_excerpt(name)} twice", where=where, hint=hint)
+        before.add(name)
     return tuple(names)
 
 

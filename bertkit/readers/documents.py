@@ -20,7 +20,17 @@ from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile
 
 from bertkit.errors import DataError, listed, plural
-from bertkit.readers.content import Content, extension, nearest_files, open_content, source_name, split_lines, unpacked_name
+from bertkit.readers.content import (
+    MAX_FILE_SIZE,
+    Content,
+    extension,
+    nearest_files,
+    open_content,
+    source_name,
+    split_lines,
+    too_large,
+    unpacked_name,
+)
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import DELIMITED, JSON
@@ -165,8 +175,8 @@ class Documents:
     text_column: where JSON, tables, Parquet and the hub keep a document's text. layout: what separates the documents of plain
     text, "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a
     document); "auto" takes blank lines where its first megabyte has any. A page or Markdown file is one document. encoding: of
-    text that is not UTF-8. faults: what to do about lines and rows that cannot be read. position: bytes of the source on disk
-    that are read. found_layout: which of the two the plain text has, once it is known.
+    text that is not UTF-8. faults: what to do about lines and rows that cannot be read. max_file_size: as in `open_content`.
+    position: bytes of the source on disk that are read. found_layout: which of the two the plain text has, once it is known.
     Iterating gives `faults`, which by default raises it, a DataError for what is not text or not JSON or lacks the column.
     """
 
@@ -178,9 +188,11 @@ class Documents:
         layout: str = "auto",
         encoding: str | None = None,
         faults: Faults | None = None,
+        max_file_size: float | None = None,
     ) -> None:
         self.source, self.text_column, self.layout, self.encoding = source, text_column, layout, encoding
         self.faults = faults or Faults()
+        self.max_file_size = max_file_size
         self.position = 0
         self.found_layout: str | None = None
 
@@ -199,20 +211,23 @@ class Documents:
         elif ending in _ZIP:
             yield from self._of_archive()
         else:
-            with open_content(name, self.encoding) as content:
+            with open_content(name, encoding=self.encoding, max_file_size=self.max_file_size) as content:
                 yield from self._of_content(content)
 
     def _of_archive(self) -> Iterator[Document]:
         """The documents of the files of text in a ZIP archive."""
         try:
             with ZipFile(self.source.name) as archive:
+                limit = MAX_FILE_SIZE if self.max_file_size is None else self.max_file_size
+                if sum(member.file_size for member in archive.infolist()) > limit * 10**9:  # of each, no more is unpacked
+                    raise too_large("the archive", self.source.name, limit)
                 for member in archive.infolist():
                     if not member.is_dir() and _is_read_in_archives(member.filename):
+                        name = f"{self.source.name}/{member.filename}"
                         with archive.open(member) as stored:
                             name = f"{self.source.name}/{member.filename}"
-                            yield from self._of_content(
-                                Content(name, io.BufferedReader(cast("io.RawIOBase", stored)), self.encoding)
-                            )
+                            unpacked = io.BufferedReader(cast("io.RawIOBase", stored))
+                            yield from self._of_content(Content(name, unpacked, encoding=self.encoding))
         except (BadZipFile, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
             hint = "the file is cut off or damaged, or has a password: copy or download it again"
             raise DataError(f"cannot unpack the ZIP archive: {error}", where=self.source.name, hint=hint) from None

@@ -112,28 +112,33 @@ def read_file(path: str | Path, formats: Sequence[Format] = TEXTS, **options: An
 
 
 def read_blocks(
-    path: str | Path, formats: Sequence[Format] = TEXTS, *, encoding: str | None = None, **options: Any
+    path: str | Path,
+    formats: Sequence[Format] = TEXTS,
+    *,
+    encoding: str | None = None,
+    max_file_size: float | None = None,
+    **options: Any,
 ) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
     The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
-    or none has, and the last format is that of files which look like none. encoding: of text that is not UTF-8. options:
-    keywords of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and UsageError
-    for an option that the format does not take.
+    or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
+    options: keywords of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and
+    UsageError for an option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
         yield from folder.parse(Path(path), encoding=encoding, **_taken(given, folder, str(path)))
         return
-    with open_content(path, encoding) as content:
+    with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
         yield from form.parse(content, **_taken(given, form, content.source))
 
 
 def recognize(path: str | Path, formats: Sequence[Format], encoding: str | None = None) -> tuple[Format, str]:
     """Which of the formats a file is in, and the text of its beginning. Raises DataError for one that cannot be opened."""
-    with open_content(path, encoding) as content:
+    with open_content(path, encoding=encoding) as content:
         return _choose(content, formats, frozenset()), content.beginning
 
 

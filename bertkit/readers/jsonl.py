@@ -21,6 +21,7 @@ from bertkit.readers.json_text import broken_json, check_characters, kind_of, lo
 Block = tuple[list[int], list[dict[str, Any]], str]  # the line where each object begins; the objects; their escaped text
 AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place
 
+_MOST_CELLS = 4 * 10**6  # that a table of rows with different keys may have
 _HINT = "expected one object a line, or one list of objects"
 _MANY = 10  # lists or objects in a list: more than a single row holds
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -44,11 +45,16 @@ def parse_jsonl(content: Content, *, rows: str | None = None, columns: tuple[str
         blocks = _list(text, source, _skip(text, 0), as_row)
     else:
         blocks = _refuse_document(_by_line(content, as_row), content)
-    empty = True
+    empty, values, count = True, 0, 0
+    seen: set[str] = set()
     for numbers, objects, text in blocks:
         empty = False
         check_characters(text, ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, objects, strict=True)))
-        names = dict.fromkeys(chain.from_iterable(objects))
+        values, count = values + sum(map(len, objects)), count + len(objects)
+        seen.update(names := dict.fromkeys(chain.from_iterable(objects)))
+        if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
+            what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
+            raise DataError(what, where=f"{source}:{numbers[-1]}", hint="put what differs under one key: it is ignored there")
         yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
     if empty:
         raise DataError("the list is empty" if is_list or rows is not None else "the file is empty", where=source)

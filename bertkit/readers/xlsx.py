@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, time
 from typing import Any
+from zipfile import ZipFile
 
 from bertkit.errors import DataError, MachineError
 from bertkit.readers import Examples, Remarks, batched
-from bertkit.readers.content import Content
+from bertkit.readers.content import Content, too_large
 from bertkit.readers.delimited import Rows, parse_table, without_empty_rows
 
 _ZIP = b"PK\x03\x04"
@@ -36,6 +37,10 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
         hint = 'python -m pip install "bertkit[xlsx]", or save it as CSV'
         raise MachineError("reading .xlsx needs the package openpyxl", where=content.source, hint=hint) from None
     data = io.BytesIO(content.data())
+    with _quiet(content.source), ZipFile(data) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > content.max_file_size * 10**9:
+        raise too_large("the workbook", content.source, content.max_file_size)
     with _quiet(content.source):
         workbook = load_workbook(data, read_only=True, data_only=True, keep_links=False)
     sheet, *others = workbook.worksheets or [None]

@@ -37,7 +37,7 @@ _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 _MAY_CHANGE = {
     *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
-    *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state"),
+    *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),
 }
 _CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # which older versions did not record
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
@@ -282,7 +282,7 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     verify(folder, RUN_FILE.__eq__)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
     if not is_run(values):
         raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")

@@ -83,7 +83,7 @@ class Series:
             if not isinstance(values, dict) or not isinstance(values.get(self.nouns, []), list):
                 raise ValueError(f"it does not list {self.nouns}")
             return values
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             what = f"{path.name} is damaged: {error}"
             raise ModelError(what, where=str(path), hint="remove it: the runs beside it are kept") from None
 

@@ -13,6 +13,7 @@ from bertkit.report import Table
 
 _MOST_ROWS = 30  # of a table of classes; of more classes it shows the worst
 _MOST_COLUMNS = 12  # of a confusion matrix; of more classes the most frequent confusions are listed
+_MOST_ORDERED = 1000  # labels: the time grows with their number's cube
 _BINS = 15  # of confidence, as in Guo et al. (2017)
 _FAR_BETTER = 0.2  # the gain in accuracy by another order of the labels that is worth a warning
 
@@ -33,14 +34,14 @@ def describe_classes(labels: Sequence[str], predicted: NDArray[Any], references:
 
 def describe_confusions(labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64]) -> Table:
     """The confusion matrix, or of many classes the commonest confusions."""
-    counts = confusion(len(labels), predicted, references)
     if len(labels) <= _MOST_COLUMNS:
+        counts = confusion(len(labels), predicted, references)
         rows = [[label, *counts[at].tolist()] for at, label in enumerate(labels)]
         return Table("confusion matrix: a row each true class, a column each predicted one", ["", *labels], rows)
-    np.fill_diagonal(counts, 0)
-    commonest = np.argsort(-counts, axis=None, kind="stable")[:10]
-    pairs = zip(*np.unravel_index(commonest, counts.shape), strict=True)
-    rows = [[labels[true], labels[taken], int(counts[true, taken])] for true, taken in pairs if counts[true, taken]]
+    wrong = references != predicted  # the matrix of thousands of classes would be mostly zeros
+    pairs, times = np.unique(np.stack([references[wrong], predicted[wrong]]), axis=1, return_counts=True)
+    commonest = np.argsort(-times, kind="stable")[:10].tolist()
+    rows = [[labels[pairs[0, at]], labels[pairs[1, at]], int(times[at])] for at in commonest]
     return Table("commonest confusions", ["true", "predicted", "rows"], rows)
 
 
@@ -67,11 +68,13 @@ def warn_of_label_order(
 ) -> str | None:
     """A warning if another order of the labels would score far better, as for a model with other numbers.
 
-    predicted, references: (E,) numbers of names. outputs: the names in the order of the model's outputs.
+    None of more labels than a best order is found of in a second or two. predicted, references: (E,) numbers of names.
+    outputs: the names in the order of the model's outputs.
     """
     from scipy.optimize import linear_sum_assignment
 
-    if len(np.unique(np.asarray(predicted))) < 2:  # a constant prediction does not favour any order
+    different = len(np.unique(np.asarray(predicted)))
+    if different < 2 or len(names) > _MOST_ORDERED:  # a constant prediction does not favour any order
         return None
     counts = confusion(len(names), np.asarray(predicted), np.asarray(references))
     rows = counts.sum()

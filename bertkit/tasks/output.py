@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula, or is skipped before it
+
 Rows = Sequence[dict[str, Any]]
 
 
@@ -17,12 +19,12 @@ def as_jsonl(rows: Rows) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def as_csv(rows: Rows) -> str:
-    """A table with a header; lists and objects in a cell are JSON."""
+def as_csv(rows: Rows, *, safe: bool = False) -> str:
+    """A table with a header; lists and objects in a cell are JSON. safe: no spreadsheet takes a cell's text for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    for values in (rows[0], *(map(_cell, row.values()) for row in rows)):
+        writer.writerow([f"'{v}" if safe and isinstance(v, str) and v.startswith(_FORMULA) else v for v in values])
     return text.getvalue()
 
 

@@ -15,12 +15,13 @@ from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled
 from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_file
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
 OWN_FILES = ("train", "validation", "test")
-_READING = ("separator", "encoding", "rows")  # options that say how files are read
+_READING = ("separator", "encoding", "rows", "max_file_size")  # options that say how files are read
 
 
 class Columns(NamedTuple):
@@ -75,6 +76,9 @@ class Recipe(ABC):
     rows: str | None = option(
         None, "where one JSON document holds the rows: keys with dots between, such as data.train", used=USE
     )
+    max_file_size: float = option(
+        MAX_FILE_SIZE, "refuse packed files that unpack to more than this", unit="GB", minimum=0, used=USE
+    )
     split_seed: int = option(
         0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
     )
@@ -127,7 +131,7 @@ class Recipe(ABC):
         return any(getattr(self, name) for name in OWN_FILES)
 
     @property
-    def reading(self) -> dict[str, str | None]:
+    def reading(self) -> dict[str, Any]:
         """How files are read, as keywords of `readers.formats.read_file`."""
         return {name: getattr(self, name) for name in _READING}
 

@@ -306,7 +306,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"not valid JSON: {error}", where=str(path)) from None
     if not isinstance(values, dict):
         raise ModelError("not a JSON object", where=str(path))

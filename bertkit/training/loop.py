@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import TrainConfig
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.files import write_json
 from bertkit.manifest import finish, replace_files, write_folder
 from bertkit.model.batch import Batch
@@ -69,12 +69,12 @@ class TrainState:
         return False
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(Stopped):
     """The user or the scheduler asked to stop, after `step`."""
 
-    def __init__(self, step: int, *, saved: bool) -> None:
+    def __init__(self, step: int, *, saved: bool, number: int) -> None:
         what = "the same command (without --overwrite) resumes from there" if saved else "nothing is saved"
-        super().__init__(f"stopped after step {step}; {what}")
+        super().__init__(f"stopped after step {step}; {what}", number=number)
 
 
 def train(
@@ -165,12 +165,13 @@ def train(
     with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
         while state.step < total_steps and not stop_early:
             micro_batches = batches(state.step)
-            weights, stopping = _denominators(micro_batches, stop.is_set(), accelerator)
+            weights, stopping = _denominators(micro_batches, bool(stop), accelerator)
             if stopping:
                 if window.losses:
                     report()  # raises where a loss is not finite, which must not be saved
                 save()
-                raise Interrupted(state.step, saved=save_model is not None)
+                number = stop[0] if stop else signal.SIGINT  # another process may have got it
+                raise Interrupted(state.step, saved=save_model is not None, number=number)
             for micro_step, batch in enumerate(micro_batches):
                 seed_dropout(module, config.seed, state.step, micro_step, accelerator.process_index)
                 last = micro_step == len(micro_batches) - 1
@@ -327,23 +328,26 @@ def read_progress(checkpoint: Path) -> TrainState:
     path = checkpoint / TRAINING / "progress.json"
     try:
         return TrainState(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise ModelError("the checkpoint has no readable progress.json", where=str(path), hint=START_OVER) from None
 
 
 @contextmanager
-def _stop_requested() -> Iterator[threading.Event]:
-    """An event that SIGINT or SIGTERM sets, so that the step is finished; a second signal stops at once."""
-    requested = threading.Event()
+def _stop_requested() -> Iterator[list[int]]:
+    """A list to which SIGINT or SIGTERM adds its number, so that the step is finished; a second signal stops at once."""
+    requested: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield requested
         return
 
-    def ask(signum: int, frame: object) -> None:
-        if requested.is_set():
-            raise KeyboardInterrupt
-        requested.set()
-        progress.note("stopping after this step; a second signal stops at once and loses what came after the last checkpoint")
+    def ask(number: int, frame: object) -> None:
+        if requested:
+            raise Stopped(number=number)
+        requested.append(number)
+        with suppress(RuntimeError):  # the signal came while another line was being printed
+            progress.note(
+                "stopping after this step; a second signal stops at once and loses what came after the last checkpoint"
+            )
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

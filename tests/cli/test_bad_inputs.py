@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 FROM_ONE = "text,label\ngood movie,1\nbad movie,2\n"
@@ -70,6 +73,180 @@ def trained(ran, tmp_path: Path) -> dict[str, Any]:
     """The run.json of a command that must have ended well."""
     assert ran.code == 0, ran.err
     return json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+
+
+def with_larger_tokenizer(folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    values["model"]["vocab"]["zebra"] = len(values["model"]["vocab"])
+    (folder / "tokenizer.json").write_text(json.dumps(values), encoding="utf-8")
+
+
+def with_config(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+    return change
+
+
+def with_half_of_its_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def with_three_labels(folder: Path) -> None:
+    with_config(architectures=["BertForSequenceClassification"], id2label={"0": "a", "1": "b", "2": "c"})(folder)
+    from safetensors.torch import load_file, save_file
+
+    weights = {f"bert.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    weights |= {"classifier.weight": torch.zeros(3, 32), "classifier.bias": torch.zeros(3)}
+    save_file(weights, folder / "model.safetensors")
+
+
+def with_pickled_weights(folder: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.system, ("touch hostile",)
+
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Hostile()}))
+
+
+def with_a_word_twice(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text(encoding="utf-8") + "movie\n", encoding="utf-8")
+
+
+# --- one row for each kind of bad input --------------------------------------------------------------------------------------
+
+
+def squad(count: int = 1, **changes: Any) -> str:
+    asked = {"id": "1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]} | changes
+    return json.dumps(
+        {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "Ann ran.", "qas": [asked] * count}]}]}
+    )
+
+
+TRAIN = "finetune text-classification --validation good.csv --model MODEL --output-dir out --max-steps 1 --device cpu --train "
+TAGS = TRAIN.replace("text-classification --validation good.csv", "token-classification --validation bad.conll")
+ANSWERS = TRAIN.replace("text-classification --validation good.csv", "question-answering --max-length 32 --validation bad.json")
+OTHER = "finetune text-classification --train good.csv --validation good.csv --output-dir out --max-steps 1 --device cpu "
+
+
+class Row(NamedTuple):
+    """A kind of bad input by its number, as a command line. files: their contents by name. change: of a copy of a tiny model in
+    `model`. words: of its one line of error and the hint."""
+
+    number: int
+    command: str
+    code: int
+    words: tuple[str, ...]
+    files: Mapping[str, str | bytes] = MappingProxyType({})
+    change: Callable[[Path], None] | None = None
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
+def rows() -> list[Row]:
+    def file(
+        number: int, content: str | bytes, words: Sequence[str], *options: str, name: str = "bad.csv", how: str = TRAIN
+    ) -> Row:
+        return Row(number, f"{how}{name} {' '.join(options)}", 3, ("bad.", *words), {name: content})
+
+    def model(number: int, change: Callable[[Path], None], *words: str, options: str = "") -> Row:
+        return Row(number, f"{OTHER} --model model {options}", 4, words, {}, change)
+
+    def option(
+        number: int, command: str, code: int, *words: str, files: dict[str, str | bytes] | None = None, **more: str
+    ) -> Row:
+        return Row(number, command, code, words, files or {}, None, more)
+
+    return [
+        file(1, FROM_ONE, [":3", "labels"], "--labels no,yes"),
+        option(2, TRAIN + "good.csv --max-length 65", 2, "--max-length is 65", "64"),
+        file(3, '{"text": "a", "label": "1"}\n{"text": "b", "label": 0}\n', [":2"], name="bad.jsonl"),
+        file(5, "text,label\na,-1\nb,-1\n", ["no row has a label"]),
+        model(6, with_larger_tokenizer, "tokens"),
+        option(7, OTHER + "--model no-one/no-model", 5, "no-one/no-model", "HF_HUB_OFFLINE"),
+        option(
+            11,
+            "finetune text-classification --train na.csv --validation na.csv --model MODEL --output-dir out",
+            3,
+            "na.csv",
+            files={"na.csv": "text,label\nNA,null\nnan,null\n"},
+        ),
+        file(12, "good O\nmovie\n\nbad O\n", [":2"], name="bad.conll", how=TAGS),
+        file(14, 'text,label\ngood,pos\n"bad,neg\nfine,pos\n', [":3", "never closes"]),
+        file(
+            17, squad(answers=[{"text": "Bob", "answer_start": 0}]), ["none of 1 answer is found"], name="bad.json", how=ANSWERS
+        ),
+        file(18, "text,other\na,pos\nb,neg\n", ["text, other", "--label"]),
+        file(18, "text;label\na;pos\nb;neg\n", ["--separator ';'"]),
+        model(20, with_three_labels, "--fresh-head"),
+        model(21, with_config(model_type="roberta"), "roberta", "config.json"),
+        model(22, with_config(num_hidden_layers=3), "encoder.layer.2", "11 more"),
+        model(22, with_config(num_hidden_layers=10**6), "1,000,000 num_hidden_layers"),
+        model(22, with_config(hidden_size=2 * 10**5), "parameters"),
+        model(23, with_half_of_its_weights, "model.safetensors"),
+        model(23, lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors"),
+        file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "iconv"]),
+        file(25, "text,label\na,pos\n".encode("utf-16"), ["UTF-16"]),
+        file(26, "text,label\ngood\0 movie,pos\n", [":2", "NUL"]),
+        file(27, "text,label\na,pos\nb,c,neg\n", [":3", "3 fields"]),
+        file(28, '{"text": "a", "label": "p"}\n{"text": "b", "la', [":2", "cut off"], name="bad.jsonl"),
+        file(29, "", ["empty"]),
+        file(29, "text,label\n", ["no rows"]),
+        file(30, "text,label\na,pos\nb,neg\nc,\n", [":4", "'label'"]),
+        file(30, "text,label\na,pos\n,neg\n", [":3", "'text'"]),
+        file(31, "text,label\na,pos\nb,Neg\n", [":3", "did you mean neg"], "--labels pos,neg"),
+        option(32, OTHER + "--model MODEL --output-dir taken", 2, "not empty", files={"taken/mine.txt": "x"}),
+        option(33, OTHER + "--model MODEL --config c.yaml", 2, "c.yaml", files={"c.yaml": "schedule: no\n"}),
+        model(34, with_config(num_attention_heads=3), "num_attention_heads"),
+        model(34, with_config(hidden_act="swoosh"), "hidden_act"),
+        option(35, OTHER + "--model MODEL", 2, "several processes and started one", ACCELERATE_USE_CPU="1", MASTER_PORT="1"),
+        option(35, OTHER + "--model MODEL", 2, "MASTER_ADDR", WORLD_SIZE="2"),
+        model(37, with_pickled_weights, "pytorch_model.bin"),
+        file(38, squad(2), ["'1'"], name="bad.json", how=ANSWERS),
+        file(39, "text,label\na,1\nb,nan\n", [":3"], "--regression"),
+        file(39, "text,label\na,x\nb,x\n", ["'x'"]),
+        model(41, with_a_word_twice, "'movie'", "again in line"),
+        option(42, OTHER + "--model MODEL --output-dir good.csv", 2, "good.csv", "is a file"),
+        option(42, OTHER + "--model MODEL --output-dir /proc/out", 5, "/proc/out"),
+        file(43, "text,label\n\x1b[31ma,[/red]\x1b[2J\nb,\x1b]0;t\x07\n", ["\\x1b[2J"], "--labels a,b"),
+    ]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.number}-{at}") for at, row in enumerate(rows())])
+def test_bad_input_is_one_line(
+    run_bertkit, write, refused, make_model_dir, tiny_model_dir, tmp_path: Path, monkeypatch, row: Row
+) -> None:
+    for name, content in row.files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(name, content)
+    for name, value in row.environment.items():
+        monkeypatch.setenv(name, value)
+    if row.change:
+        shutil.copytree(tiny_model_dir, tmp_path / "model")
+        row.change(tmp_path / "model")
+    refused(lambda: run_bertkit(*row.command.replace("MODEL", str(tiny_model_dir)).split()), row.code, *row.words)
+
+
+@pytest.mark.parametrize(
+    ("number", "command", "words", "content"),
+    [
+        (13, "check bad.conll", "scheme", "".join(f"w{n} I-PER\nb S-LOC\n\nv{n} B-PER\nb E-PER\n\n" for n in range(10))),
+        (40, "check bad.csv", "duplicate", "text,label\n" + "".join(f"w{n},p\nv{n},n\n" for n in range(10)) * 2),
+        (40, "check bad.csv", "empty", "text,label\na,p\n,n\n"),
+        (43, "check bad.csv --model MODEL", "\\x1b[2J", "text,label\n\x1b[31ma [/red],p\x1b[2J\nb,n\n"),
+    ],
+)
+def test_bad_input_that_check_tells(
+    run_bertkit, write, tiny_model_dir: Path, number: int, command: str, words: str, content: str
+) -> None:
+    write(command.split()[1], content)
+    ran = run_bertkit(*command.replace("MODEL", str(tiny_model_dir)).split())
+    assert (words in ran.err, "\x1b" in ran.err, "is a bug" in ran.err) == (True, False, False), ran.err
 
 
 # --- data ------------------------------------------------------------------------------------------------------------------
@@ -224,25 +401,6 @@ def test_model_with_the_labels_in_another_order_is_scored_by_names(run_bertkit, 
         write("rows.tsv", "premise\thypothesis\tlabel\n" + rows)
         options = ("--validation", "rows.tsv", "--max-length", 64, "--precision", "fp32", "--json")
         assert json.loads(run_bertkit("eval", model, "--recipe", "mnli", *options).out)["validation/accuracy"] == 3 / 5
-
-
-def with_larger_tokenizer(folder: Path) -> None:
-    values = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    values["model"]["vocab"]["zebra"] = len(values["model"]["vocab"])
-    (folder / "tokenizer.json").write_text(json.dumps(values), encoding="utf-8")
-
-
-def with_config(**changes: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
-
-    return change
-
-
-def with_half_of_its_weights(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 THREE = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}

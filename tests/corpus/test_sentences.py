@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,3 +64,17 @@ def test_long_runs_of_marks_take_no_time(mark: str) -> None:
     assert "".join(split_sentences(mark * 50000)).count(mark) == 50000
     if mark in ".!?":
         assert split_sentences(f"So\u2026. Then {mark * 3}x") == ["So\u2026.", f"Then {mark * 3}x"]
+
+
+def test_a_sentence_of_abbreviations_is_looked_at_once() -> None:
+    class Text(str):
+        taken = 0
+
+        def __getitem__(self, key: Any) -> str:
+            part = str.__getitem__(self, key)
+            Text.taken += len(part)
+            return part
+
+    text = Text("Mr. " * 5000)
+    assert split_sentences(text) == [text.strip()]
+    assert Text.taken < 40 * len(text)  # each from the sentence's begin would be 2500 times its length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -9,6 +10,7 @@ import lzma
 import random
 import struct
 import sys
+from collections.abc import Callable
 from datetime import date, datetime, time
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,7 @@ from file_contents import refused, write
 
 from bertkit import readers
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.readers import content, join_blocks
+from bertkit.readers import content, delimited, join_blocks
 from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import (
     C3,
@@ -429,3 +431,62 @@ def test_file_of_a_split(tmp_path: Path, endings: tuple[str, ...], files: str, e
             assert refused(find, split).where == str(tmp_path)
         else:
             assert find(split) == (name and tmp_path / name)
+
+
+# --- what is linear in its input, and what would not be ---------------------------------------------------------------------
+
+
+def test_names_of_columns_are_compared_once_each() -> None:
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+        def strip(self, chars: str | None = None) -> Name:
+            return self
+
+    delimited._header([Name(f"c{number}") for number in range(2000)], "a.csv:1")
+    assert Name.compared < 20_000  # each with all others would be two million
+
+
+def test_rows_of_json_that_share_no_keys_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    path.write_text("".join(json.dumps({"text": "a", f"key{number}": 1}) + "\n" for number in range(5000)), encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        read_file(path)
+    assert "different keys" in error.value.what
+    path.write_text("".join(json.dumps({"text": "a", f"key{number}": 1}) + "\n" for number in range(500)), encoding="utf-8")
+    assert len(read_file(path).columns) == 501
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)])
+def test_a_packed_file_ends_at_its_largest_size(tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]) -> None:
+    for name, data in (("rows.csv", b"text,label\n" + b"good,pos\n" * 400_000), ("line.txt", b"a" * 4_000_000)):
+        path = tmp_path / f"{name}.{ending}"
+        path.write_bytes(pack(data))
+        with pytest.raises(DataError) as error:
+            read_file(path, max_file_size=0.003)
+        assert "unpacks to more than 0.003 GB" in error.value.what
+        assert "--max-file-size" in str(error.value.hint)
+        assert len(read_file(path, max_file_size=0.005)) in (400_000, 1)
+
+
+def test_a_damaged_arrow_file_is_refused(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    table = pa.table({"text": ["good movie", "bad"], "label": ["a", "b"]})
+    with pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table)
+    whole = out.getvalue()
+    path = tmp_path / "rows.arrow"
+    refused = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        try:
+            read_file(path)
+        except DataError:
+            refused += 1
+    assert refused > len(whole) // 10

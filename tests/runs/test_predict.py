@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from trained import train
 from bertkit.errors import DataError, ModelError, UsageError, UserError
 from bertkit.runs.predict import evaluate_target, predict_file
 from bertkit.runs.target import open_target
+from bertkit.tasks.output import as_csv
 
 pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
@@ -267,3 +270,22 @@ def test_a_config_that_was_edited_is_a_warning(run: Path, run_bertkit, tmp_path:
     assert (ran.code, json.loads(ran.out)["label"] in ("left", "right")) == (0, True)
     assert "warning: run/config.json has changed since bertkit wrote it" in ran.err
     assert "warning" not in run_bertkit("predict", run, stdin=b"good movie").err
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
+    texts = ["=1+1", "+1", "-1", "@a", "\tb", "plain", "a=b", ""]
+    rows = [{"text": text, "=score": -0.5, "tags": ["=x"]} for text in texts]
+    header, *cells = csv.reader(io.StringIO(as_csv(rows, safe=True), newline=""))
+    assert header == ["text", "'=score", "tags"]
+    assert [row[0] for row in cells] == [f"'{text}" if number < 5 else text for number, text in enumerate(texts)]
+    assert {tuple(row[1:]) for row in cells} == {("-0.5", '["=x"]')}
+    assert "'" not in as_csv(rows)
+    assert as_csv([{"text": "\rc"}], safe=True).partition("\n")[2].startswith("'")
+
+
+def test_safe_csv_is_written_on_demand(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n=1+1,pos\nbad movie,neg\n", encoding="utf-8")
+    train(tmp_path / "run", tiny_model_dir, tmp_path / "rows.csv")
+    plain, safe = (run_bertkit("predict", "run", "rows.csv", "--format", "csv", *how).out for how in ((), ("--safe-csv",)))
+    assert safe.replace("'=1+1", "=1+1") == plain != safe
+    assert run_bertkit("predict", "run", "rows.csv", "--format", "jsonl", "--safe-csv").code == 2

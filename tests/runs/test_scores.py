@@ -167,3 +167,12 @@ def test_worst_errors_intervals_and_published_scores(model: Path, data: Path) ->
     accuracy = scored.scores["validation/accuracy"]
     assert scores.rows[0] == ["validation/accuracy", accuracy, f"{low:.4f} to {high:.4f}", 0.9]
     assert "intervals" not in report(scored, examples).json
+
+
+def test_a_hundred_thousand_labels_need_no_matrix() -> None:
+    count = 100_000  # whose confusion matrix would be of 80 GB, and whose best order would take days
+    names, numbers = [f"label {number}" for number in range(count)], np.arange(500)
+    shown = describe_confusions(names, np.concatenate([numbers + 1, [7, 7]]), np.concatenate([numbers, [3, 3]]))
+    assert shown.rows[0] == ["label 3", "label 7", 2]
+    assert len(shown.rows) == 10
+    assert warn_of_label_order(names, numbers + 1, numbers, names) is None

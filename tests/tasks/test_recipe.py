@@ -54,7 +54,7 @@ def test_every_file_is_listed() -> None:
 
 
 def test_options_are_declared_once() -> None:
-    from bertkit.cli import app
+    from bertkit.cli.commands import app
 
     training = set(options_of(TrainConfig))
     for family in FAMILIES.values():

@@ -198,7 +198,7 @@ def test_a_signal_saves_and_the_same_command_resumes(
     with monkeypatch.context() as patch:
         stop_with(lambda: os.kill(os.getpid(), number), patch)
         capsys.readouterr()
-        assert main(command(run, *options)) == 130
+        assert main(command(run, *options)) == 128 + number
     shown = capsys.readouterr().err
     assert f"step {STEP + 1};" in shown.splitlines()[-1]
     assert "Traceback" not in shown
@@ -264,7 +264,7 @@ def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(
     for step in (3, 4):  # after the first evaluation
         with monkeypatch.context() as patch:
             stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, step, 0)
-            assert main(arguments) == 130
+            assert main(arguments) == 143
         thresholds.append(read(tmp_path / "run" / f"checkpoint-{step + 1}" / "config.json")["bertkit"]["thresholds"])
     assert thresholds[0] == thresholds[1] != dict.fromkeys(("no", "yes"), 0.5)
 
@@ -278,7 +278,7 @@ def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path
     assert main([*arguments, str(whole)]) == 0
     with monkeypatch.context() as patch:
         stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, 2, 0)
-        assert main([*arguments, str(again)]) == 130
+        assert main([*arguments, str(again)]) == 143
     assert (again / "checkpoint-3").is_dir()
     assert main([*arguments, str(again)]) == 0
     for file in ("model.safetensors", "config.json", "checkpoint-4/model.safetensors", "checkpoint-4/config.json"):

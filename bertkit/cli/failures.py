@@ -1,0 +1,142 @@
+"""How a command ends that fails: what it raised as one line for the user, and its exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from bertkit.errors import DataError, MachineError, Stopped, UsageError, UserError
+from bertkit.progress import console, plain, silence
+
+BUG = 1
+_LONGEST = 2000  # characters of an error, which may quote a value of any length
+_STOP = "halve --micro-batch-tokens and repeat the command: it resumes"
+
+
+class Interrupted(Exception):
+    """Its cause is a KeyboardInterrupt, of which Typer would keep only an exit code."""
+
+
+class _Failure(NamedTuple):
+    """An error of the operating system, for a user. what: None for the system's own words."""
+
+    kind: Callable[..., UserError]
+    what: str | None
+    hint: str | None
+
+
+_OUT_OF_MEMORY = MachineError("out of memory", hint=_STOP)
+_FULL = _Failure(MachineError, None, "free some space or choose another folder")
+_FILES = _Failure(MachineError, "too many open files", "raise the limit (ulimit -n 4096), or use fewer --num-processes")
+_NAMED = _Failure(UsageError, None, "choose another file or folder")
+_GONE = _Failure(UsageError, "a file or folder is gone", "was it moved or removed while the command ran? repeat the command")
+_BY_NUMBER = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), _FULL),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _FILES),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR), _NAMED),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _GONE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _Failure(MachineError, None, "change its permissions, or choose another")),
+    errno.EBADF: _Failure(UsageError, "the standard input or output is closed", "open it, or name a file instead"),
+    errno.ENOMEM: _Failure(MachineError, "out of memory", _STOP),
+    errno.EIO: _Failure(MachineError, "the disk or network fails to read or write", "copy the data to another disk"),
+}
+
+
+@contextmanager
+def speaking_for_all() -> Iterator[None]:
+    """Print in the main process only."""
+    quiet_before = console.quiet
+    if os.environ.get("RANK", "0") not in ("", "0"):
+        silence()
+    try:
+        yield
+    finally:
+        console.quiet = quiet_before
+
+
+@speaking_for_all()
+def end(error: BaseException) -> int:
+    """Tell the user why a command ends, in one line and a hint; returns the exit code. Raises what ends it as it should."""
+    if isinstance(error, Interrupted) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, KeyboardInterrupt):
+        _say(str(error) or "stopped")
+        return getattr(error, "exit_code", Stopped().exit_code)
+    if isinstance(error, SystemExit):
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise error
+        return 0  # of Typer or rich, which have closed the standard output
+    if isinstance(error, BrokenPipeError) and _reader_is_gone():
+        return 0  # as of `| head`
+    if not isinstance(error, Exception):
+        raise error
+    failure = explain(error)
+    if failure is None:
+        return _fail(f"{type(error).__name__}: {error}", "this is a bug in bertkit; BERTKIT_DEBUG=1 shows the traceback", BUG)
+    return _fail(str(failure), failure.hint, failure.exit_code)
+
+
+def explain(error: Exception) -> UserError | None:
+    """What the user can mend about an error, or None for a bug."""
+    words = str(error)
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, RecursionError):
+        return DataError("a file is nested too deeply", hint="are its brackets those of a damaged file?")
+    out_of_memory = ("can't allocate memory", "cannot allocate memory", "failed to map segment", "Cannot allocate memory")
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in words for w in out_of_memory):
+        return _OUT_OF_MEMORY
+    if isinstance(error, RuntimeError) and words.startswith("Symlink loop"):  # Path.resolve before Python 3.13
+        error = OSError(errno.ELOOP, os.strerror(errno.ELOOP), words.partition("'")[2].rstrip("'"))
+    if type(error).__name__ in ("DistNetworkError", "DistStoreError", "DistBackendError"):  # of torch
+        hint = "are all processes started, and do MASTER_ADDR and MASTER_PORT name the first one's machine and a free port?"
+        return MachineError(f"the processes cannot reach each other: {words}", hint=hint)
+    if "Too many open files" in words and not isinstance(error, OSError):  # of a library that has its own exception
+        error = OSError(errno.EMFILE, "")
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    failure = _BY_NUMBER.get(error.errno, _Failure(MachineError, None, None))
+    place = error.filename if isinstance(error.filename, (str, bytes, os.PathLike)) else None
+    verb = "read" if place is not None and os.path.exists(place) and not os.access(place, os.R_OK) else "open"
+    verb = "write" if failure is _FULL else verb
+    return failure.kind(
+        failure.what or f"cannot {verb}: {error.strerror}",
+        where=None if place is None else os.fsdecode(place),
+        hint=failure.hint,
+    )
+
+
+def _reader_is_gone() -> bool:
+    """Whether another program has closed the pipe that is the standard output or the standard error."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            poll.register(stream.fileno(), 0)
+        except (OSError, ValueError, AttributeError):
+            return True  # no file at all, but that of a test
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _fail(what: str, hint: str | None, code: int) -> int:
+    if os.environ.get("BERTKIT_DEBUG") == "1":
+        traceback.print_exc()
+    line = what.replace("\n", " ")
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    rank = os.environ.get("RANK", "0")
+    if code in (BUG, MachineError.exit_code) and rank not in ("", "0"):  # the main process does not know of it
+        console.quiet, line = False, f"rank {rank}: {line}"
+    _say(f"error: {line}", style="red")
+    if hint:
+        _say(f"hint: {hint}")
+    return code
+
+
+def _say(line: str, style: str | None = None) -> None:
+    with suppress(OSError):  # the standard error is on a full disk too
+        console.print(plain(line), style=style)
