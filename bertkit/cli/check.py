@@ -79,8 +79,11 @@ def _check_data(
     if pretrained is None:
         progress.note("without --model, lengths, unknown tokens and examples are not checked")
         scored = opened.eval_splits[:1] if not checked.has_errors else ()
-        for to_beat in filter(None, (baselines_of_data(opened, split) for split in scored)):
-            show(to_beat.report())
+        try:
+            for to_beat in filter(None, (baselines_of_data(opened, split) for split in scored)):
+                show(to_beat.report())
+        except DataError as error:  # of too few rows to hold some out, which finetune asks for
+            progress.note(f"what a model must beat cannot be said: {error}")
     show(report)
     if pretrained is not None and checked.has_errors:
         task = Task.unfitted(opened)

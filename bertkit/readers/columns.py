@@ -91,7 +91,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     near = next((known for known in names if _plain(known) == _plain(name)), None)
     near = near or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None)
     if near:
-        hint = f"did you mean {near}? set it with {option} {near}"
+        hint = f"did you mean {near}? rename it, or set it with {option} {near}"
     elif any(map(_looks_like_data, names)):
         asked = "label,text" if len(names) == 2 else f"with a name for each of the {len(names)}"
         hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"

@@ -691,3 +691,26 @@ def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: P
     ]
     assert len(shown) == 3
     assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "told"),
+    [
+        (
+            "a.csv",
+            "What now?,pin\nIs it late?,card\n",
+            3,
+            "name it: --text 'What now?'; for files without a header --columns text,label",
+        ),
+        ("a.csv", "pin,What now?\ncard,Is it late?\n", 3, "--columns label,text"),
+        ("a.conll", "EU\nrejects\n\nGerman\ncall\n", 3, "the words have no tags (a.conll); to train, give each word its tag"),
+        ("a.txt", "Once upon a time.\nIt ran.\n\nThe end.\n", 3, "the rows are lines of plain text, without labels"),
+        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "what a model must beat cannot be said: cannot split 2 rows"),
+    ],
+)
+def test_data_of_another_form_is_called_what_it_is(
+    run_bertkit, tmp_path: Path, name: str, text: str, code: int, told: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    ran = run_bertkit("check", name)
+    assert (ran.code, told in ran.err.replace(str(tmp_path) + "/", "")) == (code, True), ran.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
+from shlex import quote
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, MEASURE, USE, option
@@ -134,6 +135,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         plain lines is enough.
         """
         columns = self._columns_by_role(rows)
+        if list(rows.columns) == ["text"] and self.label is None and labelled:
+            self._require_label(rows, {})
         if not labelled and self.text_pair is None and list(rows.columns) == ["text"]:
             columns = {"text": "text"}
         self._require_texts(rows, columns)
@@ -179,7 +182,9 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 name = getattr(self, role)
                 if name is None:
                     what = f"it is not clear which column is the text; columns: {', '.join(rows.columns)}"
-                    hint = f"name it: --text {next(iter(rows.columns))}; for files without a header --columns label,text"
+                    first, *others = rows.columns
+                    order = "label,text" if others and len(first) < len(others[-1]) else "text,label"
+                    hint = f"name it: --text {quote(first)}; for files without a header --columns {order}"
                     raise DataError(what, where=rows.source, hint=hint)
                 require_columns(rows, name, option="--" + role.replace("_", "-"))
 
@@ -191,7 +196,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             what = f"it is not clear which column is the label; columns: {', '.join(rows.columns)}"
             hint = "name it: --label NAME"
             if [*rows.columns] == ["text"]:
-                hint = "if the lines of this plain text begin with their labels: --separator ' '"
+                what = "the rows are lines of plain text, without labels"
+                hint = "if they begin with their labels: --separator ' '; text without labels is for bertkit corpus build"
             raise DataError(what, where=rows.source, hint=hint)
         if not self.multi_label and len(several := columns_named(self.label, rows.columns)) > 1:
             what = f"--label {self.label} names {len(several)} columns; expected one"

@@ -56,6 +56,9 @@ def standard_columns(
         columns |= {name: values for name, values in shown.items() if to_predict or name == GIVEN}
         if not to_predict:
             _refuse_single_words(examples, by_role["tokens"], columns["tokens"])
+            if not named["tags"] and [*examples.columns] == ["tokens"]:
+                hint = "to train, give each word its tag; to predict them: bertkit predict RUN FILE"
+                raise DataError("the words have no tags", where=examples.source, hint=hint)
             column = by_role.get("tags") or require_column(examples, named["tags"] or "tags", option="--tags")
             names = examples.label_names.get(column)
             values = enumerate(examples.columns[column])
