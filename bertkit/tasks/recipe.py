@@ -210,7 +210,7 @@ class Recipe(ABC):
         sources = {"data", *OWN_FILES}
         if not sources & set(overrides):
             return self
-        values: dict[str, Any] = {name: getattr(written, name, None) for name in ("columns", *_READING)}
+        values: dict[str, Any] = {name: getattr(written or type(self)(), name) for name in ("columns", *_READING)}
         values |= dict.fromkeys(sources)
         return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 

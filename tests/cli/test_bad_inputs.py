@@ -182,7 +182,6 @@ def rows() -> list[Row]:
             17, squad(answers=[{"text": "Bob", "answer_start": 0}]), ["none of 1 answer is found"], name="bad.json", how=ANSWERS
         ),
         file(18, "text,other\na,pos\nb,neg\n", ["text, other", "--label"]),
-        file(18, "text;label\na;pos\nb;neg\n", ["--separator ';'"]),
         model(20, with_three_labels, "--fresh-head"),
         model(21, with_config(model_type="roberta"), "roberta", "config.json"),
         model(22, with_config(num_hidden_layers=3), "encoder.layer.2", "11 more"),
@@ -190,7 +189,7 @@ def rows() -> list[Row]:
         model(22, with_config(hidden_size=2 * 10**5), "parameters"),
         model(23, with_half_of_its_weights, "model.safetensors"),
         model(23, lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors"),
-        file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "iconv"]),
+        file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "--encoding latin-1"]),
         file(25, "text,label\na,pos\n".encode("utf-16"), ["UTF-16"]),
         file(26, "text,label\ngood\0 movie,pos\n", [":2", "NUL"]),
         file(27, "text,label\na,pos\nb,c,neg\n", [":3", "3 fields"]),
