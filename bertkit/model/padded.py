@@ -6,6 +6,8 @@ Padding must be on the right. Letters as in bert.py, and C classes, V vocab_size
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -19,16 +21,16 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Padded(nn.Module):
-    """A head as a function of INPUTS, (B, T) of int64, or for multiple choice (B, choices, T). `outputs` names its outputs.
+    """A head as a function of INPUTS, (B, T) of int64, or for multiple choice (B, choices, T).
 
-    They are those of transformers and optimum: logits (B, C), (B, T, C), (B, T, V), (B, choices), or start_logits and end_logits
-    (B, T); and intent_logits (B, intents). At padding they are arbitrary. Tags of a CRF are its emissions: a search for the best
-    path follows. Raises ModelError for a head that has no such graph.
+    outputs: their names, those of transformers and optimum: logits (B, C), (B, T, C), (B, T, V), (B, choices); or start_logits
+    and end_logits (B, T); and intent_logits (B, intents). At padding they are arbitrary. Tags of a CRF are its emissions: a
+    search for the best path follows. Raises ModelError for a head that has no such graph.
     """
 
     def __init__(self, head: Head) -> None:
         super().__init__()
-        self.head = head
+        self.head: Any = head
         self.outputs = ["logits"]
         if isinstance(head, BertForQuestionAnswering):
             self.outputs = ["start_logits", "end_logits"]
