@@ -23,7 +23,6 @@ from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, requ
 from bertkit.model.padded import Padded
 from bertkit.readers import Examples
 from bertkit.readers.formats import LINES, read_file
-from bertkit.runs import onnx_predict
 from bertkit.runs.evaluate import report_remarks
 from bertkit.runs.masked_inference import LanguageModel, is_language_model
 from bertkit.runs.predictor import Predictor, TaskPredictor
@@ -179,7 +178,7 @@ def _texts(predictor: Predictor, name: str, difference: float, verdict: Verdict 
     files = files_beside_weights(config, predictor.pretrained.tokenizer, architecture)
     if paths := _paths(predictor):
         files[_PATHS] = json.dumps(paths) + "\n"
-    files[_SCRIPT] = Path(onnx_predict.__file__).read_text(encoding="utf-8")
+    files[_SCRIPT] = Path(__file__).with_name("onnx_predict.py").read_text(encoding="utf-8")  # as it is
     files[_CARD] = card(name, config.extra[BLOCK_KEY]["family"], difference, verdict)
     return files
 

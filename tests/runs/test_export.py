@@ -265,14 +265,13 @@ def test_a_graph_with_other_logits_is_not_written(
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
-def test_missing_packages_are_one_line(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    ran = exported(tmp_path, "--output-dir", tmp_path / "exported")
-    assert ran.code == MachineError.exit_code
-    assert ran.err.splitlines() == [
-        f"error: export needs the package {package}",
-        'hint: python -m pip install "bertkit[export]"',
-    ]
+def test_missing_packages_are_one_line(package: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from bertkit.cli import run; run()"
+    command = [sys.executable, "-c", code, "export", tmp_path, "--output-dir", tmp_path / "exported"]
+    ran = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert ran.returncode == MachineError.exit_code
+    expected = [f"error: export needs the package {package}", 'hint: python -m pip install "bertkit[export]"']
+    assert ran.stderr.splitlines() == expected
 
 
 # --- int8 --------------------------------------------------------------------------------------------------------------------
