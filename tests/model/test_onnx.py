@@ -17,6 +17,8 @@ from bertkit.model.heads import BertForMultipleChoice, BertForSequenceClassifica
 from bertkit.model.onnx import SHAPES, TOLERANCE, Graph, largest_difference, quantize, write_graph
 from bertkit.model.padded import INPUTS
 
+INT8, UINT8 = library.TensorProto.INT8, library.TensorProto.UINT8
+
 
 def graph_of(head: Head, path: Path) -> Graph:
     initialize(head, head.config, seed=1)
@@ -72,10 +74,11 @@ def test_weights_and_embeddings_are_of_8_bits_by_channel(tmp_path: Path) -> None
     graph = graph_of(head, tmp_path / "model.onnx")
     quantize(tmp_path / "model.onnx", tmp_path / "small.onnx")
     model = library.load(tmp_path / "small.onnx")
-    kinds = {each.name: each for each in model.graph.initializer}
-    of_8_bits = [each for each in kinds.values() if each.data_type == library.TensorProto.INT8]
-    assert {tuple(each.dims) for each in of_8_bits} >= {(97, 16), (16, 16), (16, 32), (32, 16)}
-    assert any(tuple(each.dims) == (32,) for name, each in kinds.items() if name.endswith("_scale")), "one scale a channel"
+    tensors = {each.name: each for each in model.graph.initializer}
+    sizes = {kind: {tuple(each.dims) for each in tensors.values() if each.data_type == kind} for kind in (INT8, UINT8)}
+    assert sizes[INT8] >= {(16, 16), (16, 32), (32, 16)}
+    assert (97, 16) in sizes[UINT8]
+    assert any(tuple(each.dims) == (32,) for name, each in tensors.items() if name.endswith("_scale")), "one scale a channel"
     batch, _ = pack(*inputs(3, 9))
     found, expected = (each.raw(batch)["logits"] for each in (Graph(tmp_path / "small.onnx", head), graph))
     assert 0 < (found - expected).abs().max() < 0.5
