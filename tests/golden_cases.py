@@ -558,6 +558,18 @@ CASES |= {
     "older-unfinished": [f"{OLDER_UNFINISHED} -o whole", f"{OLDER_UNFINISHED} --seed 1 -o unfinished"],
 }
 
-COMMANDS = ("", "finetune", "eval", "predict", "pretrain", "recipes", "check", "compare", "submission", "tokenizer train")
+COMMANDS = (
+    "",
+    "finetune",
+    "eval",
+    "predict",
+    "pretrain",
+    "recipes",
+    "check",
+    "compare",
+    "submission",
+    "export",
+    "tokenizer train",
+)
 COMMANDS += ("corpus build", "corpus merge")
 CASES["help"] = [*(f"{command} --help".strip() for command in COMMANDS), "--version"]

@@ -165,6 +165,8 @@ def small(command: list[str]) -> list[str]:
             command = command[:at] + command[at + 2 :]
         steps = "6" if "--phases" in command else "2"  # a tenth of which is one
         command = [*command, "--max-steps", steps, "--max-length", "16", "--batch-size", "4"]
+    if command[0] == "export" and "--int8" in command:
+        command = [*command, "--force"]  # two steps leave labels close to each other
     if command[0] == "compare":
         command = [*command, "--resamples", "100"]
     if command[:2] == ["corpus", "build"]:

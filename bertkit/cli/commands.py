@@ -15,6 +15,7 @@ from bertkit.cli.check import check
 from bertkit.cli.compare import compare
 from bertkit.cli.corpus import corpus
 from bertkit.cli.eval import evaluate
+from bertkit.cli.export import export
 from bertkit.cli.failures import Interrupted, speaking_for_all
 from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
@@ -61,6 +62,7 @@ app.command()(recipes)
 app.command()(check)
 app.command()(compare)
 app.command()(submission)
+app.command()(export)
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
 

@@ -245,7 +245,7 @@ def _attend_group(
     mask: Tensor | None,
     dropout: Dropout,
 ) -> Tensor:
-    if not len(query):
+    if not query.shape[0]:
         return query.flatten(1)
     query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
     return queries.unpad(kernel(query, key, value, mask, dropout))

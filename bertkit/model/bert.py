@@ -52,12 +52,13 @@ class BertEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob, stream)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+        """(...) -> (..., H)"""
         words = self.word_embeddings
-        embeddings = F.embedding(batch.input_ids, words.weight, words.padding_idx, sparse=self.tied)
-        embeddings = embeddings + self.position_embeddings(batch.position_ids)
-        embeddings = embeddings + self.token_type_embeddings(batch.token_type_ids)
-        return self.dropout(self.LayerNorm(embeddings))  # (N, H)
+        embeddings = F.embedding(input_ids, words.weight, words.padding_idx, sparse=self.tied)
+        embeddings = embeddings + self.position_embeddings(position_ids)
+        embeddings = embeddings + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.LayerNorm(embeddings))
 
 
 class BertSelfAttention(nn.Module):
@@ -71,7 +72,7 @@ class BertSelfAttention(nn.Module):
 
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         query, key, value = (
-            projection(x).view(len(x), self.num_heads, -1)  # (R or N, A, D)
+            projection(x).unflatten(-1, (self.num_heads, -1))  # (R or N, A, D)
             for projection, x in ((self.query, rows), (self.key, hidden), (self.value, hidden))
         )
         return attend(query, key, value, pattern, self.dropout)  # (R, H)
@@ -174,14 +175,17 @@ class BertModel(nn.Module):
         self.encoder = BertEncoder(config, self.dropout_stream)
         self.pooler = BertPooler(config) if add_pooling_layer else None
 
+    def _embed(self, batch: Batch) -> Tensor:
+        return self.embeddings(batch.input_ids, batch.position_ids, batch.token_type_ids)  # (N, H)
+
     def encode(self, batch: Batch) -> Tensor:
         """The last layer's hidden states at the rows that the batch names: (R, H)."""
-        return self.encoder(self.embeddings(batch), batch)
+        return self.encoder(self._embed(batch), batch)
 
     def encode_layers(self, batch: Batch) -> list[Tensor]:
         """As `encode`, of the embeddings and of each layer: num_hidden_layers + 1 times (R, H)."""
         states: list[Tensor] = []
-        last = self.encoder(self.embeddings(batch), batch, states)
+        last = self.encoder(self._embed(batch), batch, states)
         return [*states[: len(self.encoder.layer)], last]
 
     def forward(

@@ -29,12 +29,16 @@ class LinearChain(nn.Module):
         for name, mask in zip(("start", "follow", "end"), masks, strict=True):
             self.register_buffer(f"may_{name}", mask, persistent=False)
 
+    def scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Those of starts, transitions and ends, very low for what is not allowed."""
+        start, follow, end = (
+            getattr(self, name).masked_fill(~getattr(self, f"may_{name}"), _FORBIDDEN) for name in ("start", "follow", "end")
+        )
+        return start, follow, end
+
     def over(self, logits: Tensor, cu_rows: Tensor, max_rows: int) -> Chain:
         """The field over sequences of logits (R, C)."""
-        start, follow, end = (
-            getattr(self, name).to(logits.dtype).masked_fill(~getattr(self, f"may_{name}"), _FORBIDDEN)
-            for name in ("start", "follow", "end")
-        )
+        start, follow, end = (each.to(logits.dtype) for each in self.scores())
         return Chain(logits, start, follow, end, Layout.of(cu_rows, max_rows, len(logits), logits.dtype), cu_rows.diff())
 
 

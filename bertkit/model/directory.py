@@ -362,11 +362,16 @@ def save_model(
         for name, tensor in state_dict.items()
         if TIED.get(name) not in state_dict  # as transformers saves them: a tied parameter once
     }
+    texts = files_beside_weights(config, tokenizer, architecture)
+    write_files(folder, {"model.safetensors": lambda path: save_file(weights, path, metadata={"format": "pt"}), **texts})
+
+
+def files_beside_weights(config: BertConfig, tokenizer: Tokenizer, architecture: str) -> dict[str, str]:
+    """config.json with this architecture, and the tokenizer's files, as transformers reads them: contents by file name."""
     values = {key: value for key, value in config.to_dict().items() if key not in STALE_KEYS}
     values |= {"architectures": [architecture], "dtype": "float32"}
-    texts = tokenizer.files(model_max_length=config.max_position_embeddings)
-    texts["config.json"] = json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    write_files(folder, {"model.safetensors": lambda path: save_file(weights, path, metadata={"format": "pt"}), **texts})
+    files = tokenizer.files(model_max_length=config.max_position_embeddings)
+    return {**files, "config.json": json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"}
 
 
 def _listing(folder: Path) -> str:

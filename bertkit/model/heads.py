@@ -50,6 +50,10 @@ class Head(nn.Module, ABC):
     def _of_batch(self, batch: Batch) -> Outputs:
         """Losses of the terms that the batch has labels for, and the logits of the rows that it names."""
 
+    def raw(self, batch: Batch) -> dict[str, Tensor]:
+        """The logits of the rows that the batch names, before a CRF or a choice of tokens is applied."""
+        return self._of_batch(batch).logits
+
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         """Logits of all tokens: (B, T) or (B, T, C), 0 where nothing is attended."""
         batch, attended = pack(input_ids, attention_mask, segments)
@@ -271,33 +275,39 @@ class BertForTokenClassification(Head):
             self.head: nn.ModuleDict = extra
         self.parts = frozenset(extra)
 
-    def _of_batch(self, batch: Batch) -> Outputs:
+    def raw(self, batch: Batch) -> dict[str, Tensor]:
         hidden = self.dropout(self.bert.encode(batch))  # (R, H)
-        losses: dict[str, Tensor] = {}
         outputs: dict[str, Tensor] = {}
         if "intent" in self.parts:
-            intent = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
-            outputs["intent"] = intent
-            if "intent" in batch.labels:
-                losses["intent"] = F.cross_entropy(intent, batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
+            outputs["intent"] = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
         if "lstm" in self.parts:
             hidden = self._recur(hidden, batch)
         classifier = self.head["classifier"] if "classifier" in self.parts else self.classifier
-        logits = _logits(classifier, hidden)  # (R, C)
-        labels = batch.labels.get("labels")
+        return {"logits": _logits(classifier, hidden), **outputs}  # (R, C)
+
+    def _of_batch(self, batch: Batch) -> Outputs:
+        outputs = self.raw(batch)
+        logits, labels = outputs["logits"], batch.labels.get("labels")
+        losses: dict[str, Tensor] = {}
+        if "intent" in batch.labels and "intent" in self.parts:
+            losses["intent"] = F.cross_entropy(outputs["intent"], batch.labels["intent"], ignore_index=IGNORED, reduction="sum")
         if "crf" in self.parts:
-            steps, chain = self._chain(logits, batch)
             if labels is not None:
+                steps, chain = self._chain(logits, batch)
                 losses["labels"] = chain.loss(labels[steps])
-            if not self.training:
-                path = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-                outputs["path"] = path.masked_scatter(steps, chain.best_path())
-                logits = logits.masked_scatter(steps[:, None], chain.log_marginals())
-            return Outputs(losses, {"logits": logits, **outputs})
+            return Outputs(losses, outputs if self.training else self.decoded(outputs, batch))
         if labels is not None:
             smoothing = self.label_smoothing if self.training else 0.0
             losses["labels"] = _cross_entropy(logits, labels, self.class_weights, smoothing)
-        return Outputs(losses, {"logits": logits, **outputs})
+        return Outputs(losses, outputs)
+
+    def decoded(self, outputs: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """What `raw` gives, with a CRF's best path and log marginals in place of its emissions."""
+        if "crf" not in self.parts:
+            return outputs
+        steps, chain = self._chain(outputs["logits"], batch)
+        path = torch.zeros(len(steps), dtype=torch.long, device=steps.device).masked_scatter(steps, chain.best_path())
+        return {**outputs, "logits": outputs["logits"].masked_scatter(steps[:, None], chain.log_marginals()), "path": path}
 
     def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
         """(R,) which rows are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""

@@ -88,6 +88,10 @@ class LanguageModel(Head):
             logits["nsp"] = self._pair_logits(hidden[batch.cu_seqlens[:-1]])
         return logits
 
+    def raw(self, batch: Batch) -> dict[str, Tensor]:
+        """(R, V) vocabulary scores."""
+        return {"logits": self.cls.predictions(self.bert.encode(batch))}
+
     def _pair_logits(self, first: Tensor) -> Tensor:
         assert self.bert.pooler is not None
         scores = self.cls.seq_relationship(self.bert.pooler(first))
@@ -124,8 +128,9 @@ class LanguageModel(Head):
         """
         chunks = []
         for rows in self.bert.encode(batch).split(_chunk_rows(self.config.vocab_size)):
-            chunks.append(self.cls.predictions(rows).float().softmax(dim=-1)[:, ids].topk(min(k, len(ids))))
-        return torch.cat([top.values for top in chunks]), ids[torch.cat([top.indices for top in chunks])]
+            chunks.append(likeliest(self.cls.predictions(rows), k, ids))
+        probabilities, tokens = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+        return probabilities, tokens
 
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """(M, 2) the log-probability of each target, and 1 if it is the likeliest, of equals the one with the smallest id."""
@@ -152,6 +157,12 @@ class BertLMHeadModel(LanguageModel):
     """At each token the next one, with is_decoder in the config: loss term "lm". There is no pooler."""
 
     term = "lm"
+
+
+def likeliest(scores: Tensor, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Of vocabulary scores (M, V) the k most probable tokens among `ids`: probabilities and ids, (M, k)."""
+    top = scores.float().softmax(dim=-1)[:, ids].topk(min(k, len(ids)))
+    return top.values, ids[top.indices]
 
 
 def _chunk_rows(vocab_size: int) -> int:

@@ -225,9 +225,12 @@ class TaskPredictor(Predictor):
         return self.task.rows(predictions, examples)
 
     def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
+        return self.decode(self.encode(examples), description=description)
+
+    def encode(self, examples: Examples) -> Split:
+        """Examples with their features, without labels."""
         with self._encoding:
-            features, _ = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
-        return self.decode(Split(examples, features), description=description)
+            return Split(examples, self.task.encode(examples, self.pretrained.tokenizer, labelled=False).features)
 
     def decode(self, split: Split, *, description: str | None = None) -> list[Prediction]:
         """One prediction per example of an encoded split."""
@@ -261,8 +264,7 @@ class TaskPredictor(Predictor):
         found: list[Explanation] = []
         for window in batched(_checked(rows)):
             examples = self._examples(window, len(found))
-            with self._encoding:
-                features, _ = task.encode(examples, self.pretrained.tokenizer, labelled=False)
+            features = self.encode(examples).features
             outputs = np.zeros(len(window), dtype=np.int64)  # of a number the only one
             if label is not None:
                 outputs += task.labels.index(label)

@@ -287,6 +287,10 @@ class Task(ABC):
         """The number of distinct values; 1 if the model predicts the same for every row."""
         return len({repr(prediction.value) for prediction in predictions})
 
+    def decisions(self, prediction: Prediction) -> list[Any]:
+        """What a prediction decides, one by one."""
+        return [prediction.value]
+
     @abstractmethod
     def error(self, prediction: Prediction, truth: Any) -> float:
         """How wrong a prediction is; 0 if it is right."""

@@ -360,6 +360,9 @@ class TokenClassificationTask(Task):
     def distinct(self, predictions: Sequence[Prediction]) -> int:
         return len({tag for prediction in predictions for tag in prediction.value})
 
+    def decisions(self, prediction: Prediction) -> list[Any]:
+        return [*prediction.value, *([prediction.details["intent"]] if self.intents else [])]
+
     def error(self, prediction: Prediction, truth: Any) -> float:
         wrong = sum(tag != reference for tag, reference in zip(prediction.value, truth.tags, strict=True))
         return float(wrong + (bool(self.intents) and prediction.details["intent"] != truth.intent))

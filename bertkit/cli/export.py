@@ -1,0 +1,48 @@
+"""bertkit export"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertkit.errors import UsageError
+
+
+def export(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A run folder, of --seeds or --folds the median run; or any Hugging Face BERT with a head.",
+            metavar="RUN|MODEL",
+        ),
+    ],
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
+    form: Annotated[str, typer.Option("--format", help="Format of the graph: onnx.")] = "onnx",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Quantize a second graph to 8 bits, which must decide as the model does.")
+    ] = False,
+    texts: Annotated[
+        str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write --int8 although it does not pass; the card says so.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+) -> None:
+    """Write a model as an ONNX graph, with predict.py, which needs onnxruntime, numpy and tokenizers alone.
+
+    The graph's logits are compared with the model's before anything is written.
+
+    [bold]bertkit export runs/mine --output-dir exported/mine[/]
+
+    [bold]bertkit export runs/mine --int8 --output-dir exported/mine[/]
+    """
+    from bertkit.runs import export as exporting
+    from bertkit.runs.series import runs_to_use
+
+    if form not in exporting.FORMATS:
+        raise UsageError(f"--format is {form!r}; expected {' or '.join(exporting.FORMATS)}")
+    if not int8 and (texts is not None or force):
+        raise UsageError(f"{'--force' if force else '--texts'} is for --int8, which is missing", hint="add --int8")
+    (run,) = runs_to_use(target, ensemble=False)
+    exporting.export(run, output_dir, int8=int8, texts=texts, force=force, overwrite=overwrite)

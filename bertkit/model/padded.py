@@ -1,0 +1,95 @@
+"""A head over padded input in operations that can be traced: what a graph of another runtime is made of.
+
+The modules are the head's own, so that there is one copy of the weights; only packing, which depends on the data, is replaced.
+Padding must be on the right. Letters as in bert.py, and C classes, V vocab_size; T is the number of columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.errors import ModelError
+from bertkit.model.attention import Grouped, Layout, Pattern
+from bertkit.model.config import CLS_LAYERS
+from bertkit.model.heads import BertForMultipleChoice, BertForQuestionAnswering, BertForTokenClassification, Head
+from bertkit.model.language_model import LanguageModel
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Padded(nn.Module):
+    """A head as a function of INPUTS, (B, T) of int64, or for multiple choice (B, choices, T).
+
+    outputs: their names, those of transformers and optimum: logits (B, C), (B, T, C), (B, T, V), (B, choices); or start_logits
+    and end_logits (B, T); and intent_logits (B, intents). At padding they are arbitrary. Tags of a CRF are its emissions: a
+    search for the best path follows. Raises ModelError for a head that has no such graph.
+    """
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head: Any = head
+        self.outputs = ["logits"]
+        if isinstance(head, BertForQuestionAnswering):
+            self.outputs = ["start_logits", "end_logits"]
+        elif isinstance(head, BertForTokenClassification):
+            if "lstm" in head.parts:
+                raise ModelError("a BiLSTM reads the first piece of each word alone, which a graph of all tokens does not know")
+            self.outputs += ["intent_logits"] * ("intent" in head.parts)
+        elif isinstance(head, LanguageModel) and head.config.is_decoder:
+            raise ModelError("a causal model fills no masks, and its graph would have no use")
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
+        """The outputs in the order of their names."""
+        head, lead = self.head, input_ids.shape[:-1]
+        inputs = [each.reshape(-1, input_ids.shape[-1]) for each in (input_ids, attention_mask, token_type_ids)]
+        states = self._encode(*inputs)
+        if isinstance(head, BertForQuestionAnswering):
+            return head.qa_outputs(states[-1]).unbind(-1)
+        if isinstance(head, LanguageModel):
+            return (head.cls.predictions(states[-1]),)
+        if isinstance(head, BertForTokenClassification):
+            tags = head.head["classifier"] if "classifier" in head.parts else head.classifier
+            intents = (head.head["intent"](states[-1][:, 0]),) if "intent" in head.parts else ()
+            return tags(states[-1]), *intents
+        classifier = head.head["classifier"] if hasattr(head, "head") else head.classifier
+        logits = classifier(self._pool(states, inputs[1]))  # (B, C)
+        return (logits.reshape(lead) if isinstance(head, BertForMultipleChoice) else logits,)
+
+    def _encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> list[Tensor]:
+        """The embeddings and each layer's hidden states, (B, T, H). All cells are rows here, and a mask leaves padding out."""
+        bert = self.head.bert
+        rows, columns = input_ids.shape
+        places = torch.arange(columns, device=input_ids.device)
+        embedded = bert.embeddings(input_ids, places.expand_as(input_ids), token_type_ids)
+        read = (attention_mask != 0)[:, None, None, :]
+        if bert.encoder.is_decoder:
+            read = read & (places <= places[:, None])
+        mask = torch.zeros(read.shape, device=read.device).masked_fill(~read, -torch.inf)
+        cells = Grouped([rows * columns], [Layout(rows, columns, None, mask)])
+        pattern = Pattern(cells, cells, [mask])
+        states = [embedded]
+        for layer in bert.encoder.layer:
+            hidden = states[-1].reshape(rows * columns, -1)
+            states.append(layer(hidden, hidden, pattern).view(rows, columns, -1))
+        return states
+
+    def _pool(self, states: list[Tensor], attention_mask: Tensor) -> Tensor:
+        """(B, H), of cls-last4 (B, 4 H): as _PooledHead pools packed tokens."""
+        head, last = self.head, states[-1]
+        read = (attention_mask != 0)[:, :, None]
+        if head.pooling == "mean":
+            return (last * read).sum(1) / read.sum(1)
+        if head.pooling == "max":
+            return last.masked_fill(~read, -torch.inf).amax(1)
+        if head.config.is_decoder:  # the last token; [CLS] reads nothing but itself
+            place = (attention_mask.sum(1) - 1)[:, None, None].expand(-1, 1, last.shape[-1])
+            states = [state.gather(1, place) for state in states]
+        firsts = [state[:, 0] for state in states]
+        if head.pooling == "cls-last4":
+            return torch.cat(firsts[-CLS_LAYERS:], dim=-1)
+        if head.pooling == "cls-mix":
+            return head.head["mix"](firsts)
+        return firsts[-1] if head.bert.pooler is None else head.bert.pooler(firsts[-1])

@@ -1,0 +1,240 @@
+"""Export a model as a folder that runs without torch: an ONNX graph that was checked, and the code that predicts with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import bertkit
+from bertkit import progress
+from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors
+from bertkit.model.config import BLOCK_KEY, BertConfig
+from bertkit.model.devices import OneProcess
+from bertkit.model.directory import TOKENIZER_FILES, files_beside_weights
+from bertkit.model.heads import BertForTokenClassification
+from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
+from bertkit.model.padded import Padded
+from bertkit.readers import Examples
+from bertkit.readers.formats import LINES, read_file
+from bertkit.runs.evaluate import report_remarks
+from bertkit.runs.masked_inference import LanguageModel, is_language_model
+from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.runs.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
+from bertkit.runs.target import Opened, open_target
+from bertkit.tasks.saved import refuse_code
+from bertkit.tasks.splits import read_splits
+from bertkit.tasks.token_classification.tags import transitions
+from bertkit.tasks.token_classification.task import TokenClassificationTask
+
+FORMATS = ("onnx",)
+FILL_MASK = "fill-mask"
+_GRAPH, _QUANTIZED, _SCRIPT, _PATHS, _CARD = (
+    "onnx/model.onnx",
+    "onnx/model_quantized.onnx",
+    "predict.py",
+    "paths.json",
+    "README.md",
+)
+_FILES = ("onnx", "config.json", _SCRIPT, _PATHS, _CARD, *TOKENIZER_FILES)
+EXPORT = Kind(
+    "exported model",
+    lambda folder: (folder / _CARD).is_file() if (folder / _GRAPH).is_file() else None,
+    re.compile("|".join(map(re.escape, _FILES))),
+)
+_ON_CPU = {"device": "cpu", "precision": "fp32"}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a quantized graph is compared on: texts without labels, and rows with them, if there are any."""
+
+    texts: Examples
+    dev: Examples | None = None
+
+
+def export(
+    name: str, output_dir: Path, *, int8: bool = False, texts: str | None = None, force: bool = False, overwrite: bool = False
+) -> None:
+    """Write a model's graph, tokenizer, configuration, card and predict.py, all or nothing.
+
+    int8: a quantized graph too. texts: a file whose rows it is compared on; default: the run's own training and dev rows.
+    force: write it even if it does not pass. Raises MachineError without the packages, ModelError for a head without a graph,
+    and for a graph that does not give what the model gives.
+    """
+    require_packages()
+    output = OutputFolder.prepare(output_dir, EXPORT, overwrite=overwrite, reads=[name, texts])
+    predictor, rows = _open(name, int8=int8, texts=texts)
+    Padded(predictor.model)  # refuses a head without a graph
+    with output.open(), tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output_dir) as aside, disk_errors(output_dir):
+        place = Path(aside)
+        (place / "onnx").mkdir()
+        write_graph(predictor.model, place / _GRAPH)
+        graph = Graph(place / _GRAPH, predictor.model)
+        difference = largest_difference(graph)
+        progress.note(f"float32: logits differ by at most {difference:.1e} over {len(SHAPES)} shapes")
+        verdict = None
+        if int8:
+            assert rows is not None
+            quantize(place / _GRAPH, place / _QUANTIZED)
+            verdict = _compare(predictor, (graph, Graph(place / _QUANTIZED, predictor.model)), rows)
+            _judge(verdict, force)
+        for file, text in _texts(predictor, name, difference, verdict, place).items():
+            (place / file).write_text(text, encoding="utf-8", newline="\n")
+        for path in sorted(place.iterdir(), key=lambda path: path.name == _CARD):  # the card, which says it is whole, last
+            shutil.move(path, output_dir / path.name)
+    sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e6:.1f} MB" for path in sorted((output_dir / "onnx").iterdir()))
+    progress.note(f"wrote {output_dir}: {sizes}")
+
+
+# --- the model and the rows ------------------------------------------------------------------------------------------
+
+
+def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows | None]:
+    """The model in float32 on a CPU; and with int8 the rows to compare on."""
+    if is_language_model(name):
+        if int8 and texts is None:
+            raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
+        return LanguageModel.open(name, "cpu", "fp32"), Rows(read_file(texts, (LINES,))) if int8 and texts else None
+    target = open_target(name, None, _ON_CPU, to_predict=not int8 or texts is not None)
+    predictor = TaskPredictor(target, OneProcess.on("cpu"))
+    return predictor, _rows(target, texts) if int8 else None
+
+
+def _rows(target: Opened, texts: str | None) -> Rows:
+    """The rows of a file, or a run's own training rows; and a run's dev rows."""
+    if texts is None:
+        return Rows(_spread(_read(target, target.task.recipe.train_split, labelled=False)), _dev_rows(target))
+    recipe = target.task.recipe.with_file(texts, (), target.written).resolved()
+    given = target.task.examples(recipe.read_file(texts), labelled=False)
+    report_remarks(given.remarks)
+    dev = None
+    if target.run:
+        try:
+            dev = _dev_rows(open_target(str(target.pretrained.folder), None, _ON_CPU))
+        except (DataError, UsageError) as error:
+            progress.warn(f"the run's own data cannot be read: {error}")
+    return Rows(_spread(given), dev)
+
+
+def _dev_rows(target: Opened) -> Examples:
+    return _read(target, target.task.recipe.resolved().eval_splits[0], labelled=True)
+
+
+def _read(target: Opened, split: str, *, labelled: bool) -> Examples:
+    recipe = target.task.recipe.resolved()
+    refuse_code(recipe)
+    return target.task.examples(read_splits(recipe, [split]).rows[split], labelled=labelled)
+
+
+def _spread(examples: Examples) -> Examples:
+    """At most TEXTS rows, evenly spread."""
+    count = len(examples)
+    return examples if count <= TEXTS else examples.select([number * count // TEXTS for number in range(TEXTS)])
+
+
+# --- the quantized graph ---------------------------------------------------------------------------------------------
+
+
+def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: Rows) -> Verdict:
+    if isinstance(predictor, LanguageModel):
+        return compare_language_models(predictor, graphs, _spread(rows.texts).columns["text"])
+    assert isinstance(predictor, TaskPredictor)
+    texts, dev = (None if each is None else predictor.encode(each) for each in (rows.texts, rows.dev))
+    assert texts is not None
+    return compare_tasks(predictor, graphs, texts, dev)
+
+
+def _judge(verdict: Verdict, force: bool) -> None:
+    """Print how int8 compares. Raises ModelError if it does not pass, unless it is forced."""
+    for remark in verdict.remarks:
+        progress.note(remark)
+    for warning in verdict.warnings:
+        progress.warn(warning)
+    if verdict.faults and not force:
+        hint = "export without --int8; or --force writes it all the same, and the card says so"
+        raise ModelError(f"int8 does not pass: {'; '.join(verdict.faults)}; nothing was written", hint=hint)
+    for fault in verdict.faults:
+        progress.warn(f"int8, forced: {fault}")
+
+
+# --- what lies beside the graph --------------------------------------------------------------------------------------
+
+
+def _texts(predictor: Predictor, name: str, difference: float, verdict: Verdict | None, place: Path) -> dict[str, str]:
+    """The files beside the graph: contents by file name."""
+    config, head = predictor.pretrained.config, predictor.model
+    if predictor.task is not None:
+        config, architecture = predictor.task.configure(config), predictor.task.architecture(config)
+    else:
+        block = {"format": 1, "family": FILL_MASK, "max_length": predictor.max_length}
+        config, architecture = _with_block(config, block), type(head).__name__
+    files = files_beside_weights(config, predictor.pretrained.tokenizer, architecture)
+    if paths := _paths(predictor):
+        files[_PATHS] = json.dumps(paths) + "\n"
+    files[_SCRIPT] = Path(__file__).with_name("onnx_predict.py").read_text(encoding="utf-8")  # as it is
+    files[_CARD] = card(name, config.extra[BLOCK_KEY]["family"], difference, verdict)
+    return files
+
+
+def _with_block(config: BertConfig, block: Mapping[str, Any]) -> BertConfig:
+    return replace(config, extra={**config.extra, BLOCK_KEY: dict(block)})
+
+
+def _paths(predictor: Predictor) -> dict[str, Any]:
+    """What a search for the best tags needs: a CRF's scores of starts, steps and ends, and which of them are legal."""
+    found: dict[str, Any] = {}
+    task, head = predictor.task, predictor.model
+    if isinstance(head, BertForTokenClassification) and "crf" in head.parts:
+        found["crf"] = [scores.tolist() for scores in head.head["crf"].scores()]  # type: ignore[operator]
+    if isinstance(task, TokenClassificationTask) and task.recipe.constrained and task.scheme is not None:
+        found["legal"] = [legal.tolist() for legal in transitions(task.labels, task.scheme)]
+    return found
+
+
+_TEMPLATE = """---
+library_name: onnx
+pipeline_tag: {family}
+tags:
+- bertkit
+---
+
+# {name}, as ONNX
+
+Exported by bertkit {version}. `onnx/model.onnx` computes in float32; its logits were compared with those of the model in
+{shapes} batches of different shapes, and differ by at most {difference:.1e}.
+
+{quantized}```bash
+python -m pip install onnxruntime numpy tokenizers
+python predict.py rows.jsonl > predictions.jsonl
+```
+
+The first lines of `predict.py` say what a row is and what it leaves out.
+"""
+_INT8 = """`onnx/model_quantized.onnx` has weights of 8 bits (`predict.py --int8`){forced}. Compared with the model in float32:
+
+{rows}
+"""
+
+
+def card(name: str, family: str, difference: float, verdict: Verdict | None) -> str:
+    """README.md: what was exported, and what the checks found."""
+    quantized = ""
+    if verdict is not None:
+        forced = f". It was forced: {'; '.join(verdict.faults)}" if verdict.faults else ""
+        lines = [*verdict.remarks, *verdict.warnings]
+        quantized = _INT8.format(forced=forced, rows="\n".join(f"- {line}" for line in lines)) + "\n"
+    return _TEMPLATE.format(
+        family=family,
+        name=Path(name).name,
+        version=bertkit.__version__,
+        shapes=len(SHAPES),
+        difference=difference,
+        quantized=quantized,
+    )

@@ -1,0 +1,176 @@
+"""Whether a quantized graph decides as the model that it was made of: decisions, the dev score, and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.errors import plural
+from bertkit.features import Features, Ragged
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
+from bertkit.model.onnx import Graph, speeds
+from bertkit.progress import format_interval
+from bertkit.runs.evaluate import Split, decode_split, predict
+from bertkit.runs.masked_inference import LanguageModel, Likeliest
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.tasks.task import Task
+from bertkit.training.batching import evaluation_batches
+
+TEXTS = 5000  # whose decisions are compared, where there are as many
+AGREEMENT = 0.99  # of decisions
+POINTS = 0.5  # by which the dev score may fall
+_NEAR = 0.1  # standard deviations of the model's numbers by which one may differ
+_EVERY = 7  # one token in so many is masked
+_TIMED = 48  # features
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a quantized graph compares with the float32 model.
+
+    texts, decisions: how many were compared; agreement: the share that is equal. score: the name of the first score of the dev
+    rows, its value in float32 and quantized; None without dev rows. interval: 95%, of the difference. speeds: texts a second of
+    both graphs.
+    """
+
+    texts: int
+    decisions: int
+    agreement: float
+    score: tuple[str, float, float] | None
+    interval: tuple[float, float] | None
+    speeds: tuple[float, float]
+
+    @property
+    def faults(self) -> list[str]:
+        """Why it does not pass; empty if it does."""
+        found = []
+        if self.agreement < AGREEMENT:
+            found.append(f"only {self.agreement:.2%} of {plural(self.decisions, 'decision')} agree, expected {AGREEMENT:.0%}")
+        if self.score is not None:
+            name, exact, quantized = self.score
+            # nan, where a score is undefined, is no pass
+            if not 100 * (exact - quantized) <= POINTS + 1e-9:
+                fall = f"{name} falls from {exact:.4f} to {quantized:.4f}"
+                found.append(f"{fall}, by more than {POINTS} points (95% interval {format_interval(self.interval, '+.4f')})")
+        return found
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a user should know, a line each."""
+        found = [f"int8: {self.agreement:.2%} of {plural(self.decisions, 'decision')} on {plural(self.texts, 'text')} agree"]
+        if self.score is not None:
+            name, exact, quantized = self.score
+            bounds = format_interval(self.interval, "+.4f")
+            found.append(f"int8: {name} {quantized:.4f}, in float32 {exact:.4f}; the difference is in {bounds} (95%)")
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        found = []
+        if self.texts < TEXTS:
+            found.append(f"int8 was compared on {plural(self.texts, 'text')} alone; {TEXTS} would say more")
+        if self.score is None:
+            found.append("int8: no dev score was compared, as there are no rows with labels")
+        exact, quantized = self.speeds
+        if quantized < exact:
+            found.append(f"int8 is slower than float32 on this machine: {quantized:.0f} against {exact:.0f} texts/s")
+        return found
+
+
+def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: Split, dev: Split | None) -> Verdict:
+    """The verdict on a task's graphs, in float32 and quantized. texts: without labels; dev: rows with labels."""
+    splits = [split for split in (texts, dev) if split is not None and len(split.examples)]
+    exact = [predictor.decode(split, description="float32") for split in splits]
+    task = one_by_one(predictor.task)
+    quantized = [decode_split(task, [graphs[1]], split, predictor.processes, description="int8")[0] for split in splits]
+    equal = [
+        _agreement(*([*chain.from_iterable(map(task.decisions, side))] for side in pair))
+        for pair in zip(exact, quantized, strict=True)
+    ]
+    scorers = None
+    if dev is not None:
+        truth = predictor.task.truth(dev.examples)
+        scorers = (predictor.task.scorer(exact[-1], truth), predictor.task.scorer(quantized[-1], truth))
+    sign = 1 if task.recipe.greater_is_better else -1
+    count = sum(len(split.examples) for split in splits)
+    return _verdict(
+        count, np.concatenate(equal), scorers, 0 if dev is None else len(dev.examples), sign, graphs, texts.features
+    )
+
+
+def one_by_one(task: Task) -> Task:
+    """The task with a batch for each feature: quantized activations share a scale, and neighbours would change it."""
+    training = replace(task.recipe.training, micro_batch_tokens=1)
+    return replace(task, recipe=replace(task.recipe, training=training))
+
+
+def _agreement(exact: Sequence[Any], quantized: Sequence[Any]) -> NDArray[np.bool_]:
+    """Which decisions are equal, or of numbers near."""
+    if exact and isinstance(exact[0], float):
+        return np.abs(np.subtract(exact, quantized)) <= _NEAR * np.std(exact)
+    return np.array([one == other for one, other in zip(exact, quantized, strict=True)], dtype=bool)
+
+
+def compare_language_models(model: LanguageModel, graphs: tuple[Graph, Graph], texts: Sequence[str]) -> Verdict:
+    """The verdict on a masked model's graphs: the likeliest tokens of the texts, of which one in _EVERY is masked."""
+    features, truth = _masked(model, texts)
+    ids = torch.tensor(sorted(model.pretrained.tokenizer.vocab.values()))
+    found = []
+    modules: list[tuple[Any, int, str]] = [(model.model, model.micro_batch_tokens, "float32"), (graphs[1], 1, "int8")]
+    for module, tokens, name in modules:
+        batches = evaluation_batches(features, tokens)
+        outputs = predict(
+            Likeliest(module, 1, ids), batches, model.processes, num_features=len(features), description=name
+        ).outputs
+        found.append(np.concatenate(outputs["tokens"])[:, 0])
+    scorers = tuple(_accuracy(tokens == truth) for tokens in found)
+    return _verdict(len(features), found[0] == found[1], scorers, len(truth), 1, graphs, features)
+
+
+def _accuracy(right: NDArray[np.bool_]) -> Scorer:
+    return lambda rows: {"masked_accuracy": float(right[rows].mean())}
+
+
+def _masked(model: LanguageModel, texts: Sequence[str]) -> tuple[Features, NDArray[np.int64]]:
+    """Features of the texts with a token or more, some masked; and the tokens that were there."""
+    tokenizer = model.pretrained.tokenizer
+    encoded = tokenizer.encode(texts, max_length=model.max_length)
+    kept = np.flatnonzero(encoded.input_ids.lengths > 2)
+    ids, types = encoded.input_ids.take(kept), encoded.token_type_ids.take(kept)
+    places = [range(1 + number % min(_EVERY, length - 2), length - 1, _EVERY) for number, length in enumerate(ids.lengths)]
+    flat = np.concatenate([np.array(own) + begin for own, begin in zip(places, ids.offsets, strict=False)])
+    truth = ids.values[flat].astype(np.int64)
+    ids.values[flat] = tokenizer.mask_token_id
+    return Features(ids, types, kept, rows=Ragged.of(places)), truth
+
+
+def _verdict(
+    texts: int,
+    equal: NDArray[np.bool_],
+    scorers: Any,
+    rows: int,
+    sign: int,
+    graphs: tuple[Graph, Graph],
+    features: Features,
+) -> Verdict:
+    score = bounds = None
+    if scorers is not None and (whole := [each(np.arange(rows)) for each in scorers])[0]:
+        name = next(iter(whole[0]))
+
+        def first(drawn: NDArray[np.int64]) -> tuple[float, float]:
+            exact, quantized = (each(drawn)[name] for each in scorers)
+            return sign * (np.nan if exact is None else exact), sign * (np.nan if quantized is None else quantized)
+
+        score = (name, *first(np.arange(rows)))
+        differences = [np.subtract(*first(drawn)[::-1]) for drawn in resampled(rows, RESAMPLES, np.random.default_rng(0))]
+        bounds = interval([float(each) for each in differences])
+    chosen = np.linspace(0, len(features) - 1, min(_TIMED, len(features))).astype(np.int64)
+    batches = [batch for batch in evaluation_batches(features, 1) if int(batch.features[0]) in set(chosen.tolist())]
+    exact, quantized = speeds(graphs, batches)
+    return Verdict(texts, len(equal), float(equal.mean()), score, bounds, (exact, quantized))

@@ -1,0 +1,337 @@
+"""bertkit export: the graph, and predict.py in a process without torch, against `bertkit predict`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+import transformers
+from conftest import Ran, run_command
+
+import bertkit
+from bertkit.errors import MachineError, ModelError
+from bertkit.features import Ragged
+from bertkit.model import onnx
+from bertkit.runs import onnx_predict
+from bertkit.runs.quantized import Verdict
+from bertkit.tasks.token_classification.features import encode_words
+from bertkit.text.truncation import TRUNCATIONS, cut_texts
+
+pytestmark = pytest.mark.e2e
+# As if neither were installed.
+ALONE = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(["torch", "transformers", "bertkit"]))
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+LONG = "the good movie was a great story, but we did not like the plot of it: the actor was bad and poor and old. " * 2
+TEXTS = ["the good movie", "a bad book, broken", "no", "we like the story of a river bank", "open the new ticket", LONG]
+WORDS = [text.split() for text in TEXTS]
+PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
+
+
+class Case(NamedTuple):
+    """rows: to train on and to predict. options: of finetune. keys: of predictions, that must be equal or nearly so."""
+
+    family: str
+    rows: list[dict[str, Any]]
+    keys: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    layers: int = 2
+
+
+def texts(labels: list[Any], name: str = "label", **columns: list[Any]) -> list[dict[str, Any]]:
+    columns = {"text": TEXTS, **columns, name: labels}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def tagged(**columns: list[Any]) -> list[dict[str, Any]]:
+    chunks = ["B-PER", "I-PER", "O", "B-LOC"]
+    tags = [[chunks[place % 4] for place, _ in enumerate(words)] for words in WORDS]
+    return [
+        dict(zip(["tokens", "tags", *columns], row, strict=True)) for row in zip(WORDS, tags, *columns.values(), strict=True)
+    ]
+
+
+ABC = ["a", "b", "c"] * 2
+QUESTIONS = [
+    {
+        "id": str(n),
+        "question": "what is it",
+        "context": f"{text} {n}",
+        "answers": {"text": [text.split()[-1]] * (n % 2), "answer_start": [text.rindex(text.split()[-1])] * (n % 2)},
+    }
+    for n, text in enumerate(TEXTS)
+]
+CHOICES = [
+    {"text": a, "question": "why", "end1": b, "end2": "no", "end3": "" if n == 2 else a, "right": n % 2}
+    for n, (a, b) in enumerate(PAIRS)
+]
+CLASS, TAGS = ("label", "probability"), ("tags", "probabilities")
+PAIR = {"text_pair": [b for _, b in PAIRS]}
+COLUMNS = ("--text", "text", "--label", "label")
+CHOSEN = ("--text", "text", "--question", "question", "--choices", "end1,end2,end3", "--label", "right")
+CASES = {
+    "classes-mean-windows": Case(
+        "text-classification", texts(ABC), CLASS, (*COLUMNS, "--pooling", "mean", "--truncate", "windows")
+    ),
+    "pairs-cls-mix": Case(
+        "text-classification", texts(ABC, **PAIR), CLASS, (*COLUMNS, "--text-pair", "text_pair", "--pooling", "cls-mix")
+    ),
+    "labels": Case(
+        "text-classification", texts([["a"], [], ["a", "b"]] * 2), ("labels", "probabilities"), (*COLUMNS, "--multi-label")
+    ),
+    "numbers": Case("text-classification", texts([0.5, 1.5, 3.0] * 2), ("prediction",), (*COLUMNS, "--regression")),
+    "tags": Case("token-classification", tagged(), TAGS),
+    "tags-constrained-intent": Case(
+        "token-classification", tagged(intent=ABC), (*TAGS, "intent", "intent_probability"), ("--constrained", "--intent")
+    ),
+    "tags-crf": Case("token-classification", tagged(), TAGS, ("--head", "crf", "--constrained")),
+    "answers": Case(
+        "question-answering",
+        QUESTIONS,
+        ("answer", "start", "end", "null_odds"),
+        ("--unanswerable", "--doc-stride", "8", "--null-threshold", "0"),
+    ),
+    "choices": Case("multiple-choice", CHOICES, ("choice", "answer", "probability"), CHOSEN),
+}
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def trained(case: Case, folder: Path, make_model_dir: Callable[..., Path]) -> Path:
+    model = make_model_dir("BertModel", seed=5, initializer_range=0.5, num_hidden_layers=case.layers)
+    data = jsonl(folder / "rows.jsonl", case.rows)
+    how = [
+        "--max-length",
+        24,
+        "--max-steps",
+        2,
+        "--device",
+        "cpu",
+        "--precision",
+        "fp32",
+        "--learning-rate",
+        1e-3,
+        "--no-baselines",
+    ]
+    argv = ["finetune", case.family, "--train", data, "--validation", data, "--model", model, "--output-dir", folder / "run"]
+    ran = run_command([*argv, *how, *case.options])
+    assert ran.code == 0, ran.err[-400:]
+    return folder / "run"
+
+
+def exported(*argv: object) -> Ran:
+    return run_command(["export", *argv])
+
+
+def predicted_alone(folder: Path, file: Path, *options: str) -> list[dict[str, Any]]:
+    """What predict.py writes in a process without torch, transformers and bertkit."""
+    command = [sys.executable, "-c", ALONE, folder / "predict.py", *options, file]
+    ran = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def assert_near(found: Any, expected: Any) -> None:
+    """Equal, floats nearly so."""
+    if isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-4)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected, strict=True):
+            assert_near(*pair)
+    elif isinstance(expected, dict):
+        assert_near([*found.values()], [*expected.values()])
+        assert [*found] == [*expected]
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_predict_py_decides_as_bertkit_does(name: str, tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    case = CASES[name]
+    run = trained(case, tmp_path, make_model_dir)
+    ran = exported(run, "--output-dir", tmp_path / "exported")
+    assert ran.code == 0, ran.err[-400:]
+    rows = case.rows
+    if case.family == "multiple-choice":
+        rows = [{**row, "choices": [row["end1"], row["end2"], row["end3"]]} for row in rows]
+    found = predicted_alone(tmp_path / "exported", jsonl(tmp_path / "alone.jsonl", rows))
+    said = run_command(["predict", run, tmp_path / "rows.jsonl", "--format", "jsonl", "--precision", "fp32"])
+    expected = [json.loads(line) for line in said.out.splitlines()]
+    assert len(found) == len(expected) == len(rows)
+    for one, other in zip(found, expected, strict=True):
+        for key in case.keys:
+            assert_near(one[key], other[key])
+    decided = [repr(row[case.keys[0]]) for row in expected]
+    assert len(set(decided)) > 1, f"one decision for all proves little: {expected}"
+
+
+# --- predict.py, part by part --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", TRUNCATIONS)
+def test_texts_are_cut_as_in_training(how: str) -> None:
+    lengths = [*range(0, 30, 3), 100]
+    for columns in [[a] for a in lengths] + [[a, b] for a in lengths for b in lengths]:
+        given = [[*range(100 * n, 100 * n + length)] for n, length in enumerate(columns)]
+        for room in (1, 7, 20):
+            expected = cut_texts([np.array([length]) for length in columns], room, how)
+            parts = [np.split(part.places(np.zeros_like(part.kept)), np.cumsum(part.kept)[:-1]) for part in expected.parts]
+            windows = [[(own + 100 * n).tolist() for n, own in enumerate(window)] for window in zip(*parts, strict=True)]
+            assert onnx_predict.cut(given, room, how) == windows, (columns, room)
+
+
+def test_words_are_read_in_the_windows_of_training() -> None:
+    def pieces(words: list[str]) -> Ragged:
+        return Ragged.of([[len(word)] * len(word) for word in words])
+
+    tokenizer: Any = SimpleNamespace(pieces=pieces, cls_token_id=101, sep_token_id=102, unk_token_id=100)
+    rng = np.random.default_rng(0)
+    for room in (1, 5, 9, 16):
+        for count in range(1, 40):
+            words = ["x" * length for length in rng.integers(1, 4, count)]
+            found, _, _, _, _ = encode_words([words], tokenizer, room + 2, read_cls=False)
+            begins = np.cumsum([0, *(min(len(word), room) for word in words)]).tolist()
+            windows = onnx_predict.windows_of(begins, room)
+            assert found.rows is not None
+            assert found.input_ids.lengths.tolist() == [begins[last] - begins[first] + 2 for first, last, _, _ in windows]
+            rows = [[begins[word] - begins[first] + 1 for word in range(*read)] for first, _, *read in windows]
+            assert [found.rows[window].tolist() for window in range(len(found))] == rows
+
+
+# --- other folders, and what is refused ------------------------------------------------------------------------------------
+
+
+def test_masks_are_filled(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    model = make_model_dir("BertForMaskedLM", seed=4, initializer_range=0.5)
+    assert exported(model, "--output-dir", tmp_path / "exported").code == 0
+    rows = [{"text": "the [MASK] movie was [MASK]."}, {"text": "no mask"}, {"text": "[MASK]"}]
+    found = predicted_alone(tmp_path / "exported", jsonl(tmp_path / "rows.jsonl", rows))
+    for one, prediction in zip(found, bertkit.load(model, "cpu", "fp32").predict([row["text"] for row in rows]), strict=True):
+        assert_near(one["fills"], prediction.details["fills"])
+
+
+def test_other_tools_find_their_names(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    """A plain Hugging Face folder; names of inputs and outputs, dynamic axes, and the tokenizer."""
+    model = make_model_dir("BertForQuestionAnswering", initializer_range=0.5)
+    assert exported(model, "--output-dir", tmp_path / "exported").code == 0
+    session = onnxruntime.InferenceSession(tmp_path / "exported" / "onnx" / "model.onnx")
+    assert [each.name for each in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [each.name for each in session.get_outputs()] == ["start_logits", "end_logits"]
+    assert all(isinstance(axis, str) for each in session.get_inputs() for axis in each.shape)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    inputs = tokenizer([("why", TEXTS[0]), ("what is it", TEXTS[1])], padding=True, return_tensors="pt")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "exported")
+    assert config.architectures == ["BertForQuestionAnswering"]
+    expected = transformers.BertForQuestionAnswering.from_pretrained(model)(**inputs)
+    start, end = session.run(None, {name: inputs[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")})
+    np.testing.assert_allclose(start, expected.start_logits.detach(), atol=1e-4)
+    np.testing.assert_allclose(end, expected.end_logits.detach(), atol=1e-4)
+
+
+def test_a_head_without_a_graph_is_refused(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    run = trained(Case("token-classification", tagged(), (), ("--head", "bilstm")), tmp_path, make_model_dir)
+    ran = exported(run, "--output-dir", tmp_path / "exported")
+    assert ran.code == ModelError.exit_code
+    assert "error: a BiLSTM reads" in ran.err
+    assert not (tmp_path / "exported").exists()
+
+
+def test_a_graph_with_other_logits_is_not_written(
+    tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model_dir("BertForSequenceClassification", initializer_range=0.5)
+    raw = onnx.Graph.raw
+    monkeypatch.setattr(onnx.Graph, "raw", lambda graph, batch: {n: x + 2e-4 for n, x in raw(graph, batch).items()})
+    ran = exported(model, "--output-dir", tmp_path / "exported")
+    assert ran.code == ModelError.exit_code
+    assert "differ by 0.0002" in ran.err
+    assert [*(tmp_path / "exported").iterdir()] == []
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
+def test_missing_packages_are_one_line(package: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from bertkit.cli import run; run()"
+    command = [sys.executable, "-c", code, "export", tmp_path, "--output-dir", tmp_path / "exported"]
+    ran = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert ran.returncode == MachineError.exit_code
+    expected = [f"error: export needs the package {package}", 'hint: python -m pip install "bertkit[export]"']
+    assert ran.stderr.splitlines() == expected
+
+
+# --- int8 --------------------------------------------------------------------------------------------------------------------
+
+
+def test_int8_is_compared_and_the_card_says_how(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    run = trained(CASES["labels"], tmp_path, make_model_dir)
+    folder = tmp_path / "exported"
+    ran = exported(run, "--int8", "--output-dir", folder, "--force")  # a tiny random model may well lose
+    assert ran.code == 0, ran.err[-400:]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "decisions on 12 texts agree" in card
+    assert "95%" in card
+    assert "compared on 12 texts alone; 5000" in ran.err
+    assert len(predicted_alone(folder, tmp_path / "rows.jsonl", "--int8")) == len(TEXTS)
+    sizes = [(folder / "onnx" / name).stat().st_size for name in ("model.onnx", "model_quantized.onnx")]
+    assert sizes[1] < sizes[0]
+    again = exported(run, "--output-dir", folder)
+    assert again.code == 2
+    assert "a finished exported model" in again.err
+
+
+def test_int8_that_loses_is_refused(
+    tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(CASES["numbers"], tmp_path, make_model_dir)
+    monkeypatch.setattr("bertkit.runs.quantized.AGREEMENT", 1.01)
+    folder = tmp_path / "exported"
+    ran = exported(run, "--int8", "--output-dir", folder)
+    assert ran.code == ModelError.exit_code
+    assert "int8 does not pass" in ran.err
+    assert [*folder.iterdir()] == []
+    assert exported(run, "--int8", "--force", "--output-dir", folder).code == 0
+    assert "It was forced: only" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_masks_are_compared_on_texts(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    model = make_model_dir("BertForMaskedLM", seed=4, initializer_range=0.5)
+    ran = exported(model, "--int8", "--output-dir", tmp_path / "exported")
+    assert (ran.code, "--texts FILE" in ran.err) == (2, True)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    ran = exported(model, "--int8", "--force", "--texts", tmp_path / "texts.txt", "--output-dir", tmp_path / "exported")
+    assert ran.code == 0, ran.err[-400:]
+    assert "on 6 texts agree" in ran.err
+    assert "masked_accuracy" in ran.err
+
+
+def verdict(**changes: Any) -> Verdict:
+    passes = Verdict(5000, 5000, 0.99, ("accuracy", 0.9, 0.895), (-0.01, 0.002), (100.0, 200.0))
+    return replace(passes, **changes)
+
+
+def test_what_passes() -> None:
+    assert verdict().faults == verdict().warnings == []
+    assert "98.98%" in verdict(agreement=0.9898).faults[0]
+    (fall,) = verdict(score=("accuracy", 0.9, 0.894)).faults
+    assert "0.9000 to 0.8940" in fall
+    assert "-0.0100 to +0.0020" in fall
+    assert verdict(score=("accuracy", 0.8, 0.9)).faults == []
+    assert verdict(score=("f1", 0.9, float("nan"))).faults != []
+    assert "slower" in verdict(speeds=(100.0, 90.0)).warnings[0]
+    assert "4999 texts alone" in verdict(texts=4999).warnings[0]
+    assert "no dev score" in verdict(score=None, interval=None).warnings[0]
