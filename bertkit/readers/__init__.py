@@ -85,6 +85,7 @@ class Examples:
         columns = {name: values[begin:end] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=self.lines[begin:end])
 
+
 def is_blank(text: str) -> bool:
     """Whether there is nothing to read: white space and characters that nobody sees alone."""
     return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
