@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -138,6 +138,56 @@ def with_bar(items: Iterable[Item], description: str, total: int) -> Iterator[It
 class _Nothing:
     def advance(self, amount: int = 1, **values: str) -> None:
         pass
+
+
+NO_BAR: Bar = _Nothing()
+
+
+class Rate:
+    """How many rows are done, how many in a second, and the time left where it is known how large the input is."""
+
+    def __init__(self, description: str, show: Callable[[str, float | None], None]) -> None:
+        self.description, self._show = description, show
+        self._start, self._before, self._rows = time.monotonic(), 0.0, 0.0
+        self.share: float | None = 0.0  # of the input that is done
+
+    def skip(self, share: float | None) -> None:
+        """Rows that an earlier command did count for no speed."""
+        self._start, self._before, self._rows, self.share = time.monotonic(), share or 0.0, 0.0, share
+
+    def move(self, rows: float, share: float | None) -> None:
+        """So many more rows are done; share: of the input, where that is known."""
+        self._rows, self.share = self._rows + rows, share
+        seconds = max(1e-9, time.monotonic() - self._start)
+        said = f"{self.description} {self._rows:,.0f} rows  {self._rows / seconds:,.0f} rows/s"
+        if share is not None and share > self._before:
+            said += f"  {seconds * (1 - share) / (share - self._before):.0f} s left"
+        self._show(said, share)
+
+
+@contextmanager
+def rate(description: str, *, shown: bool = True) -> Iterator[Rate]:
+    """A bar with a Rate in a terminal; elsewhere an occasional line."""
+    if not shown:
+        yield Rate(description, lambda said, share: None)
+    elif not console.is_terminal:
+        last = time.monotonic()
+
+        def line(said: str, share: float | None) -> None:
+            nonlocal last
+            if (now := time.monotonic()) - last >= SECONDS_BETWEEN_LINES and share != 1:
+                last = now
+                note(said)
+
+        yield Rate(description, line)
+    else:
+        with Progress(BarColumn(bar_width=24), TextColumn("{task.description}"), console=console) as drawn:
+            task = drawn.add_task(description, total=None)
+
+            def draw(said: str, share: float | None) -> None:
+                drawn.update(task, description=said, total=None if share is None else 1.0, completed=share or 0.0)
+
+            yield Rate(description, draw)
 
 
 class _Lines:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 import typer
 
@@ -83,6 +84,10 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained("some/mnli-model")
     table(tmp_path / "my.csv", ",", "question,kind", rows(60, words, kind("praise", "blame")))
     table(tmp_path / "new.csv", ",", "question", rows(5, words))
+    (tmp_path / "in").mkdir()
+    for name in ("one", "two"):
+        questions = [text for (text,) in rows(3, words)]
+        pyarrow.parquet.write_table(pyarrow.table({"question": questions}), tmp_path / f"in/{name}.parquet")
     table(
         tmp_path / "pairs.tsv", "\t", "first,second,kind,score", rows(40, words, words, kind("same", "other"), kind("0.5", "2"))
     )
@@ -218,6 +223,10 @@ def run_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 def assert_predicted(command: list[str], place: Path, out: str) -> None:
     """One prediction a row, or a word; what went to a file did not go to stdout."""
+    if "--output-dir" in command:
+        written = {path.name for path in (place / command[-1]).iterdir() if not path.name.startswith("_")}
+        assert written == {"one.jsonl", "two.jsonl", "new.jsonl"}
+        return
     if "--output" not in command:
         assert len(out.splitlines()) == 1
         return
@@ -226,7 +235,8 @@ def assert_predicted(command: list[str], place: Path, out: str) -> None:
     expected = {"new.csv": 1 + 5, "letters.txt": 5 + 2 + 11, "quiz.csv": 40, "pairs.tsv": 1 + 40}
     expected |= {"validation": 1 + 40, "test": 1 + 7}  # of a --split
     asked = command[3] if command[2] == "--split" else command[2]
-    assert len(written) == expected[asked], written
+    header = 0 if command[-1].endswith(".jsonl") and asked == "new.csv" else 1
+    assert len(written) == expected[asked] - (1 - header), written
 
 
 def test_every_command_is_shown_by_some_page() -> None:

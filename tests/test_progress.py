@@ -128,3 +128,27 @@ def test_silence_shows_nothing(lines: io.StringIO) -> None:
     progress.table("c", ["d"], [["e"]])
     assert list(progress.with_bar("ab", "f", 2)) == ["a", "b"]
     assert lines.getvalue() == ""
+
+
+def test_a_rate_has_rows_a_second_and_the_time_left_where_the_size_is_known(monkeypatch, capsys) -> None:
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with progress.rate("predict") as rate:
+        now += 1
+        rate.move(10, 0.1)  # too early for a line
+        now += 19
+        rate.move(1990, 0.5)
+        now += 20
+        rate.move(500, None)
+        rate.skip(0.8)  # an earlier command did so much
+        now += 20
+        rate.move(1000, 0.9)
+    assert capsys.readouterr().err.splitlines() == [
+        "predict 2,000 rows  100 rows/s  20 s left",
+        "predict 2,500 rows  62 rows/s",
+        "predict 1,000 rows  50 rows/s  20 s left",
+    ]
+    with progress.rate("predict", shown=False) as rate:
+        now += 60
+        rate.move(10, 0.5)
+    assert capsys.readouterr().err == ""

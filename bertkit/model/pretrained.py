@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features
+from bertkit.files import sha256_of
 from bertkit.manifest import verify
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, check_vocabulary, read_config, resolve, weights_hash
 from bertkit.text.tokenizer import Tokenizer
+
+_ENDINGS = (".safetensors", ".bin", "config.json", "vocab.txt", "tokenizer.json", "tokens.json")  # of a model's files
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,12 @@ class Pretrained:
     def fingerprint(self) -> dict[str, Any]:
         """What a resumed run must find unchanged: the sha256 of its weights, and its configuration."""
         return {"sha256": weights_hash(self.folder), "config": self.config.to_dict()}
+
+
+def hash_of_model(folder: Path) -> str:
+    """sha256 of all files of a model that decide what it predicts: weights, configuration and tokenizer."""
+    names = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(_ENDINGS))
+    return sha256(" ".join(f"{path.name} {sha256_of(path)}" for path in names).encode()).hexdigest()
 
 
 def open_pretrained(name: str) -> Pretrained:

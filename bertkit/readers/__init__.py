@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
 from bertkit.errors import DataError
@@ -33,7 +33,8 @@ class Examples:
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
     `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
-    own_names: the source's name of a column that is renamed here. remarks: about how the rows were read.
+    own_names: the source's name of a column that is renamed here. remarks: about how the rows were read. first: the number of
+    the first row among those of the source, from 0. done: the share of the source that is read with these rows, if known.
     """
 
     columns: dict[str, list[Any]]
@@ -42,6 +43,8 @@ class Examples:
     label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
     remarks: Remarks = field(default=Remarks(), compare=False)
+    first: int = field(default=0, compare=False)
+    done: float | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -77,17 +80,61 @@ class Examples:
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
 
+    def part(self, begin: int, end: int) -> Examples:
+        """The rows from `begin` up to `end`."""
+        columns = {name: values[begin:end] for name, values in self.columns.items()}
+        return replace(self, columns=columns, lines=self.lines[begin:end])
+
 
 def is_blank(text: str) -> bool:
     """Whether there is nothing to read: white space and characters that nobody sees alone."""
     return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
 
-def batched(rows: Iterable[T]) -> Iterator[list[T]]:
-    """Lists of ROWS rows, the last one shorter."""
+def batched(rows: Iterable[T], sizes: Iterable[int] | None = None) -> Iterator[list[T]]:
+    """Lists of so many rows, by default of ROWS each, the last one shorter."""
     remaining = iter(rows)
-    while block := list(islice(remaining, ROWS)):
+    for size in repeat(ROWS) if sizes is None else sizes:
+        if not (block := list(islice(remaining, size))):
+            return
         yield block
+
+
+def window_sizes() -> Iterator[int]:
+    """How many rows are predicted at once: few at first, so that results come early, and ROWS from row ROWS on."""
+    begin = 0
+    for end in (ROWS // 64, ROWS // 16, ROWS // 4, ROWS):
+        if end > begin:
+            yield end - begin
+        begin = end
+    yield from repeat(ROWS)
+
+
+def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
+    """The rows of one source's blocks in windows of `window_sizes`: their bounds depend on the rows' numbers alone.
+
+    Their columns are those of the first block; a warning tells of one that begins later.
+    """
+    sizes = window_sizes()
+    held: list[Examples] = []
+    names: dict[str, Any] = {}
+    number, missing = 0, next(sizes)
+    for block in blocks:
+        names = names or block.columns
+        if late := [name for name in block.columns if name not in names]:
+            what = f"not read, as the first rows lack {'it' if len(late) == 1 else 'them'}: {', '.join(late)}"
+            block = replace(block, remarks=block.remarks + Remarks(warnings=(f"{what} ({block.source})",)))
+        block = replace(block, columns={name: block.columns.get(name) or [None] * len(block) for name in names})
+        at = 0
+        while len(block) - at >= missing:
+            window = join_blocks([*held, block.part(at, at + missing)])
+            yield replace(window, first=number, done=block.done)
+            at, number, held, missing = at + missing, number + len(window), [], next(sizes)
+        if at < len(block):
+            held.append(block.part(at, len(block)))
+            missing -= len(block) - at
+    if held:
+        yield replace(join_blocks(held), first=number, done=held[-1].done)
 
 
 def join_blocks(blocks: Sequence[Examples]) -> Examples:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import Examples, batched, join_blocks
+from bertkit.readers import ROWS, Examples, batched, join_blocks
 from bertkit.readers.content import Content
 
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"  # what files begin with; a stream of Arrow begins with a length
@@ -19,33 +19,50 @@ def looks_like_arrow(content: Content) -> bool:
 def parse_arrow(content: Content) -> Iterator[Examples]:
     """The rows of a file; their places are row numbers from 0. Raises DataError for one that is damaged or empty."""
     import pyarrow
-    import pyarrow.parquet
-    from datasets import Dataset
-    from datasets.table import InMemoryTable
+    from datasets import Features
 
-    buffer = pyarrow.BufferReader(content.data())
+    first = 0
     try:
-        if content.extension == ".parquet" or content.start.startswith(_PARQUET):
-            table = pyarrow.parquet.read_table(buffer)
-        elif content.start.startswith(_ARROW):
-            table = pyarrow.ipc.open_file(buffer).read_all()
-        else:  # Arrow's stream, as datasets writes it
-            table = pyarrow.ipc.open_stream(buffer).read_all()
-        table.validate(full=True)  # else a damaged one crashes whoever reads its values
+        schema, batches, count = _opened(content)
+        label_names = _class_names(Features.from_arrow_schema(schema))
+        for batch in batches:
+            batch.validate(full=True)  # else a damaged one crashes whoever reads its values
+            lines = range(first, first := first + batch.num_rows)
+            done = first / count if count else None
+            yield Examples(batch.to_pydict(), content.source, lines, label_names=label_names, done=done)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise DataError(f"cannot read the file: {' '.join(str(error).split())}", where=content.source) from None
-    return dataset_blocks(Dataset(InMemoryTable(table)), content.source)
+    if not first:
+        raise DataError("there are no rows", where=content.source)
+
+
+def _opened(content: Content) -> tuple[Any, Iterable[Any], int]:
+    """The schema of a file, its rows in batches of which one at a time is in memory, and how many they are, 0 if unknown."""
+    import pyarrow
+    import pyarrow.parquet
+
+    file = content.file()
+    if content.extension == ".parquet" or content.start.startswith(_PARQUET):
+        opened = pyarrow.parquet.ParquetFile(file)
+        return opened.schema_arrow, opened.iter_batches(batch_size=ROWS), opened.metadata.num_rows
+    if content.start.startswith(_ARROW):
+        opened = pyarrow.ipc.open_file(file)
+        return opened.schema, map(opened.get_batch, range(opened.num_record_batches)), 0
+    opened = pyarrow.ipc.open_stream(file)  # as datasets writes it
+    return opened.schema, opened, 0
+
+
+def _class_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The names of the classes of each column that has classes, or lists of them, as tags are."""
+    from datasets import ClassLabel
+
+    each = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
+    return {column: tuple(feature.names) for column, feature in each.items() if isinstance(feature, ClassLabel)}
 
 
 def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
     """A split of datasets as rows, with the names of its classes. Raises DataError where it is empty."""
-    from datasets import ClassLabel
-
-    label_names = {}
-    for column, feature in dataset.features.items():
-        feature = getattr(feature, "feature", feature)  # of a list of classes, as tags are
-        if isinstance(feature, ClassLabel):
-            label_names[column] = tuple(feature.names)
+    label_names = _class_names(dataset.features)
     if not len(dataset):
         raise DataError("there are no rows", where=source)
     plain = dataset.with_format(None)

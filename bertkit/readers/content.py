@@ -12,6 +12,7 @@ import difflib
 import gzip
 import io
 import lzma
+import os
 import re
 import sys
 import zlib
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from bertkit.errors import DataError
 from bertkit.readers.encoding import Recoded, guess_encoding, two_byte_encoding
@@ -86,6 +87,22 @@ class Content:
     def position(self) -> int:
         """How many of the bytes as stored are read; 0 where the source does not tell."""
         return self._stored.tell() if self._stored.seekable() else 0
+
+    @property
+    def share(self) -> float | None:
+        """How much of the bytes as stored is read; None where the source does not tell, as of the standard input."""
+        try:
+            size = os.fstat(self._stored.fileno()).st_size if self._stored.seekable() else 0
+        except OSError:
+            return None
+        return min(1.0, self.position / size) if size else None
+
+    def file(self) -> BinaryIO:
+        """The bytes as a file to be read from any place; those that are packed, or come from a pipe, all in memory."""
+        if self._packing or not self._stored.seekable():
+            return io.BytesIO(self.data())
+        self._stored.seek(0)
+        return cast("BinaryIO", self._stored)
 
     @cached_property
     def beginning(self) -> str:

@@ -133,7 +133,8 @@ def read_blocks(
         return
     with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
-        yield from form.parse(content, **_taken(given, form, content.source))
+        for block in form.parse(content, **_taken(given, form, content.source)):
+            yield block if block.done is not None else replace(block, done=content.share)
 
 
 def recognize(path: str | Path, formats: Sequence[Format], encoding: str | None = None) -> tuple[Format, str]:

@@ -150,7 +150,8 @@ def mean_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, acce
     batches = evaluation_batches(
         features, training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
     )
-    outputs, _ = predict(module, batches, accelerator, num_features=len(features), description="linear probe")
+    with progress.bar("linear probe", len(features)) as bar:
+        outputs, _ = predict(module, batches, accelerator, num_features=len(features), bar=bar)
     found = np.stack([rows[0] for rows in outputs["vectors"]])
     sums = np.zeros((len(examples), found.shape[1]), dtype=np.float32)
     np.add.at(sums, features.examples, found)

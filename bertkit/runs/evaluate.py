@@ -18,8 +18,9 @@ from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.batch import Batch
 from bertkit.model.devices import Processes
+from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, Remarks
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.task import Prediction, Task, told
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
 
@@ -34,9 +35,9 @@ class Predictions(NamedTuple):
 
 
 def predict(
-    model: nn.Module, batches: Iterable[Batch], processes: Processes, *, num_features: int, description: str | None = None
+    model: nn.Module, batches: Iterable[Batch], processes: Processes, *, num_features: int, bar: Bar = NO_BAR
 ) -> Predictions:
-    """Run `model` on this process's batches and gather the logits of all processes. description: of the bar, if there is one.
+    """Run `model` on this process's batches and gather the logits of all processes. bar: advances by features.
 
     It lies under all that predicts: evaluation while a model trains, and whatever a trained model is used for.
     """
@@ -44,7 +45,7 @@ def predict(
     model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
-    with torch.inference_mode(), progress.bar(description, num_features) as bar:
+    with torch.inference_mode():
         for batch in batches:
             loss_sums, logits = model(batch.to(processes.device))
             for name, rows in logits.items():
@@ -128,11 +129,11 @@ def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *
     these were `checked` before.
     """
     examples = task.examples(rows, labelled=True)
-    features, remarks = task.encode(examples, tokenizer)
+    features, counts = task.encode(examples, tokenizer)
     if not checked:
         report_remarks(examples.remarks, f"{split}: ")
     mean = len(features.input_ids.values) / max(1, len(features.input_ids))
-    progress.note(", ".join([f"{split}: {plural(len(examples), 'row')}, {mean:.0f} tokens on average", *remarks]))
+    progress.note(", ".join([f"{split}: {plural(len(examples), 'row')}, {mean:.0f} tokens on average", *told(counts)]))
     unknown = float((features.input_ids.values == tokenizer.unk_token_id).mean()) if len(features.input_ids.values) else 0.0
     if unknown > _WRONG_VOCABULARY and not checked:
         hint = "does the model's vocabulary match the data's language, alphabet and case? `bertkit check` shows examples"
@@ -148,9 +149,7 @@ def report_remarks(remarks: Remarks, prefix: str = "") -> None:
         progress.warn(prefix + warning)
 
 
-def predict_split(
-    task: Task, module: nn.Module, split: Split, processes: Processes, *, description: str | None = None
-) -> Predictions:
+def predict_split(task: Task, module: nn.Module, split: Split, processes: Processes, *, bar: Bar = NO_BAR) -> Predictions:
     """The logits of each feature of a split."""
     batches = evaluation_batches(
         split.features,
@@ -158,17 +157,17 @@ def predict_split(
         rank=processes.process_index,
         world_size=processes.num_processes,
     )
-    return predict(module, batches, processes, num_features=len(split.features), description=description)
+    return predict(module, batches, processes, num_features=len(split.features), bar=bar)
 
 
 def decode_split(
-    task: Task, modules: Sequence[nn.Module], split: Split, processes: Processes, *, description: str | None = None
+    task: Task, modules: Sequence[nn.Module], split: Split, processes: Processes, *, bar: Bar = NO_BAR
 ) -> tuple[list[Prediction], dict[str, float]]:
     """The predictions for a split, of several modules by their mean probabilities, and the loss by term, of one module.
 
     Raises ModelError for outputs that are not numbers, where there is no loss to tell.
     """
-    parts = [predict_split(task, module, split, processes, description=description) for module in modules]
+    parts = [predict_split(task, module, split, processes, bar=bar) for module in modules]
     if len(parts) == 1 and parts[0].losses:  # which tell whether they are numbers
         return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
     outputs = [logits for part in parts for logits in part.outputs.values()]
@@ -200,7 +199,8 @@ def score_splits(
     predictions: dict[str, list[Prediction]] = {}
     truth: dict[str, list[Any]] = {}
     for number, (split, data) in enumerate(splits.items()):
-        decoded, losses = decode_split(task, modules, data, processes, description=f"evaluate {split}")
+        with progress.bar(f"evaluate {split}", len(modules) * len(data.features)) as bar:
+            decoded, losses = decode_split(task, modules, data, processes, bar=bar)
         truth_of = task.truth(data.examples)
         thresholds = {}
         if tune and number == 0:
@@ -208,7 +208,7 @@ def score_splits(
             decoded, thresholds = task.decide(decoded), task.thresholds_tuned()
         for name, value in (task.score(decoded, truth_of) | thresholds).items():
             scores[f"{split}/{name}"] = value
-        for remark in task.remarks_on(decoded):
+        for remark in told(task.counts_of(decoded)):
             progress.note(remark)
         if len(decoded) > 1 == task.distinct(decoded):
             scores[f"{split}/{CONSTANT}"] = 1.0

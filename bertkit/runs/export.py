@@ -146,7 +146,7 @@ def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: Rows) -> V
     if isinstance(predictor, LanguageModel):
         return compare_language_models(predictor, graphs, _spread(rows.texts).columns["text"])
     assert isinstance(predictor, TaskPredictor)
-    texts, dev = (None if each is None else predictor.encode(each) for each in (rows.texts, rows.dev))
+    texts, dev = (None if each is None else predictor.encode(each)[0] for each in (rows.texts, rows.dev))
     assert texts is not None
     return compare_tasks(predictor, graphs, texts, dev)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from rich.text import Text
 from torch import Tensor, nn
 
-from bertkit import manifest, progress
+from bertkit import manifest
 from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.errors import ModelError, UsageError, listed, plural
+from bertkit.errors import ModelError, UsageError, listed
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
@@ -27,14 +28,16 @@ from bertkit.model.heads import Head
 from bertkit.model.language_model import LanguageModel as PretrainingHead
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
-from bertkit.progress import plain
+from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
 from bertkit.readers.content import source_name
-from bertkit.readers.formats import LINES, read_file
+from bertkit.readers.formats import LINES, read_blocks
 from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
-from bertkit.runs.predictor import LONGEST, Predictor, Row
+from bertkit.runs.evaluate import Split
+from bertkit.runs.predictor import LONGEST, Predictor, Presents, Row
 from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
-from bertkit.tasks.task import Prediction
+from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.task import Count, Prediction
 from bertkit.text.tokenizer import Encoded
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
@@ -58,24 +61,36 @@ class LanguageModel(Predictor):
     """
 
     top_k = 5
+    encoding: str | None = None  # of files
 
     def _build(self) -> Head:
         return _objective_of(self.pretrained, next(iter(OBJECTIVES))).head(self.pretrained.config)
 
-    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
-        texts = examples.columns["text"]
-        return [{"text": text, **prediction.details} for text, prediction in zip(texts, predictions, strict=True)]
+    @property
+    def presents(self) -> Presents:
+        return Filled(self.pretrained.tokenizer.special_tokens["mask_token"])
+
+    def read_blocks(self, file: str) -> Iterator[Examples]:
+        """The lines of a file. Raises UsageError for a few lines none of which has a mask to fill."""
+        blocks = read_blocks(file, (LINES,), encoding=self.encoding)
+        first, *others = islice(blocks, 2)
+        mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
+        encoded = self._encode([text for text in first.columns["text"] if mask_token in text])
+        if not others and not any(map(len, self.masks(encoded))):
+            what = f"no line has a {mask_token} to fill"
+            if len(encoded.input_ids):
+                what += f" in its first {self.max_length} tokens"
+            hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
+            raise UsageError(what, where=source_name(file), hint=hint)
+        yield from chain([first], others, blocks)
 
     def _columns(self, row: Row) -> Mapping[str, Any]:
         if not isinstance(row, str) and not (isinstance(row, Mapping) and isinstance(row.get("text"), str)):
             raise ValueError(f"the row is {row!r}; expected a text")
         return {"text": row} if isinstance(row, str) else row
 
-    def _standard(self, examples: Examples) -> Examples:
+    def standard(self, examples: Examples) -> Examples:
         return examples
-
-    def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
-        return self.fill(examples.columns["text"], self._encode(examples.columns["text"]), description=description)
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
         with self._encoding:
@@ -86,18 +101,26 @@ class LanguageModel(Predictor):
         mask = self.pretrained.tokenizer.mask_token_id
         return [np.flatnonzero(encoded.input_ids[text] == mask) for text in range(len(encoded.input_ids))]
 
-    def fill(self, texts: Sequence[str], encoded: Encoded, *, description: str | None = None) -> list[Prediction]:
-        """The predictions for encoded texts. Raises UsageError for a causal model."""
+    def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
+        """Features of the texts that have masks. Raises UsageError for a causal model."""
         _refuse_causal(self.pretrained)
+        encoded = self._encode(examples.columns["text"])
         masks = self.masks(encoded)
         masked = np.flatnonzero([len(places) for places in masks])
         rows = Ragged.of([masks[text].tolist() for text in masked])
         features = Features(encoded.input_ids.take(masked), encoded.token_type_ids.take(masked), masked, rows=rows)
+        truncated = Count(int(encoded.truncated.sum()), f"{{}} longer than {self.max_length} truncated")
+        return Split(examples, features), (truncated,)
+
+    def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
+        texts = split.examples.columns["text"]
         names = {number: token for token, number in self.pretrained.tokenizer.vocab.items()}
         likeliest = Likeliest(self.model, self.top_k, torch.tensor(sorted(names), device=self.processes.device))
-        found = self._run(likeliest, features, description=description)
+        found = self._run(likeliest, split.features, bar)
         fills: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
-        for text, probabilities, tokens in zip(masked, found["probabilities"], found["tokens"], strict=True):
+        for text, probabilities, tokens in zip(
+            split.features.examples, found.get("probabilities", ()), found.get("tokens", ()), strict=True
+        ):
             fills[text] = [
                 [{"token": names[number], "probability": p} for p, number in zip(*pair, strict=True)]
                 for pair in zip(probabilities.tolist(), tokens.tolist(), strict=True)
@@ -157,30 +180,62 @@ class Likeliest(nn.Module):
         return Outputs({}, {"probabilities": probabilities, "tokens": tokens})
 
 
-def fill_masks(
-    name: str, file: str, overrides: Mapping[str, Any], *, encoding: str | None = None, top_k: int
-) -> tuple[list[dict[str, Any]], str]:
-    """The lines of a file with the top_k most probable tokens for each [MASK]; and the mask token."""
+class Filled:
+    """How filled masks are shown and written."""
+
+    family = "a pre-trained model"
+    own_formats: Mapping[str, str] = {}
+    details: Mapping[str, str] = {"top_k": "fills"}
+
+    def __init__(self, mask_token: str) -> None:
+        self.mask_token = mask_token
+
+    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
+        return {"text": examples.columns["text"][row], **prediction.details}
+
+    def columns(self, examples: Examples) -> OutputColumns:
+        return OutputColumns(("text",), ("fills",))
+
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+        return {}
+
+    def lost_in(self, ending: str) -> str | None:
+        return None
+
+    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
+        raise NotImplementedError(ending)
+
+    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
+        return ()
+
+    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
+        """A line with its masks filled, and below it the most probable tokens of each mask."""
+        parts = examples.columns["text"][row].split(self.mask_token)
+        own = prediction.details["fills"]
+        line = plain(parts[0])
+        for fills, part in zip(own, parts[1:], strict=False):
+            line += Text(plain(fills[0]["token"]).plain, style="bold green") + plain(part)
+        line += plain("".join(self.mask_token + part for part in parts[1 + len(own) :]))
+        for fills in own:
+            likeliest_tokens = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
+            line += Text(f"\n  {plain(likeliest_tokens)}", style="dim")
+        return line
+
+
+def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) -> LanguageModel:
+    """A pre-trained model with the options of a command. Raises UsageError for a causal one, and for options of tasks."""
+    overrides = dict(overrides)
+    encoding = overrides.pop("encoding", None)
+    refuse_task_options(overrides)
     pretrained = open_pretrained(name)
     _refuse_causal(pretrained)
     longest = min(LONGEST, pretrained.config.max_position_embeddings)
     config = _settings({}, {"max_length": longest, **overrides})
     check_max_length(config.max_length, pretrained.config)
     model = LanguageModel(pretrained, start_accelerator(config.device), config.precision)
-    model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k
-    lines = read_file(file, (LINES,), encoding=encoding)
-    texts: list[str] = lines.columns["text"]
-    encoded = model._encode(texts)
-    mask_token = pretrained.tokenizer.special_tokens["mask_token"]
-    if encoded.truncated.any():
-        progress.note(f"truncated {encoded.truncated.sum()} of {plural(len(texts), 'line')} to {config.max_length} tokens")
-    if not any(map(len, model.masks(encoded))):
-        what = f"no line has a {mask_token} to fill"
-        if encoded.truncated.any():
-            what += f" in its first {config.max_length} tokens"
-        hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
-        raise UsageError(what, where=source_name(file), hint=hint)
-    return model.rows(model.fill(texts, encoded, description="predict"), lines), mask_token
+    model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k or model.top_k
+    model.encoding = encoding
+    return model
 
 
 def _refuse_causal(pretrained: Pretrained) -> None:
@@ -197,19 +252,6 @@ def _filled(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token:
         filled = filled.rstrip() + token[2:] if token.startswith("##") else filled + token
         filled += part
     return filled
-
-
-def format_filled(row: Mapping[str, Any], mask_token: str) -> Text:
-    """A line with its masks filled, and below it the most probable tokens of each mask."""
-    parts = row["text"].split(mask_token)
-    line = plain(parts[0])
-    for fills, part in zip(row["fills"], parts[1:], strict=False):
-        line += Text(plain(fills[0]["token"]).plain, style="bold green") + plain(part)
-    line += plain("".join(mask_token + part for part in parts[1 + len(row["fills"]) :]))
-    for fills in row["fills"]:
-        likeliest_tokens = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
-        line += Text(f"\n  {plain(likeliest_tokens)}", style="dim")
-    return line
 
 
 def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> dict[str, float]:

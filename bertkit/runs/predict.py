@@ -1,23 +1,24 @@
-"""Evaluate a run folder, or any Hugging Face model of a family, and predict files and splits with it."""
+"""Evaluate a run folder, or any Hugging Face model of a family, and predict rows with it, window by window."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from bertkit import progress
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import UsageError, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import check_segments
-from bertkit.readers import Examples, is_blank
-from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows, report_remarks
-from bertkit.runs.predictor import TaskPredictor
+from bertkit.progress import Rate
+from bertkit.readers import Examples, windows
+from bertkit.runs.evaluate import Scored, encode_split, hash_of_rows, report_remarks
+from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.target import Opened
-from bertkit.tasks.recipe import Recipe, unread_columns
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.task import Count, Prediction, Task, told
 
 
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
@@ -26,7 +27,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tu
     refuse_code(task.recipe)
     if note := check_metrics(task.recipe.metrics):
         progress.note(note)
-    _refuse_other_folds(target, splits or task.recipe.eval_splits)
+    refuse_other_folds(target, splits or task.recipe.eval_splits)
     accelerator = start_accelerator(task.recipe.training.device)
     rows = read_splits(task.recipe, splits or task.recipe.eval_splits).rows
     data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
@@ -38,7 +39,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tu
     return scored, {name: split.examples for name, split in data.items()}
 
 
-def _refuse_other_folds(target: Opened, splits: Collection[str]) -> None:
+def refuse_other_folds(target: Opened, splits: Collection[str]) -> None:
     """Raise UsageError for rows that the mean of several folds would be scored on, although most folds were trained on them."""
     recipe = target.task.recipe
     held_out = {each.task.recipe.held_out_share for each in (target, *target.others)}
@@ -55,28 +56,32 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
         progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
 
 
-def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> tuple[Examples, list[Prediction]]:
-    """One prediction per row of a file, in order; "-" is stdin. overrides: the names of the options that the user gave."""
-    recipe = target.task.recipe.with_file(file, overrides, target.written).resolved()
-    rows = recipe.read_file(file)
-    if not len(rows):
-        raise DataError("the file holds no rows", where=rows.source)
-    return _predict_rows(target, recipe, rows)
+# --- predicting ------------------------------------------------------------------------------------------------------------
 
 
-def predict_split_of(target: Opened, split: str) -> tuple[Examples, list[Prediction]]:
-    """The examples of a split of the target's data, which needs no labels, and one prediction per example."""
-    recipe = target.task.recipe.resolved()
-    _refuse_other_folds(target, [split])
-    return _predict_rows(target, recipe, read_splits(recipe, [split]).rows[split])
+class Window(NamedTuple):
+    """Rows as they are read, the same under a task's names, and a prediction for each. counts: what to tell of them."""
+
+    rows: Examples
+    examples: Examples
+    predictions: list[Prediction]
+    counts: tuple[Count, ...]
 
 
-def _predict_rows(target: Opened, recipe: Recipe, rows: Examples) -> tuple[Examples, list[Prediction]]:
-    task = replace(target.task, recipe=recipe)
-    examples = task.examples(rows, labelled=False)
-    if left_out := unread_columns(recipe, rows, labelled=False):
-        progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
-    return examples, predict_examples(target, task, examples)
+def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> Iterator[Window]:
+    """The windows of a file, in order; "-" is stdin. overrides: the names of the options that the user gave."""
+    predictor = of_files(target, [file], overrides)
+    for rows in windows(predictor.read_blocks(file)):
+        yield predict_window(predictor, rows)
+
+
+def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = None) -> Window:
+    """A prediction for each row of a window."""
+    examples = predictor.standard(rows)
+    split, counts = predictor.encode(examples)
+    bar = progress.NO_BAR if rate is None else _Part(rate, rows, len(split.features) * len(predictor.folders))
+    predictions = predictor.decode(split, bar)
+    return Window(rows, examples, predictions, (*counts, *predictor.presents.counts_of(predictions)))
 
 
 def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Prediction]:
@@ -84,13 +89,37 @@ def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Pre
     accelerator = start_accelerator(task.recipe.training.device)
     report_remarks(examples.remarks)
     predictor = TaskPredictor(replace(target, task=task), accelerator)
-    features, remarks = task.encode(examples, target.pretrained.tokenizer, labelled=False)
-    if empty := sum(all(map(is_blank, texts)) for texts in task.recipe.texts_of(examples)):
-        remarks = (*remarks, f"{empty} without text")
-    if remarks:
-        progress.note(f"{plural(len(examples), 'row')}, {', '.join(remarks)}")
-    predictions = predictor.decode(Split(examples, features), description="predict")
+    split, counts = predictor.encode(examples)
+    tell(len(examples), counts)
+    with progress.bar("predict", len(split.features)) as bar:
+        predictions = predictor.decode(split, bar)
     accelerator.wait_for_everyone()
-    for remark in task.remarks_on(predictions):
-        progress.note(remark)
     return predictions
+
+
+def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
+    """A predictor for files. overrides: the names of the options that the user gave."""
+    recipe = target.task.recipe.with_file(files[0], overrides, target.written).resolved()
+    task = replace(target.task, recipe=recipe)
+    return TaskPredictor(replace(target, task=task), start_accelerator(recipe.training.device))
+
+
+class _Part:
+    """The bar of one window, whose features become its rows. total: how often it advances by one feature."""
+
+    def __init__(self, rate: Rate, rows: Examples, total: int) -> None:
+        self.rate, self.rows, self.total, self.done, self.before = rate, rows, total, 0, rate.share
+
+    def advance(self, amount: int = 1, **values: str) -> None:
+        amount = min(amount, self.total - self.done)  # several processes may count some features twice
+        self.done += amount
+        share = None
+        if self.rows.done is not None and self.before is not None:
+            share = self.before + (self.rows.done - self.before) * self.done / self.total
+        self.rate.move(len(self.rows) * amount / self.total, share)
+
+
+def tell(rows: int, counts: Iterable[Count]) -> None:
+    """Print how many rows there were, if there is something to tell of them."""
+    if words := told(counts):
+        progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")

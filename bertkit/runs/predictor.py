@@ -8,10 +8,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, overload
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.text import Text
 from torch import nn
 
 from bertkit.config import TrainConfig, filled
@@ -20,19 +23,40 @@ from bertkit.features import Features
 from bertkit.model.devices import OneProcess, Processes
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
-from bertkit.model.precision import resolve_precision
+from bertkit.model.precision import Precision, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
-from bertkit.readers import Examples, batched
+from bertkit.progress import NO_BAR, Bar
+from bertkit.readers import Examples, batched, is_blank, window_sizes
 from bertkit.runs.evaluate import Scored, Split, decode_split, predict, score_splits
 from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.target import Opened, read_target
 from bertkit.tasks import TextClassificationTask
-from bertkit.tasks.task import FINETUNE, Prediction, Task
+from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.recipe import unread_columns
+from bertkit.tasks.task import FINETUNE, Count, Prediction, Task
 from bertkit.training.batching import evaluation_batches
 
 Row = Mapping[str, Any] | str | Sequence[str]
 POOLED = ("mean", "cls")
 LONGEST = 512  # tokens of a text, for a model whose training does not say
+
+
+class Presents(Protocol):
+    """How predictions are shown and written; see Task, which is one."""
+
+    @property
+    def family(self) -> str: ...
+    @property
+    def own_formats(self) -> Mapping[str, str]: ...
+    @property
+    def details(self) -> Mapping[str, str]: ...
+    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]: ...
+    def columns(self, examples: Examples) -> OutputColumns: ...
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]: ...
+    def lost_in(self, ending: str) -> str | None: ...
+    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str: ...
+    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text: ...
+    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]: ...
 
 
 class Predictor:
@@ -45,12 +69,19 @@ class Predictor:
     task: Task | None = None
 
     def __init__(self, pretrained: Pretrained, processes: Processes, precision: str = "auto") -> None:
-        self.pretrained, self.processes = pretrained, processes
-        self.precision = resolve_precision(precision, pretrained.config, processes, training=False)
+        self.pretrained, self.processes, self._precision = pretrained, processes, precision
         self.max_length = min(LONGEST, pretrained.config.max_position_embeddings)
         self.micro_batch_tokens = filled(TrainConfig()).micro_batch_tokens
         self._encoding = threading.Lock()  # the tokenizer keeps a cache
-        self._modules = [self._loaded(self._build(), pretrained)]
+
+    @cached_property
+    def precision(self) -> Precision:
+        """What was asked for; measured, where nothing was and this is a CPU."""
+        return resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
+
+    @cached_property
+    def _modules(self) -> list[Any]:
+        return [self._loaded(self._build(), self.pretrained)]
 
     @property
     def model(self) -> Any:
@@ -67,10 +98,20 @@ class Predictor:
             raise ModelError(what, where=str(pretrained.folder), hint=FINETUNE)
         return module.to(self.processes.device, self.precision.dtype).eval()
 
+    @property
+    def folders(self) -> list[Path]:
+        """Where its weights are."""
+        return [self.pretrained.folder]
+
     @classmethod
     def open(cls, name: str, device: str, precision: str) -> Self:
         """A model by folder or hub id. Raises ModelError, MachineError."""
-        return cls(open_pretrained(name), OneProcess.on(device), precision)
+        return cls(open_pretrained(name), OneProcess.on(device), precision)._ready()
+
+    def _ready(self) -> Self:
+        """This predictor with its weights in memory: otherwise the first use reads them."""
+        assert self._modules
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).open, (str(self.pretrained.folder), self.processes.device.type, self.precision.name)
@@ -85,34 +126,56 @@ class Predictor:
         """One prediction per row, in order: of a list as a list, of any other iterable as they come.
 
         rows: columns by name, as the model was trained on; or a text; or a pair of texts, or for tags a list of words. They are
-        read in windows of some thousand, whose texts of similar length are computed together. Raises DataError with the row.
+        read in windows, of some thousand rows in the end, whose texts of similar length are computed together. Raises DataError
+        with the row.
         """
         found = self._stream(_checked(rows))
         return list(found) if isinstance(rows, (list, tuple)) else found
 
     def _stream(self, rows: Iterable[Row]) -> Iterator[Prediction]:
         first = 0
-        for window in batched(rows):
+        for window in batched(rows, window_sizes()):
             yield from self.predict_examples(self._examples(window, first))
             first += len(window)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
         """The columns of a batch with those of its predictions, as Ray Data's map_batches and its like call it."""
         columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
-        examples = self._standard(Examples(columns, "batch", range(len(next(iter(columns.values()), [])))))
+        examples = self.standard(Examples(columns, "batch", range(len(next(iter(columns.values()), [])))))
         found = self.rows(self.predict_examples(examples), examples)
         return columns | {name: [row.get(name) for row in found] for name in dict.fromkeys(key for row in found for key in row)}
 
+    @property
+    def presents(self) -> Presents:
+        """How its predictions are shown and written."""
+        raise self._headless()
+
     def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
         """What `bertkit predict` writes: for each example its input and the prediction."""
+        return [self.presents.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
+
+    def predict_examples(self, examples: Examples) -> list[Prediction]:
+        """One prediction per example, which has its task's standard columns."""
+        return self.decode(self.encode(examples)[0])
+
+    def read_blocks(self, file: str) -> Iterator[Examples]:
+        """The rows of a file, or of the standard input for "-", block by block."""
         raise self._headless()
 
-    def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
-        """One prediction per example, which has its task's standard columns. description: of a bar."""
-        raise self._headless()
+    def unread_columns(self, rows: Examples) -> list[str]:
+        """The columns of a user's rows that are not used."""
+        return []
 
-    def _standard(self, examples: Examples) -> Examples:
+    def standard(self, examples: Examples) -> Examples:
         """Rows under the task's standard names of columns."""
+        raise self._headless()
+
+    def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
+        """Examples with standard columns and their features, and what a user should know of them."""
+        raise self._headless()
+
+    def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
+        """One prediction per example of what `encode` gives; bar: advances by features."""
         raise self._headless()
 
     def _columns(self, row: Row) -> Mapping[str, Any]:
@@ -131,7 +194,7 @@ class Predictor:
                 raise DataError(str(error), where=f"rows:{number}") from None
         names = dict.fromkeys(name for row in read for name in row)
         columns = {name: [row.get(name) for row in read] for name in names}
-        return self._standard(Examples(columns, "rows", range(first, first + len(rows))))
+        return self.standard(Examples(columns, "rows", range(first, first + len(rows)), first=first))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Why rows get their label; of text classification alone."""
@@ -169,13 +232,13 @@ class Predictor:
             return found
         return np.concatenate(found) if found else np.zeros((0, self.pretrained.config.hidden_size), dtype=np.float32)
 
-    def _run(self, module: nn.Module, features: Features, *, description: str | None = None) -> dict[str, list[NDArray]]:
+    def _run(self, module: nn.Module, features: Features, bar: Bar = NO_BAR) -> dict[str, list[NDArray]]:
         """The logits of each feature by name."""
         processes = self.processes
         batches = evaluation_batches(
             features, self.micro_batch_tokens, rank=processes.process_index, world_size=processes.num_processes
         )
-        return predict(module, batches, processes, num_features=len(features), description=description).outputs
+        return predict(module, batches, processes, num_features=len(features), bar=bar).outputs
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[list[str]]:
         """One column of texts, or two. Raises DataError with the row."""
@@ -206,12 +269,14 @@ class TaskPredictor(Predictor):
         self.pretrained, self.processes = target.pretrained, processes
         training = target.task.recipe.training
         self.max_length, self.micro_batch_tokens = training.max_length, training.micro_batch_tokens
-        self.precision = resolve_precision(training.precision, target.pretrained.config, processes, training=False)
-        self._modules = [
-            self._loaded(each.task.build(each.task.configure(each.pretrained.config)), each.pretrained)
-            for each in (target, *target.others)
-        ]
+        self._precision, self._models = training.precision, (target, *target.others)
         self._encoding = threading.Lock()
+
+    @cached_property
+    def _modules(self) -> list[Any]:
+        return [
+            self._loaded(each.task.build(each.task.configure(each.pretrained.config)), each.pretrained) for each in self._models
+        ]
 
     @classmethod
     def open(cls, name: str, device: str, precision: str) -> Self:
@@ -219,29 +284,37 @@ class TaskPredictor(Predictor):
         target = read_target(name, None, {"device": device, "precision": precision}, to_predict=True)
         for warning in target.task.remarks.warnings:
             warnings.warn(warning, stacklevel=3)
-        return cls(target, OneProcess.on(device))
+        return cls(target, OneProcess.on(device))._ready()
 
-    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
-        return self.task.rows(predictions, examples)
+    @property
+    def presents(self) -> Presents:
+        return self.task
 
-    def predict_examples(self, examples: Examples, *, description: str | None = None) -> list[Prediction]:
-        return self.decode(self.encode(examples), description=description)
+    @property
+    def folders(self) -> list[Path]:
+        return [each.pretrained.folder for each in self._models]
 
-    def encode(self, examples: Examples) -> Split:
-        """Examples with their features, without labels."""
+    def read_blocks(self, file: str) -> Iterator[Examples]:
+        return self.task.recipe.read_blocks(file)
+
+    def unread_columns(self, rows: Examples) -> list[str]:
+        return unread_columns(self.task.recipe, rows, labelled=False)
+
+    def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
         with self._encoding:
-            return Split(examples, self.task.encode(examples, self.pretrained.tokenizer, labelled=False).features)
+            features, counts = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
+        check_segments(features, self.pretrained.config)
+        empty = sum(all(map(is_blank, texts)) for texts in self.task.recipe.texts_of(examples))
+        return Split(examples, features), (*counts, Count(empty, "{} without text"))
 
-    def decode(self, split: Split, *, description: str | None = None) -> list[Prediction]:
-        """One prediction per example of an encoded split."""
-        check_segments(split.features, self.pretrained.config)
-        return decode_split(self.task, self._modules, split, self.processes, description=description)[0]
+    def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
+        return decode_split(self.task, self._modules, split, self.processes, bar=bar)[0]
 
     def score(self, splits: Mapping[str, Split]) -> Scored:
         """Every metric of every split, with predictions."""
         return score_splits(self.task, self._modules, splits, self.processes)
 
-    def _standard(self, examples: Examples) -> Examples:
+    def standard(self, examples: Examples) -> Examples:
         return self.task.examples(examples, labelled=False)
 
     def _columns(self, row: Row) -> Mapping[str, Any]:
@@ -264,7 +337,7 @@ class TaskPredictor(Predictor):
         found: list[Explanation] = []
         for window in batched(_checked(rows)):
             examples = self._examples(window, len(found))
-            features = self.encode(examples).features
+            features = self.encode(examples)[0].features
             outputs = np.zeros(len(window), dtype=np.int64)  # of a number the only one
             if label is not None:
                 outputs += task.labels.index(label)

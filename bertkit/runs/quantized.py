@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertkit import progress
 from bertkit.errors import plural
 from bertkit.features import Features, Ragged
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
@@ -86,9 +87,12 @@ class Verdict:
 def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: Split, dev: Split | None) -> Verdict:
     """The verdict on a task's graphs, in float32 and quantized. texts: without labels; dev: rows with labels."""
     splits = [split for split in (texts, dev) if split is not None and len(split.examples)]
-    exact = [predictor.decode(split, description="float32") for split in splits]
     task = one_by_one(predictor.task)
-    quantized = [decode_split(task, [graphs[1]], split, predictor.processes, description="int8")[0] for split in splits]
+    exact, quantized = [], []
+    with progress.bar("compare int8", 2 * sum(len(split.features) for split in splits)) as bar:
+        for split in splits:
+            exact.append(predictor.decode(split, bar))
+            quantized.append(decode_split(task, [graphs[1]], split, predictor.processes, bar=bar)[0])
     equal = [
         _agreement(*([*chain.from_iterable(map(task.decisions, side))] for side in pair))
         for pair in zip(exact, quantized, strict=True)
@@ -122,13 +126,12 @@ def compare_language_models(model: LanguageModel, graphs: tuple[Graph, Graph], t
     features, truth = _masked(model, texts)
     ids = torch.tensor(sorted(model.pretrained.tokenizer.vocab.values()))
     found = []
-    modules: list[tuple[Any, int, str]] = [(model.model, model.micro_batch_tokens, "float32"), (graphs[1], 1, "int8")]
-    for module, tokens, name in modules:
-        batches = evaluation_batches(features, tokens)
-        outputs = predict(
-            Likeliest(module, 1, ids), batches, model.processes, num_features=len(features), description=name
-        ).outputs
-        found.append(np.concatenate(outputs["tokens"])[:, 0])
+    modules: list[tuple[Any, int]] = [(model.model, model.micro_batch_tokens), (graphs[1], 1)]
+    with progress.bar("compare int8", 2 * len(features)) as bar:
+        for module, tokens in modules:
+            batches = evaluation_batches(features, tokens)
+            outputs = predict(Likeliest(module, 1, ids), batches, model.processes, num_features=len(features), bar=bar).outputs
+            found.append(np.concatenate(outputs["tokens"])[:, 0])
     scorers = tuple(_accuracy(tokens == truth) for tokens in found)
     return _verdict(len(features), found[0] == found[1], scorers, len(truth), 1, graphs, features)
 

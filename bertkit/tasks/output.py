@@ -1,4 +1,4 @@
-"""Predictions as text: JSON lines, CSV, TSV."""
+"""Predictions as files, window by window: JSON lines, CSV, TSV, Parquet."""
 
 from __future__ import annotations
 
@@ -6,38 +6,144 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertkit.errors import DataError
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula, or is skipped before it
 
 Rows = Sequence[dict[str, Any]]
 
 
-def as_jsonl(rows: Rows) -> str:
+class Writer:
+    """A format: the bytes of `begin`, then of `write` for each window of rows, make the file, or what `convert` makes it of.
+
+    columns: of every row, in order. safe: for spreadsheets, of CSV alone. is_text: whether a terminal or a pipe can take it.
+    """
+
+    is_text: ClassVar[bool] = True
+
+    def __init__(self, columns: Sequence[str], *, safe: bool = False) -> None:
+        self.columns, self.safe = tuple(columns), safe
+
+    def begin(self) -> bytes:
+        return b""
+
+    def write(self, rows: Rows) -> bytes:
+        raise NotImplementedError
+
+    def convert(self, windows: Path, path: Path) -> None:
+        """Write the file `path` from the one that holds all windows."""
+        raise NotImplementedError
+
+
+class Jsonl(Writer):
     """An object a line."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+    def write(self, rows: Rows) -> bytes:
+        return as_jsonl(rows).encode("utf-8", "surrogatepass")
 
 
-def as_csv(rows: Rows, *, safe: bool = False) -> str:
+class Csv(Writer):
     """A table with a header; lists and objects in a cell are JSON. safe: no spreadsheet takes a cell's text for a formula."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for values in (rows[0], *(map(_cell, row.values()) for row in rows)):
-        writer.writerow([f"'{v}" if safe and isinstance(v, str) and v.startswith(_FORMULA) else v for v in values])
-    return text.getvalue()
+
+    def begin(self) -> bytes:
+        return self._lines([self.columns])
+
+    def write(self, rows: Rows) -> bytes:
+        return self._lines([[_cell(row.get(name)) for name in self.columns] for row in rows])
+
+    def _lines(self, lines: Sequence[Sequence[Any]]) -> bytes:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([map(self._said, line) for line in lines])
+        return text.getvalue().encode("utf-8", "surrogatepass")
+
+    def _said(self, value: Any) -> Any:
+        return f"'{value}" if self.safe and isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def as_tsv(rows: Rows) -> str:
+class Tsv(Csv):
     """A table without quoting, as bertkit and GLUE read it: what would break it becomes a space."""
-    lines = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
-    return "".join("\t".join(" ".join(re.split(r"[\t\r\n]", str(cell))) for cell in line) + "\n" for line in lines)
+
+    def _lines(self, lines: Sequence[Sequence[Any]]) -> bytes:
+        cells = ([" ".join(re.split(r"[\t\r\n]", str(cell))) for cell in line] for line in lines)
+        return "".join("\t".join(line) + "\n" for line in cells).encode("utf-8", "surrogatepass")
+
+
+class Parquet(Writer):
+    """A Parquet file of a row group a window; until then each window is an Arrow stream."""
+
+    is_text = False
+
+    def write(self, rows: Rows) -> bytes:
+        import pyarrow
+
+        table = pyarrow.table({name: _array([row.get(name) for row in rows]) for name in self.columns})
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return bytes(sink.getvalue())
+
+    def convert(self, windows: Path, path: Path) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        fields = {name: pyarrow.field(name, pyarrow.null()) for name in self.columns}
+        for table in _tables(windows):
+            fields = {name: _common(fields[name], table.schema.field(name)) for name in fields}
+        with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(fields.values())) as writer:
+            for table in _tables(windows):
+                arrays = {name: _array(table[name].to_pylist(), fields[name].type) for name in fields}
+                writer.write_table(pyarrow.table(arrays))
+
+
+def as_jsonl(rows: Rows) -> str:
+    """An object a line; a date or another value that JSON lacks is text."""
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
 def _cell(value: Any) -> Any:
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, dict)) else value
 
 
-FORMATS: dict[str, Callable[[Rows], str]] = {".jsonl": as_jsonl, ".csv": as_csv, ".tsv": as_tsv}
+def _array(values: list[Any], kind: Any = None) -> Any:
+    """Values of a column; of several kinds, as JSON may have them, or where `kind` is text, all are text."""
+    import pyarrow
+
+    if kind != pyarrow.string():
+        try:
+            return pyarrow.array(values, kind)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+            kind = None
+    return pyarrow.array([value if value is None or isinstance(value, str) else str(_cell(value)) for value in values])
+
+
+def _common(one: Any, other: Any) -> Any:
+    """A field that holds the values of both; text where nothing else does."""
+    import pyarrow
+
+    try:
+        schemas = [pyarrow.schema([one]), pyarrow.schema([other])]
+        return pyarrow.unify_schemas(schemas, promote_options="permissive").field(0)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+        return pyarrow.field(one.name, pyarrow.string())
+
+
+def _tables(windows: Path) -> Iterator[Any]:
+    import pyarrow
+
+    with windows.open("rb") as file:
+        while file.peek(1):
+            try:
+                with pyarrow.ipc.open_stream(file) as stream:
+                    yield stream.read_all()
+            except pyarrow.ArrowException as error:
+                raise DataError(f"cannot read the windows: {error}", where=str(windows)) from None
+
+
+WRITERS: dict[str, type[Writer]] = {".jsonl": Jsonl, ".csv": Csv, ".tsv": Tsv, ".parquet": Parquet}
+PACKED = ".gz"

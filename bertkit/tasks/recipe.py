@@ -14,9 +14,9 @@ from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
-from bertkit.readers import Examples, Remarks
+from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.content import MAX_FILE_SIZE
-from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_file
+from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_blocks
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
@@ -210,7 +210,8 @@ class Recipe(ABC):
         sources = {"data", *OWN_FILES}
         if not sources & set(overrides):
             return self
-        values: dict[str, Any] = {name: getattr(written or type(self)(), name) for name in ("columns", *_READING)}
+        before = filled(written or type(self)())
+        values: dict[str, Any] = {name: getattr(before, name) for name in ("columns", *_READING)}
         values |= dict.fromkeys(sources)
         return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 
@@ -221,8 +222,12 @@ class Recipe(ABC):
     # --- what a family defines ---
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        """The rows of a file in one of this family's formats; columns: their names, for a file without a header."""
-        return read_file(
+        """All rows of a file; see `read_blocks`."""
+        return join_blocks([*self.read_blocks(path, columns=columns)])
+
+    def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
+        """The rows of a file in one of this family's formats, block by block. columns: the names of those without a header."""
+        return read_blocks(
             path,
             self.formats,
             columns=columns or self.columns,

@@ -6,7 +6,7 @@ It knows no files, no command line and no terminal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
-from bertkit.errors import ModelError, UsageError, listed
+from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import block_is_stale, read_block
-from bertkit.tasks.output import FORMATS, as_jsonl
+from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.recipe import Recipe, settle_columns
 
 if TYPE_CHECKING:
@@ -49,11 +50,40 @@ class Prediction(NamedTuple):
     details: Mapping[str, Any] = {}
 
 
+class Count(NamedTuple):
+    """How many of something that a user should know about. what: in words, {} where the number stands, with its noun if it has
+    one. beyond: the number up to which it is not worth telling.
+    """
+
+    number: int
+    what: str
+    noun: str = ""
+    beyond: int = 0
+
+    def __str__(self) -> str:
+        return self.what.replace("{}", plural(self.number, self.noun) if self.noun else str(self.number), 1)
+
+
+def summed(counts: Iterable[Count]) -> list[Count]:
+    """One count of each kind, in the order of the first ones."""
+    sums: dict[tuple[str, str], Count] = {}
+    for count in counts:
+        before = sums.get((count.what, count.noun), count._replace(number=0, beyond=0))
+        number, beyond = before.number + count.number, before.beyond + count.beyond
+        sums[count.what, count.noun] = count._replace(number=number, beyond=beyond)
+    return [*sums.values()]
+
+
+def told(counts: Iterable[Count]) -> list[str]:
+    """The counts in words that are worth telling; those of one kind are summed."""
+    return [str(count) for count in summed(counts) if count.number > count.beyond]
+
+
 class Encoding(NamedTuple):
-    """features: in the examples' order. remarks: what a user should know about them, such as how many were truncated."""
+    """features: in the examples' order. counts: what a user should know about them, such as how many were truncated."""
 
     features: Features
-    remarks: tuple[str, ...] = ()
+    counts: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +99,7 @@ class Task(ABC):
     recipe_class: ClassVar[type[Recipe]]
     families: ClassVar[dict[str, type[Task]]] = {}
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
-    prediction_endings: ClassVar[tuple[str, ...]] = tuple(FORMATS)
+    own_formats: ClassVar[Mapping[str, str]] = {}  # formats of predictions by their ending: what stands between windows of rows
 
     recipe: Recipe
     fresh_head: bool = False
@@ -295,7 +325,7 @@ class Task(ABC):
     def error(self, prediction: Prediction, truth: Any) -> float:
         """How wrong a prediction is; 0 if it is right."""
 
-    def remarks_on(self, predictions: Sequence[Prediction]) -> tuple[str, ...]:
+    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
         """What a user should know about these predictions, a line each."""
         return ()
 
@@ -333,13 +363,26 @@ class Task(ABC):
         """`row` for every prediction."""
         return [self.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
 
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The options of `Layout` that it takes: the column that each adds or changes."""
+        return {}
+
+    @abstractmethod
+    def columns(self, examples: Examples) -> OutputColumns:
+        """The columns of `row`, for examples with these columns."""
+
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+        """What the options of `details` add to a row, or replace in it."""
+        return {}
+
     def lost_in(self, ending: str) -> str | None:
         """A warning about what a file with this ending cannot hold. Raises UsageError where it cannot be written at all."""
         return None
 
     def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
-        """The content of a file of predictions; ending: one of `prediction_endings`."""
-        return FORMATS[ending](self.rows(predictions, examples))
+        """Predictions in one of `own_formats`."""
+        raise NotImplementedError(ending)
 
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
         """What `bertkit eval --output` writes: contents by file name."""

@@ -75,7 +75,7 @@ def test_version_and_short_help(run_bertkit) -> None:
         ("predict x --format xml", ["--format is 'xml'"]),
         ("predict x wrong.yaml --split test", ["--split"]),
         ("predict x --data d", ["--data", "--split"]),
-        ("predict x --recipe sst2 --top-k 2", ["--top-k"]),
+        ("predict x --top-k 0", ["--top-k"]),
         ("predict x --output a.csv --format jsonl", ["--output", "--format"]),
         ("recipes sst", ["'sst'", "sst2?"]),
         ("recipes text-classification", ["'text-classification'"]),

@@ -14,14 +14,17 @@ import pytest
 
 from bertkit.config import PRESETS
 from bertkit.errors import DataError, UsageError, UserError
+from bertkit.model.devices import OneProcess
 from bertkit.runs import glue, submission
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.glue import finetune_glue
-from bertkit.runs.predict import predict_file, predict_split_of
+from bertkit.runs.predict import predict_file
+from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.series import SEEDS
 from bertkit.runs.submission import write_submission
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.splits import read_splits
 
 pytestmark = pytest.mark.e2e
 ENTAILED, THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
@@ -259,16 +262,18 @@ def test_only_a_recipe_in_a_file_is_an_input() -> None:
 def predicted(run: Path, split: str, **options: str) -> tuple[list[Any], list[Any]]:
     """The first texts and the values of the predictions of a split."""
     target = open_target(str(run), None, options)
-    examples, predictions = predict_split_of(target, split)
-    return examples.columns["text"], [found.value for found in predictions]
+    recipe = target.task.recipe.resolved()
+    predictor = TaskPredictor(replace(target, task=replace(target.task, recipe=recipe)), OneProcess.on("cpu"))
+    examples = predictor.standard(read_splits(recipe, [split]).rows[split])
+    return examples.columns["text"], [found.value for found in predictor.predict_examples(examples)]
 
 
 def test_a_split_is_predicted_like_a_file(trained, root: Path, tmp_path: Path) -> None:
     run = trained[0] / "cola"
     texts, values = predicted(run, "test")
     assert texts == [sentence(row) for row in range(7)]
-    examples, predictions = predict_file(open_target(str(run), None, {}), str(root / "CoLA" / "test.tsv"))
-    assert (examples.columns["text"], [found.value for found in predictions]) == (texts, values)
+    (window,) = predict_file(open_target(str(run), None, {}), str(root / "CoLA" / "test.tsv"))
+    assert (window.examples.columns["text"], [found.value for found in window.predictions]) == (texts, values)
     assert predicted(run, "validation")[0] == [sentence(row) for row in range(8)]
     assert predicted(trained[0] / "mnli", "test_mismatched")[0] == [sentence(row + 3) for row in range(4)]
     (tmp_path / "test.tsv").write_text("sentence\nno one read it\n", encoding="utf-8")
@@ -334,7 +339,7 @@ def test_the_files_of_the_leaderboard(trained, root: Path, monkeypatch: pytest.M
         assert found[file] == [spelt[value] if spelt else f"{value:.3f}" for value in values], file
         assert (len(values), sources[file]) == (TEST_ROWS[file], str(runs / task))
     mnli = open_target(str(runs / "mnli"), None, {"text": "sentence1", "text_pair": "sentence2"})
-    _, diagnostic = predict_file(mnli, str(root / "diagnostic" / "diagnostic.tsv"), ["text", "text_pair"])
+    ((_, _, diagnostic, _),) = predict_file(mnli, str(root / "diagnostic" / "diagnostic.tsv"), ["text", "text_pair"])
     assert found["AX"] == [each.value for each in diagnostic]
     assert all(len(set(found[file])) > 1 for file in ("AX", "STS-B", "CoLA")), "a constant would do for the others"
     with zipfile.ZipFile(out / "submission.zip") as packed:

@@ -18,7 +18,7 @@ from trained import train
 from bertkit.errors import DataError, ModelError, UsageError, UserError
 from bertkit.runs.predict import evaluate_target, predict_file
 from bertkit.runs.target import open_target
-from bertkit.tasks.output import as_csv
+from bertkit.tasks.output import Csv
 
 pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
@@ -98,7 +98,9 @@ def test_splits_to_evaluate_and_precision(nli_model: Path, mnli) -> None:
 def test_predictions_of_a_plain_model_have_its_own_names(nli_model: Path, tmp_path: Path) -> None:
     rows = "".join(json.dumps({"premise": a, "hypothesis": b}) + "\n" for a, b in PAIRS)
     (tmp_path / "pairs.jsonl").write_text(rows, encoding="utf-8")
-    _, predictions = predict_file(open_target(str(nli_model), None, FP32, to_predict=True), str(tmp_path / "pairs.jsonl"))
+    ((_, _, predictions, _),) = predict_file(
+        open_target(str(nli_model), None, FP32, to_predict=True), str(tmp_path / "pairs.jsonl")
+    )
     logits = logits_of_transformers(nli_model, PAIRS)
     assert [found.value for found in predictions] == [NAMES[row] for row in logits.argmax(-1)]
 
@@ -106,7 +108,7 @@ def test_predictions_of_a_plain_model_have_its_own_names(nli_model: Path, tmp_pa
 def test_predictions_of_a_plain_regression_model(make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir("BertForSequenceClassification", seed=8, num_labels=1, initializer_range=0.3)
     (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
-    _, predictions = predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
+    ((_, _, predictions, _),) = predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
     expected = logits_of_transformers(model, [("good movie",), ("why",)])[:, 0]
     assert [found.value for found in predictions] == pytest.approx(expected, abs=1e-5)
 
@@ -119,7 +121,7 @@ def test_predictions_that_are_no_numbers_are_refused(make_model_dir, tmp_path: P
     save_file(state, model / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
     with pytest.raises(ModelError):
-        predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
+        next(predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt")))
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
 
 
 def test_other_data_replaces_the_runs_own(run: Path, tmp_path: Path) -> None:
-    _, predictions = predict_file(open_target(str(run), None, {}), str(run.parent / "dev.csv"))
+    ((_, _, predictions, _),) = predict_file(open_target(str(run), None, {}), str(run.parent / "dev.csv"))
     rows = "".join(f"{found.value}\t{text}\n" for text, found in zip(PREMISES * 2, predictions, strict=True))
     more = tmp_path / "dev.tsv"
     more.write_text("kind\tsentence\n" + rows, encoding="utf-8")
@@ -270,6 +272,11 @@ def test_a_config_that_was_edited_is_a_warning(run: Path, run_bertkit, tmp_path:
     assert (ran.code, json.loads(ran.out)["label"] in ("left", "right")) == (0, True)
     assert "warning: run/config.json has changed since bertkit wrote it" in ran.err
     assert "warning" not in run_bertkit("predict", run, stdin=b"good movie").err
+
+
+def as_csv(rows: list[dict[str, Any]], *, safe: bool = False) -> str:
+    writer = Csv([*rows[0]], safe=safe)
+    return (writer.begin() + writer.write(rows)).decode()
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:

@@ -35,7 +35,8 @@ from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs import pretrain as pretraining
-from bertkit.runs.masked_inference import evaluate_corpus, fill_masks
+from bertkit.runs.masked_inference import evaluate_corpus, open_to_fill
+from bertkit.runs.predict import predict_window
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
 from bertkit.training.batching import micro_batches_for_rank
@@ -247,13 +248,21 @@ def test_the_loss_curve_is_that_of_transformers_in_a_plain_loop(pretrain, corpus
     assert ours[-1] < ours[0] - 0.5
 
 
+def lines_filled(model: Path, file: Path, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
+    """The rows that `predict` writes for a file of at most one window."""
+    filler = open_to_fill(str(model), {**CPU, **options}, top_k=top_k)
+    (block,) = filler.read_blocks(str(file))
+    window = predict_window(filler, block)
+    return filler.rows(window.predictions, window.examples)
+
+
 @pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForMaskedLM"])
 def test_masks_are_filled_as_transformers_fills_them(architecture: str, make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir(architecture, seed=4, initializer_range=0.3)
     lines = ["the man [MASK] a movie", "no mask here", "", "[MASK] [MASK] book", "the [MASK]"]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rows, mask_token = fill_masks(str(model), str(tmp_path / "lines.txt"), CPU, top_k=3)
-    assert ([row["text"] for row in rows], mask_token) == (lines, "[MASK]")
+    rows = lines_filled(model, tmp_path / "lines.txt", top_k=3)
+    assert [row["text"] for row in rows] == lines
     assert [len(row["fills"]) for row in rows] == [1, 0, 0, 2, 1]
     fill = transformers.pipeline("fill-mask", model=str(model), top_k=3)
     for row in rows:
@@ -264,7 +273,7 @@ def test_masks_are_filled_as_transformers_fills_them(architecture: str, make_mod
             assert [f["token"].removeprefix("##") for f in found] == [w["token_str"].removeprefix("##") for w in wanted]
     (tmp_path / "none.txt").write_text("no mask\nthe man read the book and the story [MASK]\n", encoding="utf-8")
     with pytest.raises(UsageError) as error:
-        fill_masks(str(model), str(tmp_path / "none.txt"), {"max_length": 8, **CPU}, top_k=3)  # which truncates the one mask
+        lines_filled(model, tmp_path / "none.txt", max_length=8)  # which truncates the one mask
     assert error.value.where == str(tmp_path / "none.txt")
 
 
@@ -274,7 +283,7 @@ def test_masks_are_filled_with_tokens_only_where_the_vocabulary_is_padded(make_m
     padding = 3 * tokenizer.vocab_size
     model = make_model_dir("BertForMaskedLM", seed=5, initializer_range=0.3, vocab_size=tokenizer.vocab_size + padding)
     (tmp_path / "lines.txt").write_text("the man [MASK] a movie\n", encoding="utf-8")
-    ((row,), _) = fill_masks(str(model), str(tmp_path / "lines.txt"), CPU, top_k=tokenizer.vocab_size + 1)
+    (row,) = lines_filled(model, tmp_path / "lines.txt", top_k=tokenizer.vocab_size + 1)
     (fills,) = row["fills"]
     assert sorted(fill["token"] for fill in fills) == sorted(tokenizer.vocab), "each token once"
     everything = transformers.BertForMaskedLM.from_pretrained(model)
@@ -302,7 +311,7 @@ def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
         assert torch.allclose(theirs(ids).logits[:, :-3], theirs(changed).logits[:, :-3], atol=1e-6), "what follows is not read"
     assert evaluate_corpus(str(tmp_path / "run"), None, {}) == pytest.approx(scores, rel=1e-5)
     with pytest.raises(UsageError):
-        fill_masks(str(tmp_path / "run"), "-", {}, top_k=1)
+        open_to_fill(str(tmp_path / "run"), {}, top_k=1)
     with pytest.raises(UsageError):
         pretrain("more", max_steps=1, model=tmp_path / "run")
     assert pretrain("more", max_steps=1, model=tmp_path / "run", objective="clm")["model"]["name"] == str(tmp_path / "run")
@@ -623,7 +632,7 @@ def test_options_of_the_other_kind_of_model_are_refused(
         ("predict", trained, "-", "--question", "who"),
         ("predict", trained, "--split", "test"),
         ("predict", trained, "-", "--format", "conll"),
-        ("predict", tiny_model_dir, "-", "--top-k", 2),
+        ("predict", trained, "-", "--n-best", 2),
         ("eval", tiny_model_dir, "--corpus", corpus, "--recipe", "sst2"),
         ("eval", make_model_dir("BertForMaskedLM")),  # whose corpus nobody knows
     ):

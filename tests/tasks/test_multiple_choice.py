@@ -30,7 +30,7 @@ from bertkit.tasks import MultipleChoice, MultipleChoiceTask
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.multiple_choice.recipe import guess_choices
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task
+from bertkit.tasks.task import Task, told
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate
 
@@ -273,7 +273,7 @@ def test_features_by_hand(quiz: Examples, tokenizer: Tokenizer) -> None:
     assert (features.sequences.tolist(), features.examples.tolist()) == ([0, 2, 5, 7], [0, 1, 2])
     assert (features.rows.values.tolist(), features.rows.lengths.tolist()) == ([0] * 7, [1] * 7)
     labels = features.labels["labels"]
-    assert (labels.values.tolist(), labels.lengths.tolist(), remarks) == ([1, 0, 0], [1, 1, 1], ())
+    assert (labels.values.tolist(), labels.lengths.tolist(), told(remarks)) == ([1, 0, 0], [1, 1, 1], [])
     assert [TASK.describe_targets(features, at) for at in (0, 1)] == [[{}, {0: "right"}], [{0: "right"}, {}, {}]]
 
 
@@ -296,7 +296,7 @@ def test_truncated_rows_are_counted_once_each(quiz: Examples, tokenizer: Tokeniz
     assert (features.input_ids.lengths.max(), features.labels) == (9, {})
     lengths = TASK.encode(quiz, tokenizer, max_length=math.inf)[0].input_ids.lengths
     assert [row for row, length in enumerate(lengths) if length > 9] == [0, 1]  # both of the first row
-    assert remarks[0].split()[0] == "1"
+    assert told(remarks)[0].split()[0] == "1"
 
 
 def test_the_loss_is_that_of_torch(quiz: Examples, tmp_path: Path, tokenizer: Tokenizer) -> None:

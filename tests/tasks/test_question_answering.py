@@ -33,6 +33,7 @@ from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import ELSEWHERE, FIRST, LOST, MOVED, NEAR, OTHER_CASE, find_answer
 from bertkit.tasks.splits import read_splits
+from bertkit.tasks.task import Count, told
 from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "one two three good bad great poor movie film book".split()
@@ -68,8 +69,8 @@ def labels_of(features: Features) -> list[tuple[int, int]]:
     return list(zip(*(features.labels[term].values.tolist() for term in ("start", "end")), strict=True))
 
 
-def counts_in(remarks: tuple[str, ...]) -> list[int]:
-    return [int(remark.split()[0]) for remark in remarks]
+def counts_in(counts: tuple[Count, ...]) -> list[int]:
+    return [int(remark.split()[0]) for remark in told(counts)]
 
 
 # --- windows and labels --------------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ def test_lost_moved_and_split_answers_are_counted(tokenizer: Tokenizer) -> None:
     features, remarks = task.encode(rows, tokenizer, max_length=8)
     # windows, blank questions, truncated ones, near, far, in another case, nowhere, split
     assert counts_in(remarks) == [11, 1, 1, 1, 1, 1, 2, 1]
-    lost = next(remark for remark in remarks if LOST.what in remark)
+    lost = next(remark for remark in told(remarks) if LOST.what in remark)
     assert lost.endswith("(rows.json:q2, rows.json:q3)"), "the rows are named"
     nowhere = [(-100, -100)] * 2
     assert labels_of(features) == [(4, 4), (4, 4), *nowhere, (4, 4), (4, 4), (0, 0), (0, 0), (0, 0), (0, 0), (2, 2)]

@@ -18,7 +18,7 @@ from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.sources import Hub
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task
+from bertkit.tasks.task import Task, told
 from bertkit.text.tokenizer import Tokenizer
 
 FOLDERS = {
@@ -224,7 +224,7 @@ def test_imdb_reads_the_begin_and_the_end(data_dir: Path, tiny_tokenizer_dir: Pa
     rows = Examples({"text": [" ".join(begin + middle + end), " ".join(begin + end)]}, "f", range(2))
     features, remarks = Task.unfitted(recipe).encode(rows, tokenizer, max_length=34, labelled=False)
     assert features.input_ids[0].tolist() == features.input_ids[1].tolist()
-    assert remarks == ("1 longer than 34 truncated",)
+    assert told(remarks) == ["1 longer than 34 truncated"]
 
 
 @pytest.mark.parametrize(("name", "file"), [("thucnews", "dev.txt.gz"), ("lcqmc", "test.txt.gz")])

@@ -97,7 +97,8 @@ class MultipleChoice(PoolingRecipe):
                 raise DataError(what, where=rows.where(row), hint=FIX_ROW)
         if labelled:
             columns["label"] = _labels(rows, named["label"], named["choices"], self.labels_are)
-        return replace(rows, columns=columns, label_names={})
+        names = {role: str(named[role]) for role in ("text", "question") if named[role]}
+        return replace(rows, columns=columns, label_names={}, own_names=names)
 
     def _columns(self, rows: Examples, *, labelled: bool) -> dict[str, Any]:
         """The columns by role: those that the recipe names, else guessed if the names are unambiguous."""

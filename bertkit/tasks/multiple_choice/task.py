@@ -17,10 +17,11 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
+from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.multiple_choice.recipe import MultipleChoice
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.probabilities import softmax_of_groups
-from bertkit.tasks.task import Encoding, Prediction, Scorer
+from bertkit.tasks.task import Count, Encoding, Prediction, Scorer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,7 +81,7 @@ class MultipleChoiceTask(PoolingTask):
             labels=labels,
         )
         truncated = int(np.logical_or.reduceat(encoded.truncated, sequences[:-1]).sum())
-        return Encoding(features, (f"{truncated} longer than {longest} truncated",) if truncated else ())
+        return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"),))
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """One prediction per example: the best choice, and the probabilities of all."""
@@ -121,6 +122,10 @@ class MultipleChoiceTask(PoolingTask):
         inputs = {name: examples.columns[name][row] for name in ("text", "question") if name in examples.columns}
         said = {"choice": prediction.value, **prediction.details, "probability": prediction.probability}
         return inputs | said | {"probabilities": prediction.probabilities}
+
+    def columns(self, examples: Examples) -> OutputColumns:
+        inputs = tuple(name for name in ("text", "question") if name in examples.columns)
+        return OutputColumns(inputs, ("choice", "answer", "probability", "probabilities"))
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return examples.columns["choices"][row][examples.columns["places"][row].index(truth)]

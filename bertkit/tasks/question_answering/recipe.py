@@ -13,7 +13,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
 from bertkit.readers.content import Content
 from bertkit.readers.delimited import sniff_separator
-from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_file
+from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_blocks
 from bertkit.tasks.question_answering.places import LOST, find_answers
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
@@ -68,13 +68,13 @@ class QuestionAnswering(Recipe):
             raise UsageError("recipes of question answering have fixed metrics; expected none", hint="leave metrics= out")
         return super().resolved()
 
-    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
+    def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
         """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, about a plain text."""
         # A page may contain tabs: without the ending of a table it must have a column of the question to be one.
         table = replace(DELIMITED, looks_like=self._is_table)
         formats = (table if form is DELIMITED else form for form in self.formats)
         page = Format("a page of text", (), lambda content: True, self._parse_page)
-        return read_file(path, (*formats, page), columns=columns or self.columns, **self.reading)
+        return read_blocks(path, (*formats, page), columns=columns or self.columns, **self.reading)
 
     def _is_table(self, content: Content) -> bool:
         separator = sniff_separator(content)
@@ -111,7 +111,7 @@ class QuestionAnswering(Recipe):
         }
         if labelled:
             standard["answers"] = read_answers(rows, self.answers)
-        return replace(rows, columns=standard, label_names={})
+        return replace(rows, columns=standard, label_names={}, own_names={"question": question, "context": context})
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(examples.columns["question"], examples.columns["context"], strict=True))

@@ -21,7 +21,7 @@ Answers = list[tuple[str, int | None]]
 def read_ids(examples: Examples, *, unique: bool) -> list[str]:
     """The id of each row, by default its number. unique: raise DataError if two rows have the same id."""
     given = examples.columns.get("id", [None] * len(examples))
-    ids = [str(row) if value in (None, "") else str(value) for row, value in enumerate(given)]
+    ids = [str(row) if value in (None, "") else str(value) for row, value in enumerate(given, start=examples.first)]
     first: dict[str, int] = {}
     for row, name in enumerate(ids):
         if (earlier := first.setdefault(name, row)) != row and unique:

@@ -18,13 +18,14 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding
+from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, rows_by_way, spans_of
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows
-from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
+from bertkit.tasks.task import Count, Encoding, Prediction, Scorer, Task
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -140,9 +141,9 @@ class QuestionAnsweringTask(Task):
         labels: dict[str, Ragged] = {}
         num_windows = len(windows.examples)
         counts = [
-            (num_windows if num_windows > len(examples) else 0, "window", ""),
-            (sum(not question.strip() for question in examples.columns["question"]), "row", " without a question"),
-            (windows.cut, "question", f" longer than {query} tokens truncated"),
+            Count(num_windows, "{}", "window", beyond=len(examples)),
+            Count(sum(not question.strip() for question in examples.columns["question"]), "{} without a question", "row"),
+            Count(windows.cut, f"{{}} longer than {query} tokens truncated", "question"),
         ]
         if labelled:
             has_answer = np.array([bool(accepted) for accepted in answers])
@@ -157,11 +158,11 @@ class QuestionAnsweringTask(Task):
                 labels[term] = Ragged.column(np.where(ignored[windows.examples], IGNORED, positions))
             whole = np.bincount(windows.examples, weights=labels["start"].values > 0, minlength=len(examples)) > 0
             by_way = rows_by_way(places) | {LOST: np.flatnonzero(lost).tolist()}  # also an answer without a token
-            counts += [(len(by_way[how]), "answer", f" {how.what}") for how in WAYS if how is not LOST]
+            counts += [Count(len(by_way[how]), f"{{}} {how.what}", "answer") for how in WAYS if how is not LOST]
             first = listed([examples.where(row) for row in by_way[LOST]], 3)
             counts += [
-                (len(by_way[LOST]), "answer", f" {LOST.what}, left out ({first})"),
-                (int((has_answer & ~lost & ~whole).sum()), "answer", " not within one window"),
+                Count(len(by_way[LOST]), f"{{}} {LOST.what}, left out ({first})", "answer"),
+                Count(int((has_answer & ~lost & ~whole).sum()), "{} not within one window", "answer"),
             ]
         features = Features(
             input_ids=windows.input_ids,
@@ -170,7 +171,7 @@ class QuestionAnsweringTask(Task):
             labels=labels,
             extras={"context": Ragged.column(windows.context), "starts": windows.starts, "ends": windows.ends},
         )
-        return Encoding(features, tuple(plural(count, noun) + what for count, noun, what in counts if count))
+        return Encoding(features, tuple(counts))
 
     def check(self, examples: Examples) -> Iterator[Finding]:
         """Answers that are not at their answer_start, by how they were found; an error for those that were not."""
@@ -278,6 +279,18 @@ class QuestionAnsweringTask(Task):
         inputs = {"id": details.pop("id"), "question": examples.columns["question"][row]}
         span = {"start": details.pop("start"), "end": details.pop("end")}
         return {**inputs, "answer": prediction.value, **span, "probability": prediction.probability, **details}
+
+    def columns(self, examples: Examples) -> OutputColumns:
+        null_odds = ("null_odds",) if self._unanswerable(examples.columns.get("answers", ())) else ()
+        said = ("answer", "start", "end", "probability", "nbest", *null_odds)
+        return OutputColumns(("id", "question"), said)
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        return {"n_best": "nbest"}
+
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+        return {"nbest": prediction.details["nbest"][: layout.n_best]} if layout.n_best else {}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return " / ".join(dict.fromkeys(truth.texts)) or "no answer"

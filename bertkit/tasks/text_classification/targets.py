@@ -32,6 +32,7 @@ class Target(ABC):
     """
 
     problem_type: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]  # of `row`
     labels: tuple[str, ...] = ()
 
     @cached_property
@@ -97,6 +98,7 @@ class Number(Target):
     """Regression: one output, trained on its squared error."""
 
     problem_type: ClassVar[str] = "regression"
+    columns: ClassVar[tuple[str, ...]] = ("prediction",)
 
     def read(self, examples: Examples) -> list[Any]:
         return scores_of(examples, COLUMN).tolist()
@@ -137,6 +139,7 @@ class OneOf(Target):
     """
 
     problem_type: ClassVar[str] = "single_label_classification"
+    columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     numbered: tuple[str, ...] | None = None
     positive: str | None = None
 
@@ -190,6 +193,7 @@ class AnyOf(Target):
     """Any number of labels, maybe none; a label is predicted if its probability reaches its threshold."""
 
     problem_type: ClassVar[str] = "multi_label_classification"
+    columns: ClassVar[tuple[str, ...]] = ("labels", "probabilities")
     thresholds: Mapping[str, float] | None = None
 
     def read(self, examples: Examples) -> list[Any]:

@@ -29,8 +29,9 @@ from bertkit.tasks.labels import (
     refuse_repeated,
     spelled_alike,
 )
+from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
-from bertkit.tasks.task import Encoding, Prediction, Scorer
+from bertkit.tasks.task import Count, Encoding, Prediction, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target
@@ -187,12 +188,9 @@ class TextClassificationTask(PoolingTask):
             targets = self._target.encode(self.truth(examples)).take(encoded.examples)
             weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
             features = replace(features, labels={"labels": targets}, class_weights=weights)
-        truncated, more = int(encoded.truncated.sum()), len(encoded.examples) - len(examples)
-        remarks = {
-            f"{truncated} longer than {longest} truncated": truncated,
-            f"longer ones split into windows: {len(encoded.examples)} features": more,
-        }
-        return Encoding(features, tuple(remark for remark, count in remarks.items() if count))
+        truncated = int(encoded.truncated.sum())
+        split = Count(len(encoded.examples), "longer ones split into windows: {} features", beyond=len(examples))
+        return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"), split))
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """One prediction per example, from the mean logits of its windows: a class, a list of labels, or a number."""
@@ -278,6 +276,21 @@ class TextClassificationTask(PoolingTask):
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         texts = {name: examples.columns[name][row] for name in TEXTS if name in examples.columns}
         return texts | self._target.row(prediction)
+
+    def columns(self, examples: Examples) -> OutputColumns:
+        return OutputColumns(tuple(name for name in TEXTS if name in examples.columns), self._target.columns)
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        return {"top_k": "top", "probabilities": "probabilities"} if self.labels else {}
+
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        probabilities = self._target.probabilities(prediction)
+        if layout.top_k:
+            likeliest = sorted(probabilities, key=lambda label: -probabilities[label])[: layout.top_k]
+            found["top"] = [{"label": label, "probability": probabilities[label]} for label in likeliest]
+        return found | ({"probabilities": probabilities} if layout.probabilities else {})
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
         probabilities = self._target.probabilities(prediction)

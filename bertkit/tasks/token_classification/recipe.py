@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,7 +12,7 @@ from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import CONLLU_LINES
-from bertkit.readers.formats import TAGGED, Format, read_file
+from bertkit.readers.formats import TAGGED, Format, read_blocks
 from bertkit.readers.words import CUTS
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.recipe import Columns, Recipe
@@ -24,7 +24,7 @@ from bertkit.tasks.token_classification.sentences import (
     standard_columns,
 )
 from bertkit.tasks.token_classification.tags import SCHEMES
-from bertkit.tasks.token_classification.word_rows import gather_words
+from bertkit.tasks.token_classification.word_rows import gather_blocks
 
 HEADS = ("linear", "bilstm", "crf")
 
@@ -69,9 +69,9 @@ class TokenClassification(ClassLossRecipe):
     def other_loss(self) -> str | None:
         return "for the tag of each word, and --head crf learns whole sequences" if self.head == "crf" else None
 
-    def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
-        options = {"column": self.column, "tags": self.tags, "columns": columns or self.columns}
-        return gather_words(read_file(path, self.formats, **options, **self.reading), self._named)
+    def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
+        options: dict[str, Any] = {"column": self.column, "tags": self.tags, "columns": columns or self.columns}
+        return gather_blocks(read_blocks(path, self.formats, **options, **self.reading), self._named)
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)

@@ -81,9 +81,9 @@ def standard_columns(
         columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
     if to_predict:
         kind = "plain text, one sentence per line" if "places" in columns else "words"
-        counts = f"{plural(len(examples), 'sentence')}, {plural(sum(map(len, columns['tokens'])), 'word')}"
-        remarks += Remarks((f"read as {kind}: {counts}",))
-    return replace(examples, columns=columns, label_names={}, remarks=examples.remarks + remarks)
+        remarks += Remarks((f"read as {kind}",))
+    own = examples.own_names | {role: by_role[role] for role in ("tokens", "text") if role in by_role}
+    return replace(examples, columns=columns, label_names={}, own_names=own, remarks=examples.remarks + remarks)
 
 
 def _named_in(examples: Examples, named: Mapping[str, str | None]) -> Mapping[str, str | None]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
@@ -24,9 +24,9 @@ from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model
-from bertkit.tasks.output import FORMATS
+from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.probabilities import softmax
-from bertkit.tasks.task import Encoding, Prediction, Scorer, Task
+from bertkit.tasks.task import Count, Encoding, Prediction, Scorer, Task
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows, warn_of_strays
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.tasks.token_classification.labels import in_form_of, number_names, settle_labels
@@ -72,7 +72,7 @@ class TokenClassificationTask(Task):
     family: ClassVar[str] = "token-classification"
     hf_class: ClassVar[str] = "BertForTokenClassification"
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
-    prediction_endings: ClassVar[tuple[str, ...]] = (*FORMATS, ".conll", ".conllu")
+    own_formats: ClassVar[Mapping[str, str]] = {".conll": "\n", ".conllu": ""}
 
     recipe: TokenClassification
     scheme: str | None = None
@@ -235,18 +235,19 @@ class TokenClassificationTask(Task):
         if longest < 3:
             raise UsageError(f"--max-length is {longest}; expected at least 3, for [CLS], a word and [SEP]")
         encoded = encode_words(examples.columns["tokens"], tokenizer, longest, read_cls=bool(self.intents))
-        remarks = [f"{encoded.num_cut} longer than {longest} in overlapping windows"] if encoded.num_cut else []
-        if encoded.num_shortened:
-            remarks.append(f"{plural(encoded.num_shortened, 'word')} of more than {longest - 2} pieces shortened")
+        counts = [
+            Count(encoded.num_cut, f"{{}} longer than {longest} in overlapping windows"),
+            Count(encoded.num_shortened, f"{{}} of more than {longest - 2} pieces shortened", "word"),
+        ]
         if not labelled:
-            return Encoding(encoded.features, tuple(remarks))
+            return Encoding(encoded.features, (Count(sum(map(len, examples.columns["tokens"])), "{}", "word"), *counts))
         targets, more = self._targets(examples)
         labels = {"labels": Ragged(targets, encoded.words)}
         if self.intents:  # at [CLS] only the intent is learned, once per sentence
             intents = examples.columns["intent"]
             numbers, unknown = number_names(intents, self.intents, "intent", lambda name: examples.where(intents.index(name)))
             if unknown:
-                more.append(f"{unknown.total()} with intents that training does not have ({listed(list(unknown))})")
+                more.append(Count(unknown.total(), f"{{}} with intents that training does not have ({listed(list(unknown))})"))
             labels = {
                 "labels": Ragged(
                     np.insert(targets, encoded.words[:-1], IGNORED), encoded.words + np.arange(len(encoded.words))
@@ -254,15 +255,15 @@ class TokenClassificationTask(Task):
                 "intent": Ragged.column(np.where(encoded.firsts, numbers[encoded.features.examples], IGNORED)),
             }
         weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
-        return Encoding(replace(encoded.features, labels=labels, class_weights=weights), (*remarks, *more))
+        return Encoding(replace(encoded.features, labels=labels, class_weights=weights), (*counts, *more))
 
-    def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
-        """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and remarks."""
+    def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[Count]]:
+        """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and counts."""
         tags: list[list[str]] = examples.columns["tags"]
-        remarks = []
+        counts = []
         if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
             places = listed([examples.where(row) for row in illegal_rows(tags, self.scheme)], 3)
-            remarks.append(f"{plural(illegal, 'tag')} in places where {self.scheme} does not allow them ({places})")
+            counts.append(Count(illegal, f"{{}} in places where {self.scheme} does not allow them ({places})", "tag"))
             if self.recipe.head == "crf" and self.recipe.constrained:  # it gives illegal tags no probability
                 tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
 
@@ -271,9 +272,9 @@ class TokenClassificationTask(Task):
 
         numbers, unknown = number_names([*chain.from_iterable(tags)], self.labels, "tag", place)
         if unknown:
-            known = f"with tags that training does not have ({listed(list(unknown))})"
-            remarks.append(f"{plural(unknown.total(), 'word')} {known}")
-        return numbers, remarks
+            what = f"{{}} with tags that training does not have ({listed(list(unknown))})"
+            counts.append(Count(unknown.total(), what, "word"))
+        return numbers, counts
 
     def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
         """For each sentence a tag and a probability per word; with `intent` its intent too."""
@@ -367,11 +368,11 @@ class TokenClassificationTask(Task):
         wrong = sum(tag != reference for tag, reference in zip(prediction.value, truth.tags, strict=True))
         return float(wrong + (bool(self.intents) and prediction.details["intent"] != truth.intent))
 
-    def remarks_on(self, predictions: Sequence[Prediction]) -> tuple[str, ...]:
-        if self.scheme is None or not (illegal := count_illegal([each.value for each in predictions], self.scheme)):
+    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
+        if self.scheme is None:
             return ()
-        tags = plural(illegal, "predicted tag")
-        return (f"{tags} that {self.scheme} does not allow (--constrained predicts only legal ones)",)
+        what = f"{{}} that {self.scheme} does not allow (--constrained predicts only legal ones)"
+        return (Count(count_illegal([each.value for each in predictions], self.scheme), what, "predicted tag"),)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         predicted, references = ([*chain.from_iterable(rows)] for rows in self._tags(predictions, truth))
@@ -384,9 +385,13 @@ class TokenClassificationTask(Task):
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         return as_row(prediction, examples, row, chunks=self.scheme is not None)
 
+    def columns(self, examples: Examples) -> OutputColumns:
+        more = (("intent", "intent_probability") if self.intents else ()) + (("entities",) if self.scheme is not None else ())
+        return OutputColumns(("text", "tokens", "offsets"), ("tags", "probabilities", *more))
+
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
-        own = {"gold": truth.tags} | ({"gold_intent": truth.intent} if self.intents else {})
-        return self.row(prediction, examples, row) | own
+        gold = {"gold": truth.tags} | ({"gold_intent": truth.intent} if self.intents else {})
+        return self.row(prediction, examples, row) | gold
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         words = zip(examples.columns["tokens"][row], truth.tags, strict=True)
@@ -402,11 +407,9 @@ class TokenClassificationTask(Task):
         return "CoNLL columns hold no intents; .jsonl does" if ending.startswith(".conll") and self.intents else None
 
     def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
-        if ending == ".conll":
-            return as_conll(predictions, examples)
         if ending == ".conllu":
             return as_conllu(predictions, examples, column_to_write(self.recipe.column, self.conllu_column))
-        return super().format_file(predictions, examples, ending)
+        return as_conll(predictions, examples)
 
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
         assert features.rows is not None

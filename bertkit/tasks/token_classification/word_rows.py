@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import FIX_ROW, Examples
+from bertkit.readers import FIX_ROW, Examples, join_blocks
 from bertkit.readers.columns import guess_column
+
+
+def gather_blocks(blocks: Iterator[Examples], named: Mapping[str, str | None]) -> Iterator[Examples]:
+    """As `gather_words`, block by block; a table of words is one block, as its sentences may go on in the next one."""
+    for block in blocks:
+        if _columns_of_words(block, named) is None:
+            yield block
+        else:
+            yield gather_words(join_blocks([block, *blocks]), named)
+
+
+def _columns_of_words(rows: Examples, named: Mapping[str, str | None]) -> tuple[str, str] | None:
+    """The columns of the sentence and the word of a table of words; None where there are none."""
+    sentence = guess_column(rows.columns, "sentence")
+    words = named["tokens"] or guess_column(rows.columns, "tokens")
+    if sentence is None or words is None or sentence in named.values() or words not in rows.columns:
+        return None
+    return sentence, words
 
 
 def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
@@ -19,10 +37,9 @@ def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
     from the last filled one begins the next. Every other column then holds the list of its cells. named: the columns that the
     user names for tokens and tags. Raises DataError for a row without a word.
     """
-    sentence = guess_column(rows.columns, "sentence")
-    words = named["tokens"] or guess_column(rows.columns, "tokens")
-    if sentence is None or sentence in named.values() or words not in rows.columns:
+    if (found := _columns_of_words(rows, named)) is None:
         return rows
+    sentence, words = found
     cells: list[Any] = rows.columns[words]
     if not all(isinstance(word, str) and " " not in word for word in cells):
         return rows

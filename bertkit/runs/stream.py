@@ -1,0 +1,228 @@
+"""`bertkit predict`: rows from files to files, window by window, in bounded memory, and on from where a kill stopped it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertkit import __version__, manifest, progress
+from bertkit.config import options_of
+from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.model.devices import OneProcess, start_accelerator
+from bertkit.model.pretrained import hash_of_model
+from bertkit.readers import Examples, Remarks, windows
+from bertkit.readers.content import source_name
+from bertkit.runs.evaluate import report_remarks
+from bertkit.runs.masked_inference import is_language_model, open_to_fill
+from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
+from bertkit.runs.predict import Window, of_files, predict_window, refuse_other_folds, tell
+from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.runs.series import runs_to_use
+from bertkit.runs.target import open_target
+from bertkit.tasks.layout import Arrangement, Layout
+from bertkit.tasks.output import PACKED, WRITERS, Writer
+from bertkit.tasks.splits import read_splits
+from bertkit.tasks.task import Task
+
+
+def predict_to(
+    target: str,
+    files: Sequence[str],
+    *,
+    split: str | None,
+    recipe: str | None,
+    output: Path | None,
+    output_dir: Path | None,
+    form: str | None,
+    ensemble: bool,
+    overwrite: bool,
+    overrides: Mapping[str, Any],
+) -> None:
+    """`bertkit predict`: predictions for files, or for a split, to the standard output, a file, or a folder of files.
+
+    A command that was killed goes on where it was. overrides: options of recipes, of training and of Layout. Raises UserError.
+    """
+    layout = Layout(**{name: value for name, value in overrides.items() if name in options_of(Layout)})
+    options = {name: value for name, value in overrides.items() if name not in options_of(Layout)}
+    if split is not None and files:
+        raise UsageError("--split is for the run's own data, but a file is given", hint="leave out one of the two")
+    if split is None and "data" in options:
+        raise UsageError("--data needs --split, which is missing", hint="for example: --split test")
+    endings = [*WRITERS, *dict.fromkeys(chain.from_iterable(family.own_formats for family in Task.families.values()))]
+    sources = [split] if split is not None else expand(files or [STDIN])
+    to = Destination.of(sources, output, output_dir, form, endings, overwrite=overwrite)
+    if layout.safe_csv and to.form.ending != ".csv":
+        what = f"--safe-csv is for CSV, and the output is {to.form.ending.lstrip('.')}"
+        raise UsageError(what, hint="name it .csv, or --format csv")
+    begun = None if overwrite else to.recorded
+    how = begun.how if begun is not None else {}
+    run, *others = runs_to_use(target, ensemble=ensemble)
+    opened = _open(run, others, recipe, options | _as_before(how, options), sources, split, layout.top_k)
+    predictor, blocks_of = opened
+    presents = predictor.presents
+    layout.refuse_others(presents.details, presents.family)
+    if to.form.ending != TEXT:
+        to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*WRITERS, *presents.own_formats])
+    if lost := presents.lost_in(to.form.ending):
+        progress.warn(lost)
+    _Command(predictor, blocks_of, layout, to).run(_settings(predictor, split, overrides, to))
+
+
+def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """How an unfinished command computes, as options, unless the user says otherwise, which is refused later."""
+    if how:
+        torch.set_num_threads(how["threads"])
+    return {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
+
+
+def _open(
+    run: str,
+    others: Sequence[str],
+    recipe: str | None,
+    options: Mapping[str, Any],
+    sources: Sequence[str],
+    split: str | None,
+    top_k: int | None,
+) -> tuple[Predictor, Callable[[str], Iterable[Examples]]]:
+    """A predictor, whose weights are not yet read, and what gives the rows of a source."""
+    if recipe is None and is_language_model(run):
+        filler = open_to_fill(run, {**options, **({"split": split} if split else {})}, top_k=top_k)
+        return filler, filler.read_blocks
+    target = open_target(run, recipe, options, to_predict=split is None, others=others)
+    if split is None:
+        files = of_files(target, sources, options)
+        return files, files.read_blocks
+    own = target.task.recipe.resolved()
+    refuse_other_folds(target, [split])
+    task = replace(target.task, recipe=own)
+    predictor = TaskPredictor(replace(target, task=task), start_accelerator(own.training.device))
+    return predictor, lambda name: [read_splits(own, [name]).rows[name]]
+
+
+def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> Progress:
+    """What predictions in files depend on; empty for those that go to the standard output."""
+    if to.folder is None and None in to.files.values():
+        return Progress({}, {})
+    processes = predictor.processes
+    recipe = {} if predictor.task is None else predictor.task.to_json()
+    computing = {"precision": predictor.precision.name, "micro_batch_tokens": predictor.micro_batch_tokens}
+    settings = {
+        "version": __version__,
+        "model": [hash_of_model(folder) for folder in predictor.folders],
+        "options": {**overrides, "split": split},
+        "format": to.form.ending + (PACKED if to.form.packed else ""),
+        "recipe": {name: value for name, value in recipe.items() if name not in computing},
+    }
+    together = processes.num_processes if len(to.files) == 1 else 1  # of several files each process has its own
+    own = {"threads": torch.get_num_threads(), "device": processes.device.type, "processes": together}
+    return Progress(settings, computing | own)
+
+
+@dataclass
+class _Command:
+    """One predict command: a model, and where the rows of each source come from and go."""
+
+    predictor: Predictor
+    blocks_of: Callable[[str], Iterable[Examples]]
+    layout: Layout
+    to: Destination
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process does: of a single file only the main one, which alone prints."""
+        return len(self.to.files) > 1 or not progress.console.quiet
+
+    def run(self, state: Progress) -> None:
+        everyone = self.predictor.processes
+        if everyone.is_main_process:
+            if self.to.overwrite:
+                self.to.start_over()
+            self.to.prepare(state)
+        _wait(everyone)
+        if not everyone.is_main_process:
+            self.to.prepare(state)
+        sources = [*self.to.files]
+        if len(sources) > 1:  # each process has its own
+            sources = sources[everyone.process_index :: everyone.num_processes]
+            self.predictor.processes = OneProcess(everyone.device)
+        for source in sources:
+            path = self.to.files[source]
+            if self.to.folder is not None and path is not None and path.exists():
+                progress.note(f"{path} is there already")
+                continue
+            self.predict(source, self.output_for(source, path, state))
+        self.to.close()
+        _wait(everyone)
+
+    def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
+        if path is None or (path.exists() and not path.is_file()):  # such as a named pipe
+            return Output(path)
+        output = OutputFile(path, self.to.form, state, writes=self.writes, resumes=source != STDIN)
+        _wait(self.predictor.processes)  # all have read how far it is
+        return output
+
+    def predict(self, source: str, output: Output) -> None:
+        """Predict the rows of a source. The first ones are read before the model's weights: they may be wrong."""
+        stream = windows(self.blocks_of(source))
+        first = next(stream, None)
+        if first is None:
+            raise DataError("the file holds no rows", where=source_name(source))
+        pages = _Pages(self.predictor, self.layout, self.to.form, first)
+        assert self.predictor.model
+        seen = Remarks()
+        with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
+            for rows in chain([first], stream):
+                if output.has(rows):
+                    rate.skip(rows.done)
+                    continue
+                window = predict_window(self.predictor, rows, rate)
+                new = window.examples.remarks
+                report_remarks(
+                    Remarks(*(tuple(each for each in told if each not in before) for told, before in zip(new, seen)))
+                )
+                seen += new
+                manifest.finish()  # what was read of the model is whole
+                output.write(pages.of(window) if self.writes else b"", window.counts)
+            if left_out := [name for name in self.predictor.unread_columns(first) if name not in pages.arrangement.read]:
+                progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
+            tell(output.rows, output.counts)
+            output.finish(pages.writer)
+        if output.path is not None:
+            progress.note(f"wrote {plural(output.rows, 'prediction')} to {self.to.files[source]}")
+
+
+class _Pages:
+    """Windows of predictions as bytes of one format. first: the first window of rows, which decides on the columns."""
+
+    def __init__(self, predictor: Predictor, layout: Layout, form: Form, first: Examples) -> None:
+        self.presents, self.layout, self.form = predictor.presents, layout, form
+        examples = predictor.standard(first)
+        columns = self.presents.columns(examples)
+        self.arrangement: Arrangement = layout.arrange(first, examples, columns, self.presents.details)
+        self.writer: Writer | None = None
+        if form.ending in WRITERS:
+            self.writer = WRITERS[form.ending](self.arrangement.columns, safe=bool(layout.safe_csv))
+
+    def of(self, window: Window) -> bytes:
+        rows, examples, predictions, _ = window
+        if self.form.ending == TEXT:
+            progress.show(self.presents.format_prediction(each, examples, row) for row, each in enumerate(predictions))
+            return b""
+        if self.writer is None:
+            between = self.presents.own_formats[self.form.ending] if rows.first else ""
+            return (between + self.presents.format_file(predictions, examples, self.form.ending)).encode("utf-8")
+        predicted = [
+            self.presents.row(each, examples, row) | self.presents.detail(each, self.layout)
+            for row, each in enumerate(predictions)
+        ]
+        return (b"" if rows.first else self.writer.begin()) + self.writer.write(self.arrangement.rows(predicted, rows))
+
+
+def _wait(processes: Any) -> None:
+    if processes.num_processes > 1:
+        processes.wait_for_everyone()

@@ -1,0 +1,442 @@
+"""bertkit predict as a stream: early lines, bounded memory, what a row of the output has, and going on after a kill."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+
+from bertkit.readers import Examples
+from bertkit.runs import outputs, stream
+from bertkit.runs.predictor import TaskPredictor
+
+pytestmark = pytest.mark.e2e
+FP32 = ("--precision", "fp32", "--device", "cpu")
+WORDS = "the good bad movie was a great story you like".split()
+COUNT = 50  # rows: with ROWS of 3 they are 17 windows
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches SIGKILL."""
+
+
+@pytest.fixture(scope="module")
+def model(make_model_dir: Callable[..., Path]) -> Path:
+    named = {0: "blame", 1: "none", 2: "praise"}
+    label2id = {name: number for number, name in named.items()}
+    return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, id2label=named, label2id=label2id)
+
+
+@pytest.fixture(scope="module")
+def tagger(make_model_dir: Callable[..., Path]) -> Path:
+    named = {0: "O", 1: "B-PER", 2: "I-PER"}
+    label2id = {name: number for number, name in named.items()}
+    return make_model_dir("BertForTokenClassification", seed=3, initializer_range=0.5, id2label=named, label2id=label2id)
+
+
+@pytest.fixture
+def rows_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda count: monkeypatch.setattr("bertkit.readers.ROWS", count)
+
+
+@pytest.fixture(autouse=True)
+def small_windows(rows_at_once: Callable[[int], None]) -> None:
+    rows_at_once(3)
+
+
+def text_of(row: int) -> str:
+    return " ".join(WORDS[(row * 7 + place) % 10] for place in range(2 + row % 5)) + f" {row}"
+
+
+def rows(count: int = COUNT) -> list[dict[str, Any]]:
+    return [{"id": f"r{row}", "text": text_of(row), "label": "gold", "more": row} for row in range(count)]
+
+
+def write_rows(path: Path, content: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in content), encoding="utf-8")
+    elif path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(content), path, row_group_size=8)
+    elif path.suffix == ".txt":
+        path.write_text("".join(f"{row['text']}\n" for row in content), encoding="utf-8")
+    elif path.suffix == ".conll":
+        sentences = ["".join(f"{word} O\n" for word in row["text"].split()) for row in content]
+        path.write_text("\n".join(sentences), encoding="utf-8")
+    else:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*content[0]], delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(content)
+        path.write_text(text.getvalue(), encoding="utf-8")
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    kind = path.name.removesuffix(".gz").rpartition(".")[2]
+    if kind == "parquet":
+        return pyarrow.parquet.read_table(path).to_pylist()
+    if kind == "jsonl":
+        return [json.loads(line) for line in data.decode().splitlines()]
+    return [*csv.DictReader(io.StringIO(data.decode()), delimiter="\t" if kind == "tsv" else ",")]
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_come_before_all_rows_are_read(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    """Each window is written before the rows of the next but one are read."""
+    write_rows(tmp_path / "new.jsonl", rows())
+    read_at_write: list[int] = []
+    read = 0
+
+    def noted(self: TaskPredictor, file: str) -> Iterator[Examples]:
+        nonlocal read
+        for number, row in enumerate(rows()):
+            read += 1
+            yield Examples({"text": [row["text"]]}, file, [number])
+
+    def write(self: Any, data: bytes, counts: Any = ()) -> None:
+        read_at_write.append(read)
+        real(self, data, counts)
+
+    real = outputs.Output.write
+    monkeypatch.setattr(TaskPredictor, "read_blocks", noted)
+    monkeypatch.setattr(outputs.Output, "write", write)
+    ran = run_bertkit("predict", model, "new.jsonl", *FP32)
+    assert (ran.code, len(ran.out.splitlines())) == (0, COUNT)
+    assert read_at_write == [min(COUNT, 3 * window) for window in range(1, 18)]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".conll"])
+def test_memory_does_not_grow_with_the_rows(
+    ending: str, model: Path, tagger: Path, run_bertkit, rows_at_once, tmp_path: Path, monkeypatch
+) -> None:
+    rows_at_once(32)
+    monkeypatch.setattr("bertkit.readers.arrow.ROWS", 32)
+    monkeypatch.setattr("bertkit.readers.content.BLOCK", 2**12)
+    target, repeats, most = (tagger, 10, 1500) if ending == ".conll" else (model, 400, 600)
+
+    def peak(count: int) -> int:
+        content = [{"id": row, "text": f"{row} " + "good movie " * repeats} for row in range(count)]
+        write_rows(tmp_path / f"new{ending}", content)
+        del content
+        tracemalloc.start()
+        ran = run_bertkit("predict", target, f"new{ending}", "--output", "out.jsonl", "--max-length", 24, *FP32)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (ran.code, len(read_rows(tmp_path / "out.jsonl"))) == (0, count), ran.err
+        return found
+
+    peak(32)  # imports
+    few, many = peak(100), peak(most)
+    assert many - few < 700_000, "less than a third of the additional rows' own size"
+
+
+def test_a_closed_pipe_ends_the_command_well(model: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "new.jsonl", rows(20_000))
+    command = [sys.executable, "-m", "bertkit", "predict", str(model), str(tmp_path / "new.jsonl"), *FP32]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        assert json.loads(started.stdout.readline())["text"] == text_of(0)
+        started.stdout.close()
+        err = started.stderr.read().decode()
+        assert (started.wait(timeout=120), "error" in err, "Traceback" in err) == (0, False, False)
+
+
+def test_counts_are_summed_and_told_once(model: Path, run_bertkit, tmp_path: Path) -> None:
+    content = [
+        row | {"text": "" if number % 10 == 3 else "good movie " * (1 + number % 5)} for number, row in enumerate(rows())
+    ]
+    write_rows(tmp_path / "new.csv", content)
+    ran = run_bertkit("predict", model, "new.csv", "--max-length", 8, *FP32)
+    longer = sum(len(row["text"].split()) > 6 for row in content)
+    assert ran.err.splitlines() == [
+        "3 columns not in the output: id, label, more",
+        f"{COUNT} rows, {longer} longer than 8 truncated, 5 without text",
+    ]
+
+
+# --- what a row has --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet", "jsonl.gz", "csv.gz", "tsv.gz"])
+def test_every_format_has_the_same_rows(ending: str, model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "new.csv", rows())
+    expected = [json.loads(line) for line in run_bertkit("predict", model, "new.csv", *FP32).out.splitlines()]
+    assert [[*row] for row in expected] == [["text", "label", "probability"]] * COUNT
+    ran = run_bertkit("predict", model, "new.csv", "--output", f"out.{ending}", *FP32)
+    assert ran.err.splitlines()[-1] == f"wrote {COUNT} predictions to out.{ending}"
+    found = read_rows(tmp_path / f"out.{ending}")
+    assert [[*row] for row in found] == [[*row] for row in expected]
+    assert [{name: str(value) for name, value in row.items()} for row in found] == [
+        {name: str(value) for name, value in row.items()} for row in expected
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", f"out.{ending}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "ids"),
+    [
+        (["--id", "more"], "id text label probability", ["0", "1"]),
+        (["--id", "row"], "id text label probability", [0, 1]),
+        (["--keep", "more"], "id text label probability more", ["r0", "r1"]),
+        (["--keep", "all"], "id text label probability input_label more", ["r0", "r1"]),
+        (["--keep", "all", "--id", "more"], "id text label probability input_id input_label", ["0", "1"]),
+        (["--top-k", "2", "--probabilities", "--id", "id"], "id text label probability top probabilities", ["r0", "r1"]),
+    ],
+)
+def test_ids_kept_columns_and_detail(
+    options: list[str], columns: str, ids: list, model: Path, run_bertkit, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "new.csv", rows())
+    ran = run_bertkit("predict", model, "new.csv", *options, *FP32)
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert [[*row] for row in found] == [columns.split()] * COUNT
+    assert [row["id"] for row in found[:2]] == ids
+    assert len({row["id"] for row in found}) == COUNT
+    if "more" in columns:
+        assert [row["more"] for row in found] == [*map(str, range(COUNT))]
+    if "input_label" in columns:
+        assert {row["input_label"] for row in found} == {"gold"}
+    if "--top-k" in options:
+        for row in found:
+            assert [each["label"] for each in row["top"]] == sorted(
+                row["probabilities"], key=lambda k: -row["probabilities"][k]
+            )[:2]
+            assert row["top"][0] == {"label": row["label"], "probability": row["probability"]}
+            assert sum(row["probabilities"].values()) == pytest.approx(1)
+
+
+def test_rows_without_an_id_are_numbered_from_0_over_all_windows(model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "new.txt", rows())
+    ran = run_bertkit("predict", model, "new.txt", "--keep", "all", *FP32)
+    assert [json.loads(line)["id"] for line in ran.out.splitlines()] == [*range(COUNT)]
+
+
+def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, run_bertkit, tmp_path: Path) -> None:
+    model = make_model_dir("BertForQuestionAnswering", seed=3, initializer_range=0.5)
+    questions = [{"question": "what is it", "context": f"the good movie is {row} and bad"} for row in range(10)]
+    write_rows(tmp_path / "new.jsonl", questions)
+    given = ("--max-length", 32, "--doc-stride", 8, *FP32)
+    whole = [json.loads(line) for line in run_bertkit("predict", model, "new.jsonl", *given).out.splitlines()]
+    assert [row["id"] for row in whole] == [*map(str, range(10))]
+    best = [json.loads(line) for line in run_bertkit("predict", model, "new.jsonl", *given, "--n-best", 2).out.splitlines()]
+    assert best == [row | {"nbest": row["nbest"][:2]} for row in whole]
+    assert len(whole[0]["nbest"]) > 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--id", "nothing"], "no column 'nothing' for --id (new.csv)"),
+        (["--keep", "more,les"], "no column 'les' for --keep (new.csv)"),
+        (["--n-best", "2"], "--n-best does not apply to text-classification"),
+        (["--output", "out.parquet.gz"], "--output out.parquet.gz ends in .parquet"),
+        (["--format", "parquet"], "--format is 'parquet'"),
+        (["new.csv"], "2 files to predict"),
+        (["--output", "out.csv", "--output-dir", "out"], "--output-dir"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_once(
+    options, told, model: Path, run_bertkit, tmp_path: Path, monkeypatch
+) -> None:
+    write_rows(tmp_path / "new.csv", rows(3))
+    monkeypatch.setattr("bertkit.runs.predictor.load_weights", None)  # nothing comes so far
+    ran = run_bertkit("predict", model, "new.csv", *options, *FP32)
+    assert (ran.code, told in ran.err.splitlines()[0], ran.out) == (2, True, ""), ran.err
+
+
+# --- a kill ----------------------------------------------------------------------------------------------------------------
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, window: int, where: str) -> list[int]:
+    """Kill the next command in this window, from 1: while it computes, or between the file and what says how far it is.
+
+    Returns the first rows of the windows that are computed, as they are.
+    """
+    computed: list[int] = []
+    real_predict, real_write = stream.predict_window, outputs.write_json
+
+    def predict_window(predictor: Any, rows: Examples, rate: Any = None) -> Any:
+        computed.append(rows.first)
+        if where == "computing" and len(computed) == window:
+            raise Killed
+        return real_predict(predictor, rows, rate)
+
+    def write_json(path: Path, value: Any) -> None:
+        if where == "writing" and len(computed) == window:
+            raise Killed
+        real_write(path, value)
+
+    monkeypatch.setattr(stream, "predict_window", predict_window)
+    monkeypatch.setattr(outputs, "write_json", write_json)
+    return computed
+
+
+@pytest.mark.parametrize("where", ["computing", "writing"])
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "jsonl.gz", "parquet", "conll"])
+def test_a_killed_command_goes_on_and_gives_the_same_bytes(
+    ending: str, where: str, model: Path, tagger: Path, run_bertkit, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "new.csv", rows())
+    target = tagger if ending == "conll" else model
+    whole = ("predict", target, "new.csv", *([] if ending == "conll" else ["--keep", "all"]), *FP32)
+    expected_err = run_bertkit(*whole, "--output", f"whole.{ending}").err
+    windows: list[int] = []
+    for at in (6, 4, 99):
+        with pytest.MonkeyPatch.context() as patch:
+            computed = killing(patch, at, where)
+            try:
+                ran = run_bertkit(*whole, "--output", f"out.{ending}")
+            except Killed:
+                assert not (tmp_path / f"out.{ending}").exists()
+            windows += computed
+    assert ran.code == 0
+    assert (tmp_path / f"out.{ending}").read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+    assert sorted(windows) == sorted([*range(0, COUNT, 3), 15, 24]), "each window once, but for the two in which it was killed"
+    assert not [*tmp_path.glob("*.partial"), *tmp_path.glob("*.json")]
+    first, *told = ran.err.splitlines()
+    assert "going on after 24 rows" in first
+    assert "\n".join(told).replace("out.", "whole.") == expected_err.strip(), "counts of all rows, in all commands"
+
+
+@pytest.fixture
+def interrupted(model: Path, run_bertkit, tmp_path: Path) -> Callable[..., Any]:
+    """A command that was killed after two windows; a function that repeats it with other options."""
+    shutil.copytree(model, tmp_path / "model")
+    write_rows(tmp_path / "new.csv", rows())
+    command = ("predict", "model", "new.csv", "--output", "out.jsonl", "--device", "cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 3, "computing")
+        with pytest.raises(Killed):
+            run_bertkit(*command)
+    assert json.loads((tmp_path / "out.jsonl.progress.json").read_text())["rows"] == 6
+    return lambda *more, stdin=b"": run_bertkit(
+        *(["predict", "model", "-", *command[3:]] if stdin else command), *more, stdin=stdin
+    )
+
+
+@pytest.mark.parametrize("changed", ["model", "options", "layout", "rows", "fewer rows", "stdin"])
+def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, run_bertkit, tmp_path: Path) -> None:
+    options: list[str] = {"options": ["--max-length", "16"], "layout": ["--keep", "more"]}.get(changed, [])
+    if changed == "model":
+        weights = tmp_path / "model" / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-8] ^= 1
+        weights.write_bytes(bytes(data))
+    content = rows(2) if changed == "fewer rows" else rows()
+    if changed == "rows":
+        content[3]["text"] = "another"
+    write_rows(tmp_path / "new.csv", content)
+    stdin = (tmp_path / "new.csv").read_bytes() if changed == "stdin" else b""
+    before = (tmp_path / "out.jsonl.partial").read_bytes()
+    ran = interrupted(*options, stdin=stdin)
+    line = ran.err.splitlines()[-2]
+    assert (ran.code, line.startswith("error: "), "--overwrite" in ran.err) == (2, True, True)
+    assert {"model": "another model", "options": "other options", "layout": "other options", "stdin": "standard input"}.get(
+        changed, "the rows have changed"
+    ) in line
+    assert (tmp_path / "out.jsonl.partial").read_bytes() == before, "nothing is lost"
+    ran = interrupted("--overwrite", *options, stdin=stdin)
+    assert (ran.code, len(read_rows(tmp_path / "out.jsonl"))) == (0, len(content))
+
+
+def test_it_goes_on_with_the_recorded_precision_threads_and_batches(interrupted, tmp_path: Path, monkeypatch) -> None:
+    place = tmp_path / "out.jsonl.progress.json"
+    state = json.loads(place.read_text())
+    assert state["how"]["precision"] in ("fp32", "bf16")
+    other = {"fp32": "bf16", "bf16": "fp32"}[state["how"]["precision"]]
+    state["how"] |= {"precision": other, "threads": 2, "micro_batch_tokens": 77}
+    place.write_text(json.dumps(state))
+    used: list[tuple] = []
+    real = TaskPredictor.decode
+
+    def decode(self: TaskPredictor, *given: Any) -> Any:
+        used.append((self.precision.name, torch.get_num_threads(), self.micro_batch_tokens))
+        return real(self, *given)
+
+    monkeypatch.setattr(TaskPredictor, "decode", decode)
+    threads = torch.get_num_threads()
+    try:
+        assert interrupted().code == 0
+    finally:
+        torch.set_num_threads(threads)
+    assert set(used) == {(other, 2, 77)}
+
+
+# --- several files ---------------------------------------------------------------------------------------------------------
+
+
+def test_several_files_to_a_folder(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "in").mkdir()
+    for number, name in enumerate(("a.parquet", "b.parquet")):
+        write_rows(tmp_path / "in" / name, rows(10 + number))
+    write_rows(tmp_path / "more.csv", rows(7))
+    command = ("predict", model, "in/*.parquet", "more.csv", "--output-dir", "out", *FP32)
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 6, "computing")  # in b
+        with pytest.raises(Killed):
+            run_bertkit(*command)
+    out = tmp_path / "out"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "_settings.json",
+        "a.jsonl",
+        "b.jsonl.partial",
+        "b.jsonl.progress.json",
+    ]
+    ran = run_bertkit(*command)
+    assert (ran.code, ran.err.splitlines()[0]) == (0, "out/a.jsonl is there already")
+    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl", "b.jsonl", "more.jsonl"]
+    for name, count in (("a", 10), ("b", 11), ("more", 7)):
+        assert [row["text"] for row in read_rows(out / f"{name}.jsonl")] == [text_of(row) for row in range(count)]
+    other = run_bertkit(*command, "--keep", "all")
+    assert (other.code, "other options" in other.err) == (2, True)
+    assert run_bertkit(*command, "--keep", "all", "--overwrite", "--format", "csv.gz").code == 0
+    assert len(read_rows(out / "b.csv.gz")) == 11
+
+
+def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, run_bertkit, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write_rows(tmp_path / folder / "x.csv", rows(3))
+    ran = run_bertkit("predict", model, "a/x.csv", "b/x.csv", "--output-dir", "out")
+    assert (ran.code, "out/x.jsonl" in ran.err, (tmp_path / "out").exists()) == (2, True, False)
+    ran = run_bertkit("predict", model, "*.csv", "--output-dir", "out")
+    assert (ran.code, "no file matches *.csv" in ran.err) == (2, True)
+    ran = run_bertkit("predict", model, "a/x.csv", "c.csv", "--output-dir", "out")
+    assert (ran.code, "no such file (c.csv)" in ran.err) == (3, True)
+
+
+def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    """Each as another process would: the last one of them leaves _SUCCESS."""
+    for name in "abc":
+        write_rows(tmp_path / f"{name}.csv", rows(6))
+
+    class Of3:
+        device, num_processes, is_main_process = torch.device("cpu"), 3, False
+
+        def wait_for_everyone(self) -> None:
+            pass
+
+    folder = tmp_path / "out"
+    for rank in (0, 1, 2):
+        Of3.process_index, Of3.is_main_process = rank, rank == 0
+        monkeypatch.setattr("bertkit.runs.predict.start_accelerator", lambda device: Of3())
+        assert run_bertkit("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32).code == 0
+        assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][: rank + 1]
+        assert (folder / "_SUCCESS").exists() == (rank == 2)
