@@ -26,14 +26,15 @@ class OutputColumns(NamedTuple):
 class Layout:
     """What a row of the output has beside the columns that it always has, and how much detail."""
 
-    id: str | None = option(None, "column whose value is the id of a row in the output; row: its number, from 0", used=_USED)
+    id: str | None = option(
+        None, "column whose value is the id of a row in the output, by default id; row: its number, from 0", used=_USED
+    )
     keep: tuple[str, ...] | None = option(None, "columns of the input that the output has too, or all", used=_USED)
     top_k: int | None = option(
         None, "how many classes to write, each with its probability; of a [MASK] tokens, by default 5", minimum=1, used=_USED
     )
     probabilities: bool = option(False, "write the probability of every class", used=_USED)
-    n_best: int | None = option(None, "how many ranked answers to write; default: --n-best-size", minimum=1, used=_USED)
-
+    n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
     safe_csv: bool = option(False, "put ' before text that a spreadsheet would take for a formula", used=_USED)
 
     def __post_init__(self) -> None:
@@ -51,7 +52,7 @@ class Layout:
         Raises UsageError for a column that the rows lack.
         """
         own = (*columns.inputs, *columns.predicted, *(name for option, name in details.items() if getattr(self, option)))
-        if self.id is None and self.keep is None:
+        if self.id is None and self.keep is None and "id" not in rows.columns:
             return Arrangement(tuple(dict.fromkeys(own)))
         for flag, names in (("--id", {self.id} - {None, NUMBER}), ("--keep", {*(self.keep or ())} - {ALL})):
             if missing := next((name for name in names if name not in rows.columns), None):

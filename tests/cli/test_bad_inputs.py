@@ -480,7 +480,7 @@ def test_ctrl_c_before_the_training_writes_nothing(bertkit, tmp_path: Path, monk
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
 
-    monkeypatch.setattr("bertkit.tasks.recipe.read_file", interrupted)
+    monkeypatch.setattr("bertkit.tasks.recipe.read_blocks", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     ran = bertkit()
     signal.signal(signal.SIGINT, before)

@@ -308,7 +308,7 @@ def test_columns_are_guessed_where_there_is_no_doubt(names, found):
 @pytest.mark.parametrize(
     ("names", "name", "hint"),
     [
-        ("text label", "lable", "did you mean label? set it with --x label"),
+        ("text label", "lable", "did you mean label? rename it, or set it with --x label"),
         ("text label", "Text", "did you mean text?"),
         ("text label", "zzz", "--x NAME"),
         ("ham|Go until jurong point", "zzz", "--columns label,text"),

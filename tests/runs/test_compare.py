@@ -40,7 +40,7 @@ def runs(make_model_dir, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def right(run: Path, rows: Path) -> np.ndarray:
     """Whether each row's prediction is its label."""
     labels = [line.split(",")[0] for line in rows.read_text(encoding="utf-8").splitlines()[1:]]
-    _, predictions = predict_file(open_target(str(run), None, {}), str(rows))
+    ((_, _, predictions, _),) = predict_file(open_target(str(run), None, {}), str(rows))
     return np.array([found.value for found in predictions]) == np.array(labels)
 
 

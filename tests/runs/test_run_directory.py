@@ -100,7 +100,7 @@ def test_a_run_opens_in_transformers_with_equal_logits(run) -> None:
     assert expected.std(0).max() > 1e-3, "logits that do not depend on the text would hide a mistake"
 
     # Predictions, whose texts are tokenized by bertkit, equal those of the pipeline.
-    _, predictions = predict_file(target, str(folder.parent / "rows.jsonl"))
+    ((_, _, predictions, _),) = predict_file(target, str(folder.parent / "rows.jsonl"))
     classify = pipeline("text-classification", model=str(folder), device="cpu")
     inputs: list[Any] = [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else texts
     for prediction, said in zip(predictions, classify(inputs), strict=True):

@@ -106,7 +106,8 @@ def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     texts = [" ".join(rng.choice(words, 6)) for _ in range(100)]
     (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
-    _, predictions = predict_file(open_target(str(model), None, {"max_length": 32}, to_predict=True), str(folder / "texts.txt"))
+    windows = predict_file(open_target(str(model), None, {"max_length": 32}, to_predict=True), str(folder / "texts.txt"))
+    predictions = [prediction for window in windows for prediction in window.predictions]
     numbers = [int(found.value[-1]) for found in predictions]
     assert 25 < sum(numbers) < 75, "nearly all predictions are the same"
     names = [("no", "yes")[number if row % 10 == 0 else 1 - number] for row, number in enumerate(numbers)]

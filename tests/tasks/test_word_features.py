@@ -17,6 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.features import Features
 from bertkit.readers import Examples
 from bertkit.tasks import TokenClassification, TokenClassificationTask
+from bertkit.tasks.task import told
 from bertkit.tasks.token_classification.features import WordFeatures, encode_words
 from bertkit.text.tokenizer import Tokenizer
 
@@ -173,12 +174,12 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
     tags = [[f"T{i}" for i in range(70)], [], ["T3", "new", "T5"]]
     task = task_of(*(f"T{i}" for i in range(69, -1, -1)), intents=("a", "b") if intent else ())
     examples = examples_of([["walking"] * 70, [], ["a", "b", "c"]], tags=tags, intent=["b", "b", "other"])
-    features, remarks = task.encode(examples, tokenizer, max_length=16)
-    assert remarks == (
+    features, counts = task.encode(examples, tokenizer, max_length=16)
+    assert told(counts) == [
         "1 longer than 16 in overlapping windows",
         "1 word with tags that training does not have (new)",
         *(["1 with intents that training does not have (other)"] if intent else []),
-    )
+    ]
     skip = int(intent)
     targets = [features.labels["labels"][at].tolist() for at in range(len(features))]
     assert [len(row) for row in targets] == features.rows.lengths.tolist()
@@ -193,10 +194,10 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
 def test_what_is_shortened_is_said(tokenizer) -> None:
     task = task_of("a", "b")
     examples = examples_of([["z" * 30, "the"], ["the"]])
-    features, remarks = task.encode(examples, tokenizer, max_length=8, labelled=False)
-    assert remarks == ("1 longer than 8 in overlapping windows", "1 word of more than 6 pieces shortened")
+    features, counts = task.encode(examples, tokenizer, max_length=8, labelled=False)
+    assert told(counts) == ["3 words", "1 longer than 8 in overlapping windows", "1 word of more than 6 pieces shortened"]
     assert features.input_ids.lengths.max() == 8
-    assert task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).remarks == ()
+    assert told(task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).counts) == ["1 word"]
     with pytest.raises(UsageError):
         task.encode(examples, tokenizer, max_length=2)
 

@@ -290,7 +290,7 @@ class QuestionAnsweringTask(Task):
         return {"n_best": "nbest"}
 
     def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
-        return {"nbest": prediction.details["nbest"][: layout.n_best]} if layout.n_best else {}
+        return {"nbest": prediction.details["nbest"][: layout.n_best or 1]}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return " / ".join(dict.fromkeys(truth.texts)) or "no answer"
