@@ -154,7 +154,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "choose another place for the output"
         if getattr(error, "errno", errno.ENOSPC) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            hint = "free some space, then repeat the command: training resumes from its last checkpoint"
+            hint = "free some space, then repeat the command"
         raise MachineError(f"cannot write: {reason}", where=str(path), hint=hint) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -109,11 +110,16 @@ def _plain(text: str) -> str:
 # --- the tree --------------------------------------------------------------------------------------------------------------
 
 
+def _order(path: Path) -> list[tuple[int, str]]:
+    """A folder's own file first, then its folders, then its files."""
+    return [(0 if part == "__init__.py" else 2 if part.endswith(".py") else 1, part) for part in path.parts]
+
+
 def tree() -> str:
     """A Markdown list of the package's folders and files, each with the first line of its docstring."""
     package = ROOT / "bertkit"
     lines = ["- `bertkit/`"]
-    for path in sorted(package.rglob("*.py"), key=lambda path: [(part.endswith(".py"), part) for part in path.parts]):
+    for path in sorted(package.rglob("*.py"), key=_order):
         depth = len(path.relative_to(package).parts)
         first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
         said = re.sub(r"(\w)\*", r"\1\\*", " ".join(first.split()).replace("<", "&lt;")).replace("__", "\\_\\_")

@@ -91,6 +91,7 @@ _TABLE: dict[str, _Theirs] = {
     "validation_file": _Theirs("validation"),
     "test_file": _Theirs("test"),
     "resume_from_checkpoint": _Theirs("resume"),
+    "max_train_steps": _Theirs("max-steps"),
     "label_smoothing_factor": _Theirs("label-smoothing"),
     "save_total_limit": _Theirs("keep-checkpoints"),
     "metric_name": _Theirs("metric"),
@@ -141,8 +142,8 @@ _BOOLEANS = ("true", "false")
 def translate(argv: Sequence[str]) -> list[str]:
     """The arguments with the options of transformers' scripts translated, if the command is `finetune`.
 
-    Without a recipe, it is that of --task_name or --dataset_name, or the family of the script, of a file --train_file alone
-    text-classification. Raises UsageError for what has no counterpart here.
+    Without a recipe, it is that of --task_name or --dataset_name, or the family of the script. Raises UsageError for what has
+    no counterpart here.
     """
     if not argv or argv[0] != "finetune":
         return list(argv)
@@ -156,13 +157,11 @@ def translate(argv: Sequence[str]) -> list[str]:
     ignored: list[str] = []
     notes: list[str] = []
     together: dict[str, str] = {}
-    has_file = False
     while rest:
         word = rest.pop(0)
         flag, has_value, value = word.partition("=")
         name = flag.removeprefix("--")
         theirs = _TABLE.get(name)
-        has_file = has_file or name == "train_file"
         if not flag.startswith("--") or (theirs is None and name not in _TOGETHER):
             if flag.startswith("--") and "_" in name and name not in inspect.signature(finetune).parameters:
                 raise _refusal(flag, "bertkit finetune --help lists the options")
@@ -189,10 +188,12 @@ def translate(argv: Sequence[str]) -> list[str]:
             else:
                 ignored.append(flag)
     recipe, more = _recipe(together)
-    recipe = recipe or family or (_CLASSES if has_file and not has_recipe else "")
+    recipe = recipe or family
     more += [*_schedule(together), *_batch_size(together)]
     if ignored:
-        notes.append(f"ignored, without effect here: {', '.join(ignored)}; --eval-steps sets when to evaluate and save")
+        notes.append(
+            f"ignored, without effect here: {', '.join(ignored)}; --eval-steps and --save-steps say when to evaluate and save"
+        )
     for note in notes:
         progress.note(note)
     return ["finetune", *([recipe] if recipe else []), *translated, *more]

@@ -225,9 +225,8 @@ class Documents:
                     if not member.is_dir() and _is_read_in_archives(member.filename):
                         name = f"{self.source.name}/{member.filename}"
                         with archive.open(member) as stored:
-                            name = f"{self.source.name}/{member.filename}"
                             unpacked = io.BufferedReader(cast("io.RawIOBase", stored))
-                            yield from self._of_content(Content(name, unpacked, encoding=self.encoding))
+                            yield from self._of_content(Content(name, unpacked, encoding=self.encoding, max_file_size=limit))
         except (BadZipFile, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
             hint = "the file is cut off or damaged, or has a password: copy or download it again"
             raise DataError(f"cannot unpack the ZIP archive: {error}", where=self.source.name, hint=hint) from None

@@ -29,10 +29,13 @@ class Recoded(io.RawIOBase):
         try:
             "".encode(encoding)  # which refuses codecs of bytes, such as hex
             self._decoder = codecs.getincrementaldecoder(encoding)(_BROKEN)
+            codecs.getincrementaldecoder(encoding)(_BROKEN).decode(
+                b"\xff\xfe", False
+            )  # which refuses those of names, such as idna
         except (LookupError, UnicodeError):
             hint = "for example latin-1, windows-1252, utf-16, gb18030, big5, shift_jis, koi8-r"
             raise UsageError(f"--encoding is {encoding!r}, which Python does not know", hint=hint) from None
-        self._begin, self._stored = begin, stored
+        self._begin, self._stored, self._encoding = begin, stored, encoding
         self._left = b""
         self._ended = False
 
@@ -43,7 +46,12 @@ class Recoded(io.RawIOBase):
         while not self._left and not self._ended:
             data, self._begin = self._begin or self._stored.read(_CHUNK), b""
             self._ended = not data
-            self._left = self._decoder.decode(data, self._ended).encode("utf-8", _BROKEN)
+            try:
+                self._left = self._decoder.decode(data, self._ended).encode("utf-8", _BROKEN)
+            except UnicodeError:  # of UTF-16 and UTF-32 without the mark that says the order of bytes
+                name = self._encoding.lower().replace("_", "-")
+                hint = f"say which order its bytes have: --encoding {name}-le or {name}-be; or is it UTF-8?"
+                raise UsageError(f"the text does not begin as {self._encoding} does", hint=hint) from None
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count

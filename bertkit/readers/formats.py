@@ -137,9 +137,12 @@ def read_blocks(
             yield block if block.done is not None else replace(block, done=content.share)
 
 
-def recognize(path: str | Path, formats: Sequence[Format], encoding: str | None = None) -> tuple[Format, str]:
-    """Which of the formats a file is in, and the text of its beginning. Raises DataError for one that cannot be opened."""
-    with open_content(path, encoding=encoding) as content:
+def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> tuple[Format, str]:
+    """Which of the formats a file is in, and the text of its beginning. how: as in `open_content`.
+
+    Raises DataError for one that cannot be opened.
+    """
+    with open_content(path, **how) as content:
         return _choose(content, formats, frozenset()), content.beginning
 
 

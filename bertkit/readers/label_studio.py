@@ -31,7 +31,9 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
     for block in parse_jsonl(content):
         several = skipped = 0
         texts, entities, kept = [], [], []
-        for row, given in enumerate(block.columns["annotations"]):
+        nothing = [None] * len(block)
+        data = block.columns.get("data", nothing)
+        for row, given in enumerate(block.columns.get("annotations", nothing)):
             where = block.where(row)
             annotations = [each for each in _list(given, where) if not each.get("was_cancelled")]
             if given and not annotations:
@@ -39,7 +41,7 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
                 continue
             several += len(annotations) > 1
             annotations.sort(key=lambda each: not each.get("ground_truth"))
-            texts.append(_text_of(block.columns["data"][row], where))
+            texts.append(_text_of(data[row], where))
             results = [_list(each.get("result"), where) for each in annotations[:1]]
             entities.append([_entity(each) for each in results[0] if _marks(each)] if results else None)
             kept.append(block.lines[row])
@@ -63,7 +65,7 @@ def _text_of(data: Any, where: str) -> str:
     if "text" not in texts and len(texts) != 1:
         what = f"the task's data has {', '.join(texts) or 'no text'}; expected one text"
         raise DataError(what, where=where, hint="call the text `text`")
-    return texts.get("text") or next(iter(texts.values()))
+    return texts["text"] if "text" in texts else next(iter(texts.values()))
 
 
 def _marks(result: dict[str, Any]) -> bool:

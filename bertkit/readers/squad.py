@@ -53,7 +53,7 @@ def looks_like_squad(content: Content) -> bool:
     text = content.beginning
     if not re.match(r"\s*\{", text):
         return False
-    if re.match(r'\s*\{\s*"version"\s*:', text):
+    if re.match(r'\s*\{\s*"version"\s*:', text) and not re.search(r'"data"\s*:\s*\{', text):
         return True
     data = re.search(r'(?<!\\)"data"\s*:\s*\[\s*\{', text)
     return data is not None and re.compile(r'(?<!\\)"paragraphs"\s*:\s*\[').search(text, data.end()) is not None

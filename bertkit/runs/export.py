@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import bertkit
-from bertkit import progress
+from bertkit import manifest, progress
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors
 from bertkit.model.config import BLOCK_KEY, BertConfig
@@ -23,6 +23,7 @@ from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, requ
 from bertkit.model.padded import Padded
 from bertkit.readers import Examples
 from bertkit.readers.formats import LINES, read_file
+from bertkit.runs.directory import read_run_file
 from bertkit.runs.evaluate import report_remarks
 from bertkit.runs.masked_inference import LanguageModel, is_language_model
 from bertkit.runs.predictor import Predictor, TaskPredictor
@@ -87,7 +88,9 @@ def export(
             _judge(verdict, force)
         for file, text in _texts(predictor, name, difference, verdict, place).items():
             (place / file).write_text(text, encoding="utf-8", newline="\n")
-        for path in sorted(place.iterdir(), key=lambda path: path.name == _CARD):  # the card, which says it is whole, last
+        manifest.finish()  # what was read of the model is whole
+        for path in sorted(place.iterdir(), key=lambda path: (path.name == _CARD, path.name != "onnx")):
+            # first the graph, by which the folder is known as an export, and last the card, which says that it is whole
             shutil.move(path, output_dir / path.name)
     sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e6:.1f} MB" for path in sorted((output_dir / "onnx").iterdir()))
     progress.note(f"wrote {output_dir}: {sizes}")
@@ -102,6 +105,8 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows 
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
         return LanguageModel.open(name, "cpu", "fp32"), Rows(read_file(texts, (LINES,))) if int8 and texts else None
+    if int8 and texts is None and read_run_file(Path(name)) is None:
+        raise UsageError("--int8 needs texts to compare on, and only a run has its own", hint="name a file: --texts FILE")
     target = open_target(name, None, _ON_CPU, to_predict=not int8 or texts is not None)
     predictor = TaskPredictor(target, OneProcess.on("cpu"))
     return predictor, _rows(target, texts) if int8 else None

@@ -61,7 +61,7 @@ class LanguageModel(Predictor):
     """
 
     top_k = 5
-    encoding: str | None = None  # of files
+    opening: Mapping[str, Any] = {}  # of files: encoding, max_file_size
 
     def _build(self) -> Head:
         return _objective_of(self.pretrained, next(iter(OBJECTIVES))).head(self.pretrained.config)
@@ -72,7 +72,7 @@ class LanguageModel(Predictor):
 
     def read_blocks(self, file: str) -> Iterator[Examples]:
         """The lines of a file. Raises UsageError for a few lines none of which has a mask to fill."""
-        blocks = read_blocks(file, (LINES,), encoding=self.encoding)
+        blocks = read_blocks(file, (LINES,), **self.opening)
         first, *others = islice(blocks, 2)
         mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
         encoded = self._encode([text for text in first.columns["text"] if mask_token in text])
@@ -225,7 +225,7 @@ class Filled:
 def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) -> LanguageModel:
     """A pre-trained model with the options of a command. Raises UsageError for a causal one, and for options of tasks."""
     overrides = dict(overrides)
-    encoding = overrides.pop("encoding", None)
+    opening = {name: overrides.pop(name, None) for name in ("encoding", "max_file_size")}
     refuse_task_options(overrides)
     pretrained = open_pretrained(name)
     _refuse_causal(pretrained)
@@ -234,7 +234,7 @@ def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) 
     check_max_length(config.max_length, pretrained.config)
     model = LanguageModel(pretrained, start_accelerator(config.device), config.precision)
     model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k or model.top_k
-    model.encoding = encoding
+    model.opening = opening
     return model
 
 

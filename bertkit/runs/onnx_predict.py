@@ -13,6 +13,7 @@ answers but the best with their probabilities, entities as spans of characters.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
@@ -235,10 +236,17 @@ def main(arguments: list[str]) -> None:
     files = [each for each in arguments if not each.startswith("--")]
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             row = json.loads(line) if line.startswith("{") else {"text": line.rstrip("\n")}
+            if not row.keys() & {"text", "tokens", "context"}:
+                sys.exit(f"line {number}: no column text, tokens or context; found {', '.join(row)}")
             print(json.dumps(row | model.predict(row), ensure_ascii=False))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except BrokenPipeError:  # of a reader that has seen enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

@@ -86,7 +86,7 @@ class Output:
 
 class Progress(NamedTuple):
     """What OUT.progress.json says of OUT.partial. settings: what the predictions depend on. how: with what they are computed.
-    size: of OUT.partial, in bytes. sha256: of the rows of these windows.
+    size: of OUT.partial, in bytes. sha256: of the rows of these windows. sources: of a folder, what each output is of.
     """
 
     settings: Mapping[str, Any]
@@ -96,6 +96,7 @@ class Progress(NamedTuple):
     size: int = 0
     sha256: str = ""
     counts: Sequence[Sequence[Any]] = ()
+    sources: Mapping[str, Any] = {}
 
     @classmethod
     def read(cls, path: Path) -> Progress | None:
@@ -132,7 +133,7 @@ class OutputFile(Output):
         if before is not None:
             before.refuse_other(state.settings, state.how, str(self.partial))
             self.counts = [Count(*each) for each in before.counts]
-        self.before = before or state
+        self._found, self.before = before, before or state
         self._sha256 = ""
 
     @contextmanager
@@ -142,11 +143,21 @@ class OutputFile(Output):
                 with disk_errors(self.partial):
                     self._file = stack.enter_context(self.partial.open("ab"))
                 stack.enter_context(lock(self.partial))
+                if not self._is_as_found():
+                    what = "another process has just written these predictions"
+                    raise UsageError(what, where=str(self.path), hint="repeat the command")
                 if self.before.windows:
                     progress.note(f"{self.path}: going on after {plural(self.before.rows, 'row')}")
                 self._file.truncate(self.before.size)
                 stack.callback(self._leave_nothing_empty)
             yield
+
+    def _is_as_found(self) -> bool:
+        """Whether OUT.partial is still the file that was found when the command began: now it is locked."""
+        assert self._file is not None
+        here = os.fstat(self._file.fileno())
+        is_there = self.partial.exists() and os.path.samestat(here, self.partial.stat())
+        return is_there and Progress.read(self.progress) == self._found and here.st_size >= self.before.size
 
     def _leave_nothing_empty(self) -> None:
         """Remove OUT.partial where the first window has failed."""
@@ -267,7 +278,9 @@ class Destination:
     def start_over(self) -> None:
         """Remove what an earlier command has written or begun."""
         if self.folder is not None and self.folder.is_dir():
-            for path in (self.folder / SUCCESS, self.folder / SETTINGS, *filter(None, self.files.values())):
+            before = Progress.read(self.folder / SETTINGS)
+            begun = [self.folder / name for name in (before.sources if before is not None else ())]
+            for path in (self.folder / SUCCESS, self.folder / SETTINGS, *begun, *filter(None, self.files.values())):
                 with disk_errors(path):
                     path.unlink(missing_ok=True)
         for path in filter(None, self.files.values()):
@@ -276,15 +289,25 @@ class Destination:
                     each.unlink(missing_ok=True)
 
     def prepare(self, state: Progress) -> None:
-        """Make the folder, or check that what is in it was begun alike. Raises UsageError."""
+        """Make the folder, or check that what is in it was begun alike, of the same sources. Raises UsageError."""
         if self.folder is None:
             return
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        if before := self.recorded:
-            before.refuse_other(state.settings, state.how, str(self.folder))
-        else:
-            write_json(self.folder / SETTINGS, state._asdict())
+        before = self.recorded or state
+        before.refuse_other(state.settings, state.how, str(self.folder))
+        sources = {path.name: _describe(source) for source, path in self.files.items() if path is not None}
+        for source, path in self.files.items():
+            if path is None or not path.exists():
+                with disk_errors(self.folder):
+                    (self.folder / SUCCESS).unlink(missing_ok=True)
+            elif path.name not in before.sources or None in (sources[path.name], before.sources[path.name]):
+                raise UsageError(f"{path} is there, and is not known to be of {source}", hint=_START_OVER)
+            elif before.sources[path.name] != sources[path.name]:
+                was = before.sources[path.name][0]
+                what = f"{path} is there, of {was if was != str(Path(source).resolve()) else f'an earlier {source}'}"
+                raise UsageError(what, where=source, hint=f"choose another --output-dir; or {_START_OVER}")
+        write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
 
     def close(self) -> None:
         """Leave _SUCCESS in the folder once every file is there, whichever process wrote it."""
@@ -292,6 +315,14 @@ class Destination:
             with disk_errors(self.folder):
                 (self.folder / SUCCESS).touch()
                 flush(self.folder)
+
+
+def _describe(source: str) -> list[Any] | None:
+    """What tells a file from others, and from what it was; None for the standard input, which nobody can read again."""
+    if source == STDIN:
+        return None
+    stat = Path(source).stat()
+    return [str(Path(source).resolve()), stat.st_size, stat.st_mtime_ns]
 
 
 def expand(names: Sequence[str]) -> list[str]:

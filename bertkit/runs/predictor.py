@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, Self, overload
 
@@ -135,13 +136,19 @@ class Predictor:
     def _stream(self, rows: Iterable[Row]) -> Iterator[Prediction]:
         first = 0
         for window in batched(rows, window_sizes()):
-            yield from self.predict_examples(self._examples(window, first))
-            first += len(window)
+            for _, alike in groupby(window, _form):  # texts and lists of words are columns of other names
+                part = [*alike]
+                yield from self.predict_examples(self._examples(part, first))
+                first += len(part)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
         """The columns of a batch with those of its predictions, as Ray Data's map_batches and its like call it."""
         columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
-        examples = self.standard(Examples(columns, "batch", range(len(next(iter(columns.values()), [])))))
+        if len(lengths := {name: len(values) for name, values in columns.items()}) and len({*lengths.values()}) > 1:
+            raise UsageError(f"the columns of the batch have different lengths: {lengths}")
+        if not (count := len(next(iter(columns.values()), []))):
+            return columns
+        examples = self.standard(Examples(columns, "batch", range(count)))
         found = self.rows(self.predict_examples(examples), examples)
         return columns | {name: [row.get(name) for row in found] for name in dict.fromkeys(key for row in found for key in row)}
 
@@ -352,6 +359,10 @@ class TaskPredictor(Predictor):
             named = [task.labels[output] if task.labels else None for output in outputs]
             found += map(Explanation, named, words)
         return found
+
+
+def _form(row: Row) -> str:
+    return "columns" if isinstance(row, Mapping) else "text" if isinstance(row, str) else "list"
 
 
 def _checked(rows: Iterable[Row]) -> Iterable[Row]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.errors import plural
+from bertkit.errors import DataError, plural
 from bertkit.features import Features, Ragged
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.model.onnx import Graph, speeds
@@ -51,7 +51,7 @@ class Verdict:
     def faults(self) -> list[str]:
         """Why it does not pass; empty if it does."""
         found = []
-        if self.agreement < AGREEMENT:
+        if not self.agreement >= AGREEMENT:  # nan, of no decisions, is no pass
             found.append(f"only {self.agreement:.2%} of {plural(self.decisions, 'decision')} agree, expected {AGREEMENT:.0%}")
         if self.score is not None:
             name, exact, quantized = self.score
@@ -145,6 +145,8 @@ def _masked(model: LanguageModel, texts: Sequence[str]) -> tuple[Features, NDArr
     tokenizer = model.pretrained.tokenizer
     encoded = tokenizer.encode(texts, max_length=model.max_length)
     kept = np.flatnonzero(encoded.input_ids.lengths > 2)
+    if not len(kept):
+        raise DataError("no text has a token to mask", hint="give texts that the model was made for: --texts FILE")
     ids, types = encoded.input_ids.take(kept), encoded.token_type_ids.take(kept)
     places = [range(1 + number % min(_EVERY, length - 2), length - 1, _EVERY) for number, length in enumerate(ids.lengths)]
     flat = np.concatenate([np.array(own) + begin for own, begin in zip(places, ids.offsets, strict=False)])

@@ -39,6 +39,7 @@ _OF_FORMAT: dict[Format, type[Recipe]] = {
     C3: MultipleChoice,
 }
 _READING = ("separator", "columns", "rows")  # options of tables and JSON
+_OPENING = ("encoding", "max_file_size")  # of all files
 
 
 class Guess(NamedTuple):
@@ -67,12 +68,12 @@ def guess_family(path: Path, options: Mapping[str, Any]) -> Guess:
         return Guess(TokenClassification.family, PARALLEL.name)
     declared = options_of(Recipe)
     reading = {name: convert(declared[name], options[name]) for name in _READING if name in options}
-    encoding = options.get("encoding")
+    opening = {name: convert(declared[name], options[name]) for name in _OPENING if name in options}
     if not reading.keys() & {"columns", "rows"}:
-        form, _ = recognize(path, (*_OF_FORMAT, *TEXTS), encoding)
+        form, _ = recognize(path, (*_OF_FORMAT, *TEXTS), **opening)
         if form in _OF_FORMAT:
             return Guess(_OF_FORMAT[form].family, form.name)
-    rows = next(read_blocks(path, TEXTS, encoding=encoding, **reading))
+    rows = next(read_blocks(path, TEXTS, **opening, **reading))
     names = [*rows.columns]
     if TokenClassification.family in able and (why := _words_or_spans(rows)) is not None:
         return Guess(TokenClassification.family, why)

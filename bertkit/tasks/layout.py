@@ -63,7 +63,11 @@ class Layout:
         for name in rows.columns if self.keep == (ALL,) else self.keep or ():
             repeated = name in columns.inputs and examples.own_name(name) == name
             if not repeated and name != named:
-                kept[name if name not in {"id", *own, *kept} else f"input_{name}"] = name
+                shown, taken = name, {"id", *own, *kept}
+                while shown in taken:
+                    shown = f"input_{shown}"
+                    taken |= {*rows.columns}
+                kept[shown] = name
         return Arrangement(
             tuple(dict.fromkeys(("id", *own, *kept))), has_id=True, id=named if named in rows.columns else None, kept=kept
         )

@@ -21,7 +21,7 @@ RENAMED = dict(
     adam_beta1:adam-beta1 adam_beta2:adam-beta2 adam_epsilon:adam-epsilon max_grad_norm:max-grad-norm eval_steps:eval-steps
     label_smoothing_factor:label-smoothing logging_steps:logging-steps max_train_samples:max-train-samples train_file:train
     validation_file:validation test_file:test resume_from_checkpoint:resume save_steps:save-steps max_length:max-length
-    save_total_limit:keep-checkpoints metric_name:metric
+    save_total_limit:keep-checkpoints max_train_steps:max-steps metric_name:metric
     doc_stride:doc-stride max_answer_length:max-answer-length n_best_size:n-best-size report_to:track
     null_score_diff_threshold:null-threshold context_column:context question_column:question answer_column:answers
     text_column_name:text text_column_names:text label_column_name:label
@@ -64,7 +64,7 @@ def test_every_name_is_an_option() -> None:
         # a file of one's own
         (
             "--model_name_or_path m --train_file my.csv --per_device_eval_batch_size 8 --do_train",
-            "text-classification --model m --train my.csv",
+            "--model m --train my.csv",
         ),
         ("ner --train_file my.csv", "ner --train my.csv"),
         # switches, which may have a value

@@ -116,6 +116,9 @@ def test_a_batch_of_arrays_gives_columns(run: Path) -> None:
     columns = predictor({"ask": np.array(TEXTS), "id": np.arange(len(TEXTS))})
     assert columns["label"] == [each.value for each in predictor.predict(TEXTS)]
     json.dumps(columns)
+    assert predictor({"ask": []}) == {"ask": []}
+    with pytest.raises(UsageError):
+        predictor({"ask": ["no"], "id": [1, 2]})
 
 
 def test_it_pickles_as_its_folder_and_threads_share_it(run: Path) -> None:
@@ -136,7 +139,7 @@ def test_every_family_predicts(make_model_dir: Callable[..., Path]) -> None:
         return bertkit.load(make_model_dir(architecture, seed=4, initializer_range=0.5, **config), **FP32)
 
     tags = load("BertForTokenClassification", id2label={0: "O", 1: "B-X"}, label2id={"O": 0, "B-X": 1})
-    (of_words,), (of_text,) = tags.predict([["the", "good", "movie", "!"]]), tags.predict(["the good movie!"])
+    of_words, of_text = tags.predict([["the", "good", "movie", "!"], "the good movie!"])
     assert of_words.value == of_text.value
     assert len(of_words.value) == 4
     (answer,) = load("BertForQuestionAnswering").predict([("who", "we like the story of a river")])

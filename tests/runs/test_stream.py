@@ -411,6 +411,47 @@ def test_several_files_to_a_folder(model: Path, run_bertkit, tmp_path: Path, mon
     assert len(read_rows(out / "b.csv.gz")) == 11
 
 
+def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_bertkit, tmp_path: Path) -> None:
+    for name, count in (("in1/a.csv", 3), ("in2/a.csv", 4), ("b.csv", 5)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_rows(tmp_path / name, rows(count))
+    options, out = ("--output-dir", "out", *FP32), tmp_path / "out"
+    assert run_bertkit("predict", model, "in1/a.csv", "b.csv", *options).code == 0
+    other = run_bertkit("predict", model, "in2/a.csv", *options)
+    assert (other.code, "out/a.jsonl is there, of " in other.err, len(read_rows(out / "a.jsonl"))) == (2, True, 3)
+    assert run_bertkit("predict", model, "in2/a.csv", "--overwrite", *options).code == 0
+    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl"], "nothing of before is left"
+    (out / "a.jsonl").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 1, "computing")
+        with pytest.raises(Killed):
+            run_bertkit("predict", model, "in2/a.csv", *options)
+    assert not (out / "_SUCCESS").exists()
+
+
+def test_a_second_command_does_not_go_on_with_what_the_first_has_finished(
+    model: Path, run_bertkit, tmp_path: Path, monkeypatch
+) -> None:
+    """The first one ends while the second one, which has seen its half, loads its model."""
+    write_rows(tmp_path / "new.csv", rows())
+    command = ("predict", model, "new.csv", "--output", "out.jsonl", *FP32)
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 3, "computing")
+        with pytest.raises(Killed):
+            run_bertkit(*command)
+    opened = outputs.OutputFile.open
+
+    def late(output: outputs.OutputFile) -> Any:
+        monkeypatch.setattr(outputs.OutputFile, "open", opened)
+        assert run_bertkit(*command).code == 0
+        return opened(output)
+
+    monkeypatch.setattr(outputs.OutputFile, "open", late)
+    second = run_bertkit(*command)
+    assert (second.code, "another process has just written" in second.err) == (2, True), second.err
+    assert len(read_rows(tmp_path / "out.jsonl")) == COUNT
+
+
 def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, run_bertkit, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

@@ -22,6 +22,12 @@ SQUAD = '{"version": "1", "data": []}'
         ("a.csv", "question,context,answers\nq,c,a\n", {}, "question-answering"),
         ("a.csv", "id;question;context;answer\n1;q;c;a\n", {}, "question-answering"),
         ("a.json", SQUAD, {}, "question-answering"),
+        (
+            "a.json",
+            '{"version": 1, "data": {"train": [["a", "x"]]}}',
+            {"rows": "data.train", "columns": "text,label"},
+            "text-classification",
+        ),
         ("a.csv", "premise,choice1,choice2,label\np,a,b,0\n", {}, "multiple-choice"),
         ("a.csv", "question,A,B,C,D,answer\nq,a,b,c,d,A\n", {}, "multiple-choice"),
         ("a.csv", "context,question,answerA,answerB,answerC,label\nc,q,a,b,c,1\n", {}, "multiple-choice"),

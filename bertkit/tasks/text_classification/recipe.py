@@ -107,11 +107,11 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         columns = self._columns_by_role(rows)
         self._require_texts(rows, columns)
+        texts = {*chain.from_iterable(columns_named(columns[role], rows.columns) for role in TEXTS if role in columns)}
         if not labelled:
-            return {columns[role] for role in TEXTS if role in columns}
+            return texts
         self._require_label(rows, columns)
-        texts = (columns_named(columns[role], rows.columns) for role in TEXTS if role in columns)
-        return {*chain.from_iterable(texts), *columns.values(), *self._marks}
+        return {*texts, *columns.values(), *self._marks}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._columns_by_role(rows)

@@ -27,6 +27,8 @@ def _columns_of_words(rows: Examples, named: Mapping[str, str | None]) -> tuple[
     words = named["tokens"] or guess_column(rows.columns, "tokens")
     if sentence is None or words is None or sentence in named.values() or words not in rows.columns:
         return None
+    if not all(isinstance(word, str) and " " not in word for word in rows.columns[words]):
+        return None
     return sentence, words
 
 
@@ -41,8 +43,6 @@ def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
         return rows
     sentence, words = found
     cells: list[Any] = rows.columns[words]
-    if not all(isinstance(word, str) and " " not in word for word in cells):
-        return rows
     begins, last = [], None
     for row, value in enumerate(rows.columns[sentence]):
         filled = value is not None and value == value and str(value).strip() != ""  # NaN is nothing
