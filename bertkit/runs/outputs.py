@@ -129,7 +129,10 @@ class OutputFile(Output):
         super().__init__(path.resolve())
         self.form, self.state, self.writes, self.resumes = form, state, writes, resumes
         self.partial, self.progress = unfinished(path)
+        self._size = self.partial.stat().st_size if self.partial.exists() else 0
         before = Progress.read(self.progress) if self.partial.exists() else None
+        if before is not None and self._size < before.size:
+            before = None  # OUT.partial was cut off: it starts over
         if before is not None:
             before.refuse_other(state.settings, state.how, str(self.partial))
             self.counts = [Count(*each) for each in before.counts]
@@ -157,7 +160,7 @@ class OutputFile(Output):
         assert self._file is not None
         here = os.fstat(self._file.fileno())
         is_there = self.partial.exists() and os.path.samestat(here, self.partial.stat())
-        return is_there and Progress.read(self.progress) == self._found and here.st_size >= self.before.size
+        return is_there and here.st_size == self._size and self._found in (None, Progress.read(self.progress))
 
     def _leave_nothing_empty(self) -> None:
         """Remove OUT.partial where the first window has failed."""

@@ -139,7 +139,7 @@ def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        ("id,text,lang", "2 columns not in the output: id, lang"),
+        ("id,text,lang", "1 column not in the output: lang"),
         ("text,label", "1 column not in the output: label"),
         ("text", ""),
     ],

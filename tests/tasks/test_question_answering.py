@@ -761,7 +761,7 @@ def test_a_run_opens_in_transformers_with_equal_logits(run_bertkit, run: Path, t
 
     question, context = "who saw the movie", "good movie in the city . the man saw it late"
     (tmp_path / "ask.jsonl").write_text(jsonl({"q": question, "page": context}), encoding="utf-8")
-    ran = run_bertkit("predict", run, "ask.jsonl", "--device", "cpu")
+    ran = run_bertkit("predict", run, "ask.jsonl", "--n-best", 20, "--device", "cpu")
     assert ran.code == 0, ran.err
     nbest = json.loads(ran.out)["nbest"]
     assert len(nbest) > 10
