@@ -18,7 +18,7 @@ _MODULE_OF: dict[str, str] = {
     "BertForSequenceClassification": "bertkit.model.heads",
     "BertForTokenClassification": "bertkit.model.heads",
     "BertModel": "bertkit.model.bert",
-    "Prediction": "bertkit.tasks.task",
+    "Prediction": "bertkit.tasks.presentation",
     "Predictor": "bertkit.runs.predictor",
     "TextClassification": "bertkit.tasks.text_classification.recipe",
     "Tokenizer": "bertkit.text.tokenizer",

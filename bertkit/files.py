@@ -87,16 +87,6 @@ def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool
                         aside.unlink(missing_ok=True)
 
 
-def write_output(path: Path, content: str) -> None:
-    """Replace a file of the user's choice: what a link leads to; a device or a pipe is written as it is."""
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        with disk_errors(path):
-            path.write_text(content, encoding="utf-8", newline="")
-        return
-    write_files(path.parent, {path.name: content}, locked=False)
-
-
 def _sweep_dead(folder: Path, name: str) -> None:
     """Delete what processes that run no more left of a file."""
     for left in folder.glob(f"{UNFINISHED}{glob.escape(name)}.*"):

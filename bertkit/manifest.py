@@ -82,7 +82,7 @@ class Manifest:
         """Raise the owner's error for a file that is missing or differs; warn of one that people edit."""
         for name in names:
             try:
-                found = _sha256(self.folder / name)
+                found = sha256_once(self.folder / name)
             except FileNotFoundError:
                 what = f"the {owner.name} lacks {name}"
             except OSError as error:
@@ -177,9 +177,8 @@ def finish(*, wait: bool = True, timeout: float | None = None) -> None:
     """Raise the error of a comparison in the background; wait: for all of them to end."""
     for compared in [each for each in _reading if wait or each.done()]:
         try:
-            compared.result(timeout)
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                compared.result(timeout)
         finally:
             with suppress(ValueError):  # another thread was faster
                 _reading.remove(compared)
@@ -202,7 +201,7 @@ def _read_once(path: str, inode: int, size: int, modified: int) -> str:
     return sha256_of(Path(path))
 
 
-def _sha256(path: Path) -> str:
+def sha256_once(path: Path) -> str:
     """The sha256 of a file, which is read once a process unless it changes."""
     stat = path.stat()
     return _read_once(str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns)

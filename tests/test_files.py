@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
-from bertkit.files import Kind, OutputFolder, lock, write_output
+from bertkit.files import Kind, OutputFolder, lock
 from bertkit.model.directory import TOKENIZER
 from bertkit.runs.directory import RUN
 from bertkit.runs.series import FOLDS, SEEDS
@@ -99,26 +98,6 @@ def test_what_a_kill_left_of_a_finished_folder_is_swept_by_the_next_start(tmp_pa
     with pytest.raises(UsageError):
         OutputFolder.prepare(tmp_path, CORPUS)
     assert content(tmp_path) == files
-
-
-def test_an_output_is_replaced_whole_and_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, {"kept/a.csv": "old", ".unfinished-b.csv.1": "", "kept/.unfinished-a.csv.99999999": "of a dead process"})
-    (tmp_path / "kept" / "a.csv").chmod(0o600)
-    (tmp_path / "a.csv").symlink_to(tmp_path / "kept" / "a.csv")
-    write_output(tmp_path / "a.csv", "new")
-    assert content(tmp_path) == {"a.csv": "new", "kept/a.csv": "new", ".unfinished-b.csv.1": ""}
-    assert (tmp_path / "kept" / "a.csv").stat().st_mode & 0o777 == 0o600
-    write_output(Path("/dev/null"), "nothing")
-    assert Path("/dev/null").is_char_device()
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(MachineError):
-        write_output(tmp_path / "a.csv", "newer")
-    monkeypatch.undo()
-    assert content(tmp_path) == {"a.csv": "new", "kept/a.csv": "new", ".unfinished-b.csv.1": ""}
 
 
 def test_seeds_can_be_added_to_seeds(tmp_path: Path) -> None:

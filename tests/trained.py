@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bertkit.readers import windows
 from bertkit.runs.finetune import finetune
+from bertkit.runs.predict import Window, of_files, predict_window
 from bertkit.runs.series import FOLDS, SEEDS, finetune_series
+from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.presentation import Prediction
 
 
 def train(
@@ -30,3 +35,14 @@ def train(
     run = partial(finetune_series, series, count=count) if (count := seeds or folds) else finetune
     run(recipe, name="text-classification", model=str(model), output_dir=output_dir, overwrite=overwrite, baselines=baselines)
     return output_dir
+
+
+def windows_of(target: Opened, file: Path | str, overrides: Collection[str] = ()) -> list[Window]:
+    """The windows of a file with their predictions. overrides: the names of the options that the user gave."""
+    predictor = of_files(target, [str(file)], overrides)
+    return [predict_window(predictor, rows) for rows in windows(predictor.read_blocks(str(file)))]
+
+
+def predictions_of(target: Opened, file: Path | str, overrides: Collection[str] = ()) -> list[Prediction]:
+    """One prediction per row of a file."""
+    return [prediction for window in windows_of(target, file, overrides) for prediction in window.predictions]

@@ -9,8 +9,7 @@ from typing import Any
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features
-from bertkit.files import sha256_of
-from bertkit.manifest import verify
+from bertkit.manifest import sha256_once, verify
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, check_vocabulary, read_config, resolve, weights_hash
 from bertkit.text.tokenizer import Tokenizer
@@ -35,7 +34,7 @@ class Pretrained:
 def hash_of_model(folder: Path) -> str:
     """sha256 of all files of a model that decide what it predicts: weights, configuration and tokenizer."""
     names = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(_ENDINGS))
-    return sha256(" ".join(f"{path.name} {sha256_of(path)}" for path in names).encode()).hexdigest()
+    return sha256(" ".join(f"{path.name} {sha256_once(path)}" for path in names).encode()).hexdigest()
 
 
 def open_pretrained(name: str) -> Pretrained:

@@ -20,9 +20,10 @@ from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import predict
 from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, some_rows
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.task import Task
 from bertkit.training.batching import evaluation_batches
 
 if TYPE_CHECKING:

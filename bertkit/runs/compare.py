@@ -24,7 +24,8 @@ from bertkit.runs.directory import default_settings, flat, require_run
 from bertkit.runs.predict import evaluate_target
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.presentation import Prediction
+from bertkit.tasks.task import Task
 
 HELD_OUT = "validation"  # the split that differs from fold to fold
 _COMPARED = ("recipe", "training", "model")

@@ -20,7 +20,8 @@ from bertkit.model.batch import Batch
 from bertkit.model.devices import Processes
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, Remarks
-from bertkit.tasks.task import Prediction, Task, told
+from bertkit.tasks.presentation import Prediction, told
+from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
 

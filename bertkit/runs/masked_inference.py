@@ -18,15 +18,14 @@ from bertkit import manifest
 from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.errors import ModelError, UsageError, listed
+from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
 from bertkit.model.devices import start_accelerator
-from bertkit.model.directory import load_weights, read_config, resolve
+from bertkit.model.directory import read_config, resolve
 from bertkit.model.heads import Head
 from bertkit.model.language_model import LanguageModel as PretrainingHead
-from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
@@ -34,10 +33,10 @@ from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, read_blocks
 from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Split
-from bertkit.runs.predictor import LONGEST, Predictor, Presents, Row
+from bertkit.runs.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
-from bertkit.tasks.layout import Layout, OutputColumns
-from bertkit.tasks.task import Count, Prediction
+from bertkit.tasks.layout import OutputColumns
+from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.text.tokenizer import Encoded
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
@@ -180,12 +179,10 @@ class Likeliest(nn.Module):
         return Outputs({}, {"probabilities": probabilities, "tokens": tokens})
 
 
-class Filled:
+class Filled(Presents):
     """How filled masks are shown and written."""
 
     family = "a pre-trained model"
-    own_formats: Mapping[str, str] = {}
-    details: Mapping[str, str] = {"top_k": "fills"}
 
     def __init__(self, mask_token: str) -> None:
         self.mask_token = mask_token
@@ -196,17 +193,9 @@ class Filled:
     def columns(self, examples: Examples) -> OutputColumns:
         return OutputColumns(("text",), ("fills",))
 
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
-        return {}
-
-    def lost_in(self, ending: str) -> str | None:
-        return None
-
-    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
-        raise NotImplementedError(ending)
-
-    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
-        return ()
+    @property
+    def details(self) -> Mapping[str, str]:
+        return {"top_k": "fills"}
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
         """A line with its masks filled, and below it the most probable tokens of each mask."""
@@ -273,7 +262,7 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
     if features is None:
         raise UsageError("the corpus has no held-out documents", where=str(corpus), hint="build it with --validation 1%")
     accelerator = start_accelerator(config.device)
-    module = _load(pretrained, config, accelerator)
+    module = LanguageModel(pretrained, accelerator, config.precision).model
     scores = score_language_model(module, features, config.micro_batch_tokens, accelerator)
     manifest.finish()
     accelerator.wait_for_everyone()
@@ -300,12 +289,3 @@ def _objective_of(pretrained: Pretrained, name: str) -> Objective:
             return objective
     what = f"the model is {', '.join(architectures) or 'an encoder without a head'}; expected {' or '.join(sorted(_HEADS))}"
     raise ModelError(what, where=pretrained.name)
-
-
-def _load(pretrained: Pretrained, config: PretrainConfig, accelerator: Any) -> Any:
-    """The model with its weights, on the device and in the working dtype."""
-    module = _objective_of(pretrained, config.objective).head(pretrained.config)
-    if fresh := load_weights(module, pretrained.folder):
-        raise ModelError(f"the model has no trained head; missing: {listed(fresh)}", where=str(pretrained.folder))
-    precision = resolve_precision(config.precision, pretrained.config, accelerator, training=False)
-    return module.to(accelerator.device, precision.dtype).eval()

@@ -20,7 +20,7 @@ from bertkit.files import disk_errors, flush, lock, write_json
 from bertkit.readers import Examples
 from bertkit.readers.content import nearest_files, source_name, unpacked_name
 from bertkit.tasks.output import PACKED, WRITERS, Writer
-from bertkit.tasks.task import Count, summed
+from bertkit.tasks.presentation import Count, summed
 
 STDIN, TEXT = "-", "text"
 SETTINGS, SUCCESS = "_settings.json", "_SUCCESS"  # of a folder of predictions; engines that read such folders skip "_"
@@ -199,10 +199,7 @@ class OutputFile(Output):
         if self._file is None:
             return
         with disk_errors(self.path):
-            whole = self.partial
-            if writer is not None and not writer.is_text:
-                whole = self.partial.with_suffix(".converted")
-                writer.convert(self.partial, whole)
+            whole = self.partial if writer is None else writer.finished(self.partial)
             flush(whole)
             os.replace(whole, self.path)
             self.partial.unlink(missing_ok=True)

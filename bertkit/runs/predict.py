@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,13 +12,14 @@ from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import check_segments
 from bertkit.progress import Rate
-from bertkit.readers import Examples, windows
+from bertkit.readers import Examples
 from bertkit.runs.evaluate import Scored, encode_split, hash_of_rows, report_remarks
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.target import Opened
+from bertkit.tasks.presentation import Count, Prediction, told
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Count, Prediction, Task, told
+from bertkit.tasks.task import Task
 
 
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
@@ -66,13 +67,6 @@ class Window(NamedTuple):
     examples: Examples
     predictions: list[Prediction]
     counts: tuple[Count, ...]
-
-
-def predict_file(target: Opened, file: str, overrides: Collection[str] = ()) -> Iterator[Window]:
-    """The windows of a file, in order; "-" is stdin. overrides: the names of the options that the user gave."""
-    predictor = of_files(target, [file], overrides)
-    for rows in windows(predictor.read_blocks(file)):
-        yield predict_window(predictor, rows)
 
 
 def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = None) -> Window:

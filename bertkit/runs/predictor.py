@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.text import Text
 from torch import nn
 
 from bertkit.config import TrainConfig, filled
@@ -30,34 +29,16 @@ from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
 from bertkit.runs.evaluate import Scored, Split, decode_split, predict, score_splits
 from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
-from bertkit.runs.target import Opened, read_target
+from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
-from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import unread_columns
-from bertkit.tasks.task import FINETUNE, Count, Prediction, Task
+from bertkit.tasks.task import FINETUNE, Task
 from bertkit.training.batching import evaluation_batches
 
 Row = Mapping[str, Any] | str | Sequence[str]
 POOLED = ("mean", "cls")
 LONGEST = 512  # tokens of a text, for a model whose training does not say
-
-
-class Presents(Protocol):
-    """How predictions are shown and written; see Task, which is one."""
-
-    @property
-    def family(self) -> str: ...
-    @property
-    def own_formats(self) -> Mapping[str, str]: ...
-    @property
-    def details(self) -> Mapping[str, str]: ...
-    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]: ...
-    def columns(self, examples: Examples) -> OutputColumns: ...
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]: ...
-    def lost_in(self, ending: str) -> str | None: ...
-    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str: ...
-    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text: ...
-    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]: ...
 
 
 class Predictor:
@@ -288,7 +269,7 @@ class TaskPredictor(Predictor):
     @classmethod
     def open(cls, name: str, device: str, precision: str) -> Self:
         """A model by folder or hub id; what the user should know of it is a warning. Raises ModelError, MachineError."""
-        target = read_target(name, None, {"device": device, "precision": precision}, to_predict=True)
+        target = open_target(name, None, {"device": device, "precision": precision}, to_predict=True, quiet=True)
         for warning in target.task.remarks.warnings:
             warnings.warn(warning, stacklevel=3)
         return cls(target, OneProcess.on(device))._ready()

@@ -15,7 +15,8 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import Scored
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.presentation import Prediction
+from bertkit.tasks.task import Task
 
 
 def report_scores(

@@ -22,8 +22,9 @@ from bertkit.runs.predict import predict_examples
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.task import Task
 
 ZIP = "submission.zip"
 _PARTS = re.compile("|".join(map(re.escape, (ZIP, *(f"{file}.tsv" for task in (*TASKS.values(), AX) for file in task.files)))))

@@ -39,27 +39,17 @@ def open_target(
     *,
     to_predict: bool = False,
     others: Sequence[str] = (),
-) -> Opened:
-    """As `read_target`; what the user should know of the task is printed."""
-    opened = read_target(name, recipe_name, overrides, to_predict=to_predict, others=others)
-    report_remarks(opened.task.remarks)
-    return opened
-
-
-def read_target(
-    name: str,
-    recipe_name: str | None,
-    overrides: Mapping[str, Any],
-    *,
-    to_predict: bool = False,
-    others: Sequence[str] = (),
+    quiet: bool = False,
 ) -> Opened:
     """Open a run folder with its own recipe, or a model with the given one; overrides win over both.
 
     to_predict: the task is restored from config.json alone. others: runs whose probabilities are averaged with this one's.
-    Code that a run refers to is never executed. Raises UsageError, ModelError.
+    quiet: do not print what the user should know of the task. Code that a run refers to is never executed. Raises UsageError,
+    ModelError.
     """
     opened, *more = (_open(each, recipe_name, overrides, to_predict) for each in (name, *others))
+    if not quiet:
+        report_remarks(opened.task.remarks)
     return replace(opened, task=opened.task.joined([each.task for each in more]), others=tuple(more)) if more else opened
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,8 +18,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula, or is skip
 Rows = Sequence[dict[str, Any]]
 
 
-class Writer:
-    """A format: the bytes of `begin`, then of `write` for each window of rows, make the file, or what `convert` makes it of.
+class Writer(ABC):
+    """A format: the bytes of `begin`, then of `write` for each window of rows, make the file, or what `finished` makes of them.
 
     columns: of every row, in order. safe: for spreadsheets, of CSV alone. is_text: whether a terminal or a pipe can take it.
     """
@@ -31,12 +32,13 @@ class Writer:
     def begin(self) -> bytes:
         return b""
 
+    @abstractmethod
     def write(self, rows: Rows) -> bytes:
-        raise NotImplementedError
+        """The bytes of a window of rows."""
 
-    def convert(self, windows: Path, path: Path) -> None:
-        """Write the file `path` from the one that holds all windows."""
-        raise NotImplementedError
+    def finished(self, windows: Path) -> Path:
+        """The file of this format, beside the one that holds all windows, or that one itself."""
+        return windows
 
 
 class Jsonl(Writer):
@@ -86,17 +88,19 @@ class Parquet(Writer):
             stream.write_table(table)
         return bytes(sink.getvalue())
 
-    def convert(self, windows: Path, path: Path) -> None:
+    def finished(self, windows: Path) -> Path:
         import pyarrow
         import pyarrow.parquet
 
         fields = {name: pyarrow.field(name, pyarrow.null()) for name in self.columns}
         for table in _tables(windows):
             fields = {name: _common(fields[name], table.schema.field(name)) for name in fields}
+        path = windows.with_suffix(".converted")
         with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(fields.values())) as writer:
             for table in _tables(windows):
                 arrays = {name: _array(table[name].to_pylist(), fields[name].type) for name in fields}
                 writer.write_table(pyarrow.table(arrays))
+        return path
 
 
 def as_jsonl(rows: Rows) -> str:

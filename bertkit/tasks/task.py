@@ -5,8 +5,8 @@ It knows no files, no command line and no terminal.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -14,19 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
-from bertkit.errors import ModelError, UsageError, listed, plural
+from bertkit.errors import ModelError, UsageError, listed
 from bertkit.model.config import BLOCK_KEY, BertConfig
-from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import block_is_stale, read_block
-from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.output import as_jsonl
+from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe, settle_columns
 
 if TYPE_CHECKING:
-    from rich.text import Text
     from torch import nn
 
     from bertkit.features import Features
@@ -37,48 +35,6 @@ FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
 Scorer = Callable[[NDArray[np.int64]], "dict[str, float | None]"]
 
 
-class Prediction(NamedTuple):
-    """What a model predicts for one example.
-
-    value: a class, a list of labels, a number, a choice's number, a list of tags, or an answer. probability: of the value, if
-    it has one. probabilities: of every label, or of each word's tag. details: span, n-best, null_odds, intent.
-    """
-
-    value: Any
-    probability: float | None = None
-    probabilities: Any = None
-    details: Mapping[str, Any] = {}
-
-
-class Count(NamedTuple):
-    """How many of something that a user should know about. what: in words, {} where the number stands, with its noun if it has
-    one. beyond: the number up to which it is not worth telling.
-    """
-
-    number: int
-    what: str
-    noun: str = ""
-    beyond: int = 0
-
-    def __str__(self) -> str:
-        return self.what.replace("{}", plural(self.number, self.noun) if self.noun else str(self.number), 1)
-
-
-def summed(counts: Iterable[Count]) -> list[Count]:
-    """One count of each kind, in the order of the first ones."""
-    sums: dict[tuple[str, str], Count] = {}
-    for count in counts:
-        before = sums.get((count.what, count.noun), count._replace(number=0, beyond=0))
-        number, beyond = before.number + count.number, before.beyond + count.beyond
-        sums[count.what, count.noun] = count._replace(number=number, beyond=beyond)
-    return [*sums.values()]
-
-
-def told(counts: Iterable[Count]) -> list[str]:
-    """The counts in words that are worth telling; those of one kind are summed."""
-    return [str(count) for count in summed(counts) if count.number > count.beyond]
-
-
 class Encoding(NamedTuple):
     """features: in the examples' order. counts: what a user should know about them, such as how many were truncated."""
 
@@ -87,19 +43,17 @@ class Encoding(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(ABC):
+class Task(Presents):
     """A fitted recipe; each family is a subclass.
 
     recipe: every option filled in, those of training too; columns as training data names them. fresh_head: whether a new head
     replaces the model's. labels: in the order of the model's outputs; empty if those are not classes.
     """
 
-    family: ClassVar[str]
     hf_class: ClassVar[str]  # the class of transformers with this family's usual head
     recipe_class: ClassVar[type[Recipe]]
     families: ClassVar[dict[str, type[Task]]] = {}
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
-    own_formats: ClassVar[Mapping[str, str]] = {}  # formats of predictions by their ending: what stands between windows of rows
 
     recipe: Recipe
     fresh_head: bool = False
@@ -325,10 +279,6 @@ class Task(ABC):
     def error(self, prediction: Prediction, truth: Any) -> float:
         """How wrong a prediction is; 0 if it is right."""
 
-    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
-        """What a user should know about these predictions, a line each."""
-        return ()
-
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         """A warning if another order of the model's labels would score far better."""
         return None
@@ -339,10 +289,6 @@ class Task(ABC):
 
     # --- as people and files see it ---
 
-    @abstractmethod
-    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
-        """What `bertkit predict` writes for an example: its input, unchanged, and the prediction."""
-
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
         """What `bertkit eval --output` writes for an example."""
         return self.row(prediction, examples, row) | {"gold": truth}
@@ -351,38 +297,9 @@ class Task(ABC):
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         """The reference of an example, for a person."""
 
-    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
-        """A prediction, for a person at a terminal."""
-        return plain(self.row(prediction, examples, row))
-
     @abstractmethod
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
         """For each sequence of a feature, its targets in words by position."""
-
-    def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
-        """`row` for every prediction."""
-        return [self.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
-
-    @property
-    def details(self) -> Mapping[str, str]:
-        """The options of `Layout` that it takes: the column that each adds or changes."""
-        return {}
-
-    @abstractmethod
-    def columns(self, examples: Examples) -> OutputColumns:
-        """The columns of `row`, for examples with these columns."""
-
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
-        """What the options of `details` add to a row, or replace in it."""
-        return {}
-
-    def lost_in(self, ending: str) -> str | None:
-        """A warning about what a file with this ending cannot hold. Raises UsageError where it cannot be written at all."""
-        return None
-
-    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
-        """Predictions in one of `own_formats`."""
-        raise NotImplementedError(ending)
 
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
         """What `bertkit eval --output` writes: contents by file name."""

@@ -23,8 +23,9 @@ from bertkit.tasks import (
     f1,
     macro_f1,
 )
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.question_answering.task import References
-from bertkit.tasks.task import Prediction, Task
+from bertkit.tasks.task import Task
 from bertkit.tasks.token_classification.task import Tagged
 
 RNG = np.random.default_rng(0)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trained import train
+from trained import predictions_of, train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.runs.compare import Side, compare
-from bertkit.runs.predict import evaluate_target, predict_file
+from bertkit.runs.predict import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e
@@ -40,7 +40,7 @@ def runs(make_model_dir, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def right(run: Path, rows: Path) -> np.ndarray:
     """Whether each row's prediction is its label."""
     labels = [line.split(",")[0] for line in rows.read_text(encoding="utf-8").splitlines()[1:]]
-    ((_, _, predictions, _),) = predict_file(open_target(str(run), None, {}), str(rows))
+    predictions = predictions_of(open_target(str(run), None, {}), str(rows))
     return np.array([found.value for found in predictions]) == np.array(labels)
 
 

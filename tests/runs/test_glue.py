@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trained import predictions_of, windows_of
 
 from bertkit.config import PRESETS
 from bertkit.errors import DataError, UsageError, UserError
@@ -18,7 +19,6 @@ from bertkit.model.devices import OneProcess
 from bertkit.runs import glue, submission
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.glue import finetune_glue
-from bertkit.runs.predict import predict_file
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.series import SEEDS
 from bertkit.runs.submission import write_submission
@@ -272,7 +272,7 @@ def test_a_split_is_predicted_like_a_file(trained, root: Path, tmp_path: Path) -
     run = trained[0] / "cola"
     texts, values = predicted(run, "test")
     assert texts == [sentence(row) for row in range(7)]
-    (window,) = predict_file(open_target(str(run), None, {}), str(root / "CoLA" / "test.tsv"))
+    (window,) = windows_of(open_target(str(run), None, {}), str(root / "CoLA" / "test.tsv"))
     assert (window.examples.columns["text"], [found.value for found in window.predictions]) == (texts, values)
     assert predicted(run, "validation")[0] == [sentence(row) for row in range(8)]
     assert predicted(trained[0] / "mnli", "test_mismatched")[0] == [sentence(row + 3) for row in range(4)]
@@ -339,7 +339,7 @@ def test_the_files_of_the_leaderboard(trained, root: Path, monkeypatch: pytest.M
         assert found[file] == [spelt[value] if spelt else f"{value:.3f}" for value in values], file
         assert (len(values), sources[file]) == (TEST_ROWS[file], str(runs / task))
     mnli = open_target(str(runs / "mnli"), None, {"text": "sentence1", "text_pair": "sentence2"})
-    ((_, _, diagnostic, _),) = predict_file(mnli, str(root / "diagnostic" / "diagnostic.tsv"), ["text", "text_pair"])
+    diagnostic = predictions_of(mnli, str(root / "diagnostic" / "diagnostic.tsv"), ["text", "text_pair"])
     assert found["AX"] == [each.value for each in diagnostic]
     assert all(len(set(found[file])) > 1 for file in ("AX", "STS-B", "CoLA")), "a constant would do for the others"
     with zipfile.ZipFile(out / "submission.zip") as packed:

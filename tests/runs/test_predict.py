@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from trained import train
+from trained import predictions_of, train
 
 from bertkit.errors import DataError, ModelError, UsageError, UserError
-from bertkit.runs.predict import evaluate_target, predict_file
+from bertkit.runs.predict import evaluate_target
 from bertkit.runs.target import open_target
 from bertkit.tasks.output import Csv
 
@@ -98,9 +98,7 @@ def test_splits_to_evaluate_and_precision(nli_model: Path, mnli) -> None:
 def test_predictions_of_a_plain_model_have_its_own_names(nli_model: Path, tmp_path: Path) -> None:
     rows = "".join(json.dumps({"premise": a, "hypothesis": b}) + "\n" for a, b in PAIRS)
     (tmp_path / "pairs.jsonl").write_text(rows, encoding="utf-8")
-    ((_, _, predictions, _),) = predict_file(
-        open_target(str(nli_model), None, FP32, to_predict=True), str(tmp_path / "pairs.jsonl")
-    )
+    predictions = predictions_of(open_target(str(nli_model), None, FP32, to_predict=True), str(tmp_path / "pairs.jsonl"))
     logits = logits_of_transformers(nli_model, PAIRS)
     assert [found.value for found in predictions] == [NAMES[row] for row in logits.argmax(-1)]
 
@@ -108,7 +106,7 @@ def test_predictions_of_a_plain_model_have_its_own_names(nli_model: Path, tmp_pa
 def test_predictions_of_a_plain_regression_model(make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir("BertForSequenceClassification", seed=8, num_labels=1, initializer_range=0.3)
     (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
-    ((_, _, predictions, _),) = predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
+    predictions = predictions_of(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
     expected = logits_of_transformers(model, [("good movie",), ("why",)])[:, 0]
     assert [found.value for found in predictions] == pytest.approx(expected, abs=1e-5)
 
@@ -121,7 +119,7 @@ def test_predictions_that_are_no_numbers_are_refused(make_model_dir, tmp_path: P
     save_file(state, model / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "new.txt").write_text("good movie\nwhy\n", encoding="utf-8")
     with pytest.raises(ModelError):
-        next(predict_file(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt")))
+        predictions_of(open_target(str(model), None, FP32, to_predict=True), str(tmp_path / "new.txt"))
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------------
@@ -189,7 +187,7 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
 
 
 def test_other_data_replaces_the_runs_own(run: Path, tmp_path: Path) -> None:
-    ((_, _, predictions, _),) = predict_file(open_target(str(run), None, {}), str(run.parent / "dev.csv"))
+    predictions = predictions_of(open_target(str(run), None, {}), str(run.parent / "dev.csv"))
     rows = "".join(f"{found.value}\t{text}\n" for text, found in zip(PREMISES * 2, predictions, strict=True))
     more = tmp_path / "dev.tsv"
     more.write_text("kind\tsentence\n" + rows, encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trained import train
+from trained import predictions_of, train
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, UsageError
@@ -27,7 +27,6 @@ from bertkit.runs.directory import (
     read_run_file,
     write_run_file,
 )
-from bertkit.runs.predict import predict_file
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
@@ -100,7 +99,7 @@ def test_a_run_opens_in_transformers_with_equal_logits(run) -> None:
     assert expected.std(0).max() > 1e-3, "logits that do not depend on the text would hide a mistake"
 
     # Predictions, whose texts are tokenized by bertkit, equal those of the pipeline.
-    ((_, _, predictions, _),) = predict_file(target, str(folder.parent / "rows.jsonl"))
+    predictions = predictions_of(target, str(folder.parent / "rows.jsonl"))
     classify = pipeline("text-classification", model=str(folder), device="cpu")
     inputs: list[Any] = [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else texts
     for prediction, said in zip(predictions, classify(inputs), strict=True):

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.text import Text
+from trained import predictions_of
 
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import Scored
-from bertkit.runs.predict import evaluate_target, predict_file
+from bertkit.runs.predict import evaluate_target
 from bertkit.runs.scores import report_scores
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
@@ -106,8 +107,7 @@ def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     texts = [" ".join(rng.choice(words, 6)) for _ in range(100)]
     (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
-    windows = predict_file(open_target(str(model), None, {"max_length": 32}, to_predict=True), str(folder / "texts.txt"))
-    predictions = [prediction for window in windows for prediction in window.predictions]
+    predictions = predictions_of(open_target(str(model), None, {"max_length": 32}, to_predict=True), str(folder / "texts.txt"))
     numbers = [int(found.value[-1]) for found in predictions]
     assert 25 < sum(numbers) < 75, "nearly all predictions are the same"
     names = [("no", "yes")[number if row % 10 == 0 else 1 - number] for row, number in enumerate(numbers)]

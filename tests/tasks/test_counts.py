@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertkit.tasks.task import Count, summed, told
+from bertkit.tasks.presentation import Count, summed, told
 
 
 def test_counts_of_one_kind_are_summed() -> None:

@@ -29,8 +29,9 @@ from bertkit.readers.formats import read_file
 from bertkit.tasks import MultipleChoice, MultipleChoiceTask
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.multiple_choice.recipe import guess_choices
+from bertkit.tasks.presentation import told
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task, told
+from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate
 

@@ -30,10 +30,10 @@ from bertkit.tasks import (
     accuracy,
 )
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.presentation import Count, told
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import ELSEWHERE, FIRST, LOST, MOVED, NEAR, OTHER_CASE, find_answer
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Count, told
 from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "one two three good bad great poor movie film book".split()
@@ -248,7 +248,8 @@ def test_the_n_best_are_those_of_a_search_over_all_pairs(tokenizer: Tokenizer, n
     features, _ = task.encode(rows, tokenizer, max_length=24, labelled=False)
     assert len(features) > 80
     outputs = random_logits(features, n)
-    *predictions, empty, blank = task.rows(task.decode(outputs, features, rows), rows)
+    found = task.decode(outputs, features, rows)
+    *predictions, empty, blank = [task.row(prediction, rows, number) for number, prediction in enumerate(found)]
     json.dumps([*predictions, empty, blank], allow_nan=False)
     for nothing in (empty, blank):
         assert (nothing["answer"], nothing["start"], nothing.get("null_odds", 0)) == ("", None, 0)

@@ -16,9 +16,10 @@ from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.presentation import told
 from bertkit.tasks.sources import Hub
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task, told
+from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 
 FOLDERS = {

@@ -23,6 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
+from trained import predictions_of
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, UserError
@@ -34,14 +35,13 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import save_model
 from bertkit.readers import Examples
 from bertkit.runs.evaluate import predict
-from bertkit.runs.predict import predict_file
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.presentation import told
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import told
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
 from bertkit.tasks.token_classification.tags import SCHEMES, convert, count_illegal
 from bertkit.tasks.token_classification.task import Tagged
@@ -785,7 +785,7 @@ def test_transformers_gives_the_tags_of_a_linear_head(tokenizer: Tokenizer, tmp_
     assert torch.allclose(found[attended], wanted[attended], atol=1e-5)
     lines = [" ".join(words) for words in words_in(DEV)]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    ((_, _, predictions, _),) = predict_file(target, str(tmp_path / "lines.txt"))
+    predictions = predictions_of(target, str(tmp_path / "lines.txt"))
     pipeline = transformers.pipeline("token-classification", model=str(tmp_path / "model"), device="cpu")
     said = [{word["index"]: word["entity"] for word in found} for found in pipeline(lines)]
     tags = [[of.get(at, "O") for at in range(1, 1 + len(words))] for of, words in zip(said, words_in(DEV), strict=True)]

@@ -17,7 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.features import Features
 from bertkit.readers import Examples
 from bertkit.tasks import TokenClassification, TokenClassificationTask
-from bertkit.tasks.task import told
+from bertkit.tasks.presentation import told
 from bertkit.tasks.token_classification.features import WordFeatures, encode_words
 from bertkit.text.tokenizer import Tokenizer
 

@@ -20,8 +20,9 @@ from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
 from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.multiple_choice.recipe import MultipleChoice
 from bertkit.tasks.pooling import PoolingTask
+from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax_of_groups
-from bertkit.tasks.task import Count, Encoding, Prediction, Scorer
+from bertkit.tasks.task import Encoding, Scorer
 
 if TYPE_CHECKING:
     from torch import nn

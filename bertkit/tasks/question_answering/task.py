@@ -19,13 +19,14 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding
 from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, rows_by_way, spans_of
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows
-from bertkit.tasks.task import Count, Encoding, Prediction, Scorer, Task
+from bertkit.tasks.task import Encoding, Scorer, Task
 
 if TYPE_CHECKING:
     from rich.text import Text

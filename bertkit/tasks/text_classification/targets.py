@@ -15,8 +15,8 @@ from bertkit.features import Ragged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.tasks.labels import label_ids, scores_of
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import sigmoid, softmax
-from bertkit.tasks.task import Prediction
 from bertkit.tasks.text_classification.label_sets import check_label_sets
 
 COLUMN = "label"  # of examples under their standard names

@@ -31,7 +31,8 @@ from bertkit.tasks.labels import (
 )
 from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
-from bertkit.tasks.task import Count, Encoding, Prediction, Scorer
+from bertkit.tasks.presentation import Count, Prediction
+from bertkit.tasks.task import Encoding, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target

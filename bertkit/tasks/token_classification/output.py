@@ -13,7 +13,8 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES
 from bertkit.readers.words import CJK
-from bertkit.tasks.task import Prediction
+from bertkit.tasks.layout import OutputColumns
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.sentences import GIVEN
 from bertkit.tasks.token_classification.tags import spans_of
 
@@ -41,6 +42,12 @@ def _chunks(prediction: Prediction, places: Sequence[tuple[int, int]]) -> list[_
 def _words(examples: Examples, row: int) -> list[str]:
     """The original words, before a recipe changed them."""
     return examples.columns.get(GIVEN, examples.columns["tokens"])[row]
+
+
+def row_columns(*, intents: bool, chunks: bool) -> OutputColumns:
+    """The columns of `as_row`."""
+    more = (("intent", "intent_probability") if intents else ()) + (("entities",) if chunks else ())
+    return OutputColumns(("text", "tokens", "offsets"), ("tags", "probabilities", *more))
 
 
 def as_row(prediction: Prediction, examples: Examples, row: int, *, chunks: bool) -> dict[str, Any]:

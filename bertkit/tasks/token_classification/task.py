@@ -25,12 +25,13 @@ from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model
 from bertkit.tasks.layout import OutputColumns
+from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
-from bertkit.tasks.task import Count, Encoding, Prediction, Scorer, Task
+from bertkit.tasks.task import Encoding, Scorer, Task
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows, warn_of_strays
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.tasks.token_classification.labels import in_form_of, number_names, settle_labels
-from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write
+from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, row_columns
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.scores import Intents, tag_scorer
 from bertkit.tasks.token_classification.sentences import usual_cut
@@ -386,8 +387,7 @@ class TokenClassificationTask(Task):
         return as_row(prediction, examples, row, chunks=self.scheme is not None)
 
     def columns(self, examples: Examples) -> OutputColumns:
-        more = (("intent", "intent_probability") if self.intents else ()) + (("entities",) if self.scheme is not None else ())
-        return OutputColumns(("text", "tokens", "offsets"), ("tags", "probabilities", *more))
+        return row_columns(intents=bool(self.intents), chunks=self.scheme is not None)
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
         gold = {"gold": truth.tags} | ({"gold_intent": truth.intent} if self.intents else {})

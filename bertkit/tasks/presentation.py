@@ -1,0 +1,97 @@
+"""Predictions, and how they are shown to people and written to files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from bertkit.errors import plural
+from bertkit.progress import plain
+from bertkit.readers import Examples
+from bertkit.tasks.layout import Layout, OutputColumns
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+class Prediction(NamedTuple):
+    """What a model predicts for one example.
+
+    value: a class, a list of labels, a number, a choice's number, a list of tags, or an answer. probability: of the value, if
+    it has one. probabilities: of every label, or of each word's tag. details: span, n-best, null_odds, intent.
+    """
+
+    value: Any
+    probability: float | None = None
+    probabilities: Any = None
+    details: Mapping[str, Any] = {}
+
+
+class Count(NamedTuple):
+    """How many of something that a user should know about. what: in words, {} where the number stands, with its noun if it has
+    one. beyond: the number up to which it is not worth telling.
+    """
+
+    number: int
+    what: str
+    noun: str = ""
+    beyond: int = 0
+
+    def __str__(self) -> str:
+        return self.what.replace("{}", plural(self.number, self.noun) if self.noun else str(self.number), 1)
+
+
+def summed(counts: Iterable[Count]) -> list[Count]:
+    """One count of each kind, in the order of the first ones."""
+    sums: dict[tuple[str, str], Count] = {}
+    for count in counts:
+        before = sums.get((count.what, count.noun), count._replace(number=0, beyond=0))
+        number, beyond = before.number + count.number, before.beyond + count.beyond
+        sums[count.what, count.noun] = count._replace(number=number, beyond=beyond)
+    return [*sums.values()]
+
+
+def told(counts: Iterable[Count]) -> list[str]:
+    """The counts in words that are worth telling; those of one kind are summed."""
+    return [str(count) for count in summed(counts) if count.number > count.beyond]
+
+
+class Presents(ABC):
+    """How the predictions of a family, or of pre-trained models, are shown and written."""
+
+    family: ClassVar[str]
+    own_formats: ClassVar[Mapping[str, str]] = {}  # formats of predictions by their ending: what stands between windows of rows
+
+    @abstractmethod
+    def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
+        """What `bertkit predict` writes for an example: its input, unchanged, and the prediction."""
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The options of `Layout` that it takes: the column that each adds or changes."""
+        return {}
+
+    @abstractmethod
+    def columns(self, examples: Examples) -> OutputColumns:
+        """The columns of `row`, for examples with these columns."""
+
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+        """What the options of `details` add to a row, or replace in it."""
+        return {}
+
+    def lost_in(self, ending: str) -> str | None:
+        """A warning about what a file with this ending cannot hold. Raises UsageError where it cannot be written at all."""
+        return None
+
+    def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
+        """Predictions in one of `own_formats`."""
+        raise NotImplementedError(ending)
+
+    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
+        """What a user should know about these predictions, a line each."""
+        return ()
+
+    def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
+        """A prediction, for a person at a terminal."""
+        return plain(self.row(prediction, examples, row))
