@@ -321,6 +321,8 @@ def _describe(source: str) -> list[Any] | None:
     """What tells a file from others, and from what it was; None for the standard input, which nobody can read again."""
     if source == STDIN:
         return None
+    if not Path(source).is_file():  # a split of the run's own data, or a folder
+        return [source]
     stat = Path(source).stat()
     return [str(Path(source).resolve()), stat.st_size, stat.st_mtime_ns]
 

@@ -352,3 +352,10 @@ def test_damaged_files(tmp_path, ending):
     for data in (packed[: len(packed) // 2], packed[:20] + b"no such format" * 9):
         path = write(tmp_path / f"a.{ending}", data)
         assert refused(read, path).where == str(path)
+
+
+def test_what_is_packed_inside_an_archive_has_the_same_limit(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt.gz", gzip.compress(b"One.\n" * 9999, mtime=0))
+    assert len(read(tmp_path / "a.zip", layout="lines")) == 9999
+    assert "unpacks to more than" in str(refused(read, tmp_path / "a.zip", layout="lines", max_file_size=1e-5))

@@ -274,6 +274,17 @@ def test_missing_packages_are_one_line(package: str, tmp_path: Path) -> None:
     assert ran.stderr.splitlines() == expected
 
 
+def test_int8_of_a_model_without_rows_asks_for_texts(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    for architecture in ("BertForSequenceClassification", "BertForMaskedLM"):
+        ran = exported(make_model_dir(architecture), "--int8", "--output-dir", tmp_path / "exported")
+        assert (ran.code, "--texts FILE" in ran.err) == (2, True), ran.err
+    (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
+    ran = exported(
+        make_model_dir("BertForMaskedLM"), "--int8", "--texts", tmp_path / "blank.txt", "--output-dir", tmp_path / "exported"
+    )
+    assert (ran.code, "no text has a token" in ran.err) == (3, True), ran.err
+
+
 # --- int8 --------------------------------------------------------------------------------------------------------------------
 
 
@@ -327,6 +338,7 @@ def verdict(**changes: Any) -> Verdict:
 def test_what_passes() -> None:
     assert verdict().faults == verdict().warnings == []
     assert "98.98%" in verdict(agreement=0.9898).faults[0]
+    assert verdict(agreement=float("nan")).faults != [], "of no decisions"
     (fall,) = verdict(score=("accuracy", 0.9, 0.894)).faults
     assert "0.9000 to 0.8940" in fall
     assert "-0.0100 to +0.0020" in fall

@@ -134,6 +134,14 @@ def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(folder / "run", tiny_model_dir, folder / "dev.csv", test=str(folder / "dev.csv"), max_length=32)
 
 
+def test_a_split_to_a_folder(run: Path, run_bertkit, tmp_path: Path) -> None:
+    command = ("predict", run, "--split", "test", "--output-dir", "out", "--device", "cpu")
+    assert run_bertkit(*command).code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"_SUCCESS", "_settings.json", "test.jsonl"}
+    again = run_bertkit(*command)
+    assert (again.code, "is there already" in again.err) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("header", "told"),
     [

@@ -223,6 +223,14 @@ def test_ids_kept_columns_and_detail(
             assert sum(row["probabilities"].values()) == pytest.approx(1)
 
 
+def test_a_kept_column_takes_the_name_of_no_other(model: Path, run_bertkit, tmp_path: Path) -> None:
+    content = [{"input_label": f"i{row}", "label": f"g{row}", "text": text_of(row)} for row in range(4)]
+    write_rows(tmp_path / "new.csv", content)
+    ran = run_bertkit("predict", model, "new.csv", "--keep", "all", *FP32)
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert [(row["input_label"], row["input_input_label"]) for row in found] == [(f"i{row}", f"g{row}") for row in range(4)]
+
+
 def test_rows_without_an_id_are_numbered_from_0_over_all_windows(model: Path, run_bertkit, tmp_path: Path) -> None:
     write_rows(tmp_path / "new.txt", rows())
     ran = run_bertkit("predict", model, "new.txt", "--keep", "all", *FP32)

@@ -9,7 +9,9 @@ import pytest
 from file_contents import refused, write
 
 from bertkit.readers.columns import columns_named
+from bertkit.readers.formats import read_file
 from bertkit.tasks import TextClassification
+from bertkit.tasks.recipe import unread_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
@@ -74,3 +76,10 @@ def test_the_model_remembers_the_columns(run_bertkit, tiny_model_dir: Path, tmp_
     assert ran.code == 0, ran.err
     ran = run_bertkit("predict", "run", stdin=b"a good film\n")
     assert (ran.code, json.loads(ran.out)["text"]) == (0, "a good film"), ran.err
+
+
+def test_columns_that_are_joined_are_read(tmp_path: Path) -> None:
+    rows = read_file(write(tmp_path / "a.csv", TABLE))
+    recipe = TextClassification(train="a.csv", text="title,body", label="kind")
+    assert unread_columns(recipe, rows, labelled=False) == ["a, b", "kind"]
+    assert unread_columns(recipe, rows, labelled=True) == ["a, b"]

@@ -17,6 +17,7 @@ from file_contents import write
 
 from bertkit.config import filled
 from bertkit.errors import DataError, UsageError
+from bertkit.readers.formats import LABEL_STUDIO, read_blocks
 from bertkit.tasks import Prediction, TokenClassification
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -227,6 +228,18 @@ def test_faults_of_label_studio_are_named(tmp_path: Path, change: dict[str, Any]
     with pytest.raises(DataError) as error:
         read(path)
     assert (error.value.where, said in error.value.what) == (f"{path}:2", True)
+
+
+def test_an_empty_text_of_label_studio_stays_empty_and_other_lists_are_named(tmp_path: Path) -> None:
+    tasks = label_studio()
+    tasks[1]["data"] = {"file": "a17.txt", "text": ""}
+    path = write(tmp_path / "x.json", json.dumps(tasks, indent=1))
+    (rows,) = read_blocks(path, (LABEL_STUDIO,))
+    assert rows.columns["text"][1] == ""
+    for other in ({"id": 1, "meta": {"data": {}}, "annotations": []}, {"data": {}, "parts": {"annotations": []}}):
+        path = write(tmp_path / "other.json", json.dumps([other]))
+        with pytest.raises(DataError):
+            list(read_blocks(path, (LABEL_STUDIO,)))
 
 
 def test_skipped_tasks_and_second_annotations_are_counted(tmp_path: Path) -> None:
