@@ -95,6 +95,8 @@ class Parquet(Writer):
         fields = {name: pyarrow.field(name, pyarrow.null()) for name in self.columns}
         for table in _tables(windows):
             fields = {name: _common(fields[name], table.schema.field(name)) for name in fields}
+        for table in _tables(windows):
+            fields = {name: field if _holds(field.type, table[name]) else _text(name) for name, field in fields.items()}
         path = windows.with_suffix(".converted")
         with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(fields.values())) as writer:
             for table in _tables(windows):
@@ -120,9 +122,12 @@ def _array(values: list[Any], kind: Any = None) -> Any:
 
     if kind != pyarrow.string():
         try:
-            return pyarrow.array(values, kind)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-            kind = None
+            found = pyarrow.array(values, kind)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
+            pass
+        else:
+            if not pyarrow.types.is_struct(found.type) or found.type.num_fields:  # Parquet has no empty objects
+                return found
     return pyarrow.array([value if value is None or isinstance(value, str) else str(_cell(value)) for value in values])
 
 
@@ -134,7 +139,26 @@ def _common(one: Any, other: Any) -> Any:
         schemas = [pyarrow.schema([one]), pyarrow.schema([other])]
         return pyarrow.unify_schemas(schemas, promote_options="permissive").field(0)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        return pyarrow.field(one.name, pyarrow.string())
+        return _text(one.name)
+
+
+def _text(name: str) -> Any:
+    import pyarrow
+
+    return pyarrow.field(name, pyarrow.string())
+
+
+def _holds(kind: Any, column: Any) -> bool:
+    """Whether values of a column lose nothing as this kind, as whole numbers beyond 2^53 do as floats."""
+    import pyarrow
+
+    if kind == pyarrow.string():
+        return True
+    try:
+        column.cast(kind)
+    except pyarrow.ArrowException:
+        return False
+    return True
 
 
 def _tables(windows: Path) -> Iterator[Any]:

@@ -231,6 +231,25 @@ def test_a_kept_column_takes_the_name_of_no_other(model: Path, run_bertkit, tmp_
     assert [(row["input_label"], row["input_input_label"]) for row in found] == [(f"i{row}", f"g{row}") for row in range(4)]
 
 
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ([1, 2, 3, 2.5], [1.0, 2.0, 3.0, 2.5]),
+        ([2**60, 1, 2, 2.5], [str(2**60), "1", "2", "2.5"]),
+        ([2**70, 1, 2, 3], [str(2**70), "1", "2", "3"]),
+        ([{}, {}, {}, {}], ["{}"] * 4),
+    ],
+)
+def test_parquet_takes_any_value_that_json_has(
+    values: list[Any], read: list[Any], model: Path, run_bertkit, tmp_path: Path
+) -> None:
+    """The last one stands in a window of its own."""
+    write_rows(tmp_path / "new.jsonl", [{"text": text_of(row), "value": value} for row, value in enumerate(values)])
+    ran = run_bertkit("predict", model, "new.jsonl", "--keep", "value", "--output", "out.parquet", *FP32)
+    assert ran.code == 0, ran.err
+    assert [row["value"] for row in read_rows(tmp_path / "out.parquet")] == read
+
+
 def test_rows_without_an_id_are_numbered_from_0_over_all_windows(model: Path, run_bertkit, tmp_path: Path) -> None:
     write_rows(tmp_path / "new.txt", rows())
     ran = run_bertkit("predict", model, "new.txt", "--keep", "all", *FP32)
