@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertkit import progress
-from bertkit.errors import MachineError, UsageError
+from bertkit.errors import DataError, MachineError, ModelError, UsageError
 
 UNFINISHED = ".unfinished-"  # prefix of files and folders that are being written, or deleted
 # What a killed process leaves in an output folder; also the names that older versions gave to it.
@@ -212,7 +212,12 @@ class OutputFolder:
             return cls(path, kind.name, content=content)
         if overwrite:
             refuse_overlap(path, reads)
-        finished = kind.finished(path)
+        try:
+            finished = kind.finished(path)
+        except (DataError, ModelError, UsageError):
+            if not overwrite:
+                raise
+            finished = True  # it is damaged, and moved aside as it is
         if finished is None:
             raise refused(f"the output folder is not empty and is not a bertkit {kind.name}")
         if kind.at_once and any(name.startswith(UNFINISHED) for name in names) and not kind.foreign(names):

@@ -92,6 +92,16 @@ def test_files_that_are_still_aside_tell_that_a_folder_is_unfinished(kind: Kind,
         assert content(tmp_path) == files
 
 
+@pytest.mark.parametrize(("kind", "file"), [(CORPUS, "meta.json"), (RUN, "manifest.json")])
+def test_overwrite_moves_a_damaged_folder_aside(kind: Kind, file: str, tmp_path: Path) -> None:
+    files = {**next(files for each, files in FINISHED if each is kind), file: "{"}
+    folder = fill(tmp_path / "out", files)
+    with pytest.raises(UserError):
+        OutputFolder.prepare(folder, kind)
+    with OutputFolder.prepare(folder, kind, overwrite=True).open():
+        assert content(tmp_path / "out.old-1") == files
+
+
 def test_what_a_kill_left_of_a_finished_folder_is_swept_by_the_next_start(tmp_path: Path) -> None:
     files = dict(FINISHED[1][1])
     fill(tmp_path, {**files, ".unfinished-building/plan.json": "{}", "building.done/plan.json": "{}", ".tmpA3b2C1": ""})
