@@ -389,7 +389,6 @@ def test_what_is_refused_changes_nothing(build, minilm: Path, tmp_path: Path) ->
     "foreign",
     [
         {"meta.json": '{"title": "my data"}', "notes.txt": "precious"},
-        {"meta.json": "{"},
         {"building/house.txt": "precious"},
         {"building/plan.json": "[]"},
     ],
@@ -403,6 +402,19 @@ def test_a_folder_that_is_no_corpus_is_left_alone(build, tmp_path: Path, foreign
         build("mine", "a.txt", overwrite=overwrite)
     assert error.value.where == str(tmp_path / "mine")
     assert content(tmp_path / "mine") == before
+
+
+def test_a_corpus_whose_description_is_cut_off_is_moved_aside_only_when_asked(build, tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    build("c", "a.txt")
+    described = tmp_path / "c" / "meta.json"
+    described.write_text(described.read_text()[:20])
+    before = content(tmp_path / "c")
+    with pytest.raises(DataError):
+        build("c", "a.txt")
+    assert content(tmp_path / "c") == before
+    build("c", "a.txt", overwrite=True)
+    assert content(tmp_path / "c.old-1") == before
 
 
 def test_overwrite_moves_a_corpus_aside_and_nothing_else(build, tmp_path: Path) -> None:

@@ -337,7 +337,7 @@ def test_logits_that_overflow_exp_and_a_prediction_as_shown() -> None:
     (found,) = TASK.decode({"logits": [np.array([[900.0], [901.0]])]}, features, examples)
     assert found.probabilities == pytest.approx([1 / (1 + np.e), 1 / (1 + 1 / np.e)])
     own = {"choice": 1, "answer": "b", "probability": found.probability, "probabilities": found.probabilities}
-    assert TASK.rows([found], examples) == [{"text": "[bold]x\x1b", "question": "y?", **own}]
+    assert TASK.row(found, examples, 0) == {"text": "[bold]x\x1b", "question": "y?", **own}
     shown = TASK.format_prediction(found, examples, 0)
     assert shown.plain == "[bold]x\\x1b\ny?\n    27%  a\n->  73%  b\n"
     assert [shown.plain[span.start : span.end] for span in shown.spans if "bold" in str(span.style)] == ["->  73%  b"]
