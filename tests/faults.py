@@ -433,7 +433,8 @@ def start_twice(name: str, place: Path, model: Path) -> Tally:
             tally.fault("hangs", f"{name}: two starts")
             continue
         tally.ended(Ran(each.returncode, err=err), f"{name}: two starts")
-        if each.returncode not in (0, 2) or (each.returncode == 2 and "another process" not in err and "finished" not in err):
+        told = any(words in err for words in ("another process", "finished", "already exists"))
+        if each.returncode not in (0, 2) or (each.returncode == 2 and not told):
             tally.fault("stuck", f"{name}: two starts: {each.returncode} {err.strip()[-300:]}")
     if 0 not in [each.returncode for each in started]:
         tally.fault("stuck", f"{name}: of two starts none did its work")

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
 from bertkit.errors import DataError
+from bertkit.readers.faults import summary_of
 
-FIX_ROW = "correct or remove the row"  # a hint
+FIX_ROW = "correct or remove the row, or leave out such rows: --on-error skip"  # a hint
 ROWS = 4096  # of a block
 T = TypeVar("T")
 
 
 class Remarks(NamedTuple):
-    """What to tell the user about rows, or about what was made of them: a line each."""
+    """What to tell the user about rows, or about what was made of them: a line each.
+
+    left_out: what is wrong with each row that was left out, with its place.
+    """
 
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def summed(self) -> Remarks:
+        """These with one warning for all that was left out."""
+        summary = (summary_of(self.left_out),) if self.left_out else ()
+        return Remarks(self.notes, self.warnings + summary)
 
     def __add__(self, other: Any) -> Remarks:
         return Remarks(*(tuple(dict.fromkeys(mine + theirs)) for mine, theirs in zip(self, other, strict=True)))
@@ -80,6 +90,13 @@ class Examples:
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
 
+    def without(self, faults: Mapping[int, str]) -> Examples:
+        """The rows but for those with a fault, which a remark names."""
+        if not faults:
+            return self
+        rest = self.select([row for row in range(len(self)) if row not in faults])
+        return replace(rest, remarks=self.remarks + Remarks(left_out=tuple(faults.values())))
+
     def part(self, begin: int, end: int) -> Examples:
         """The rows from `begin` up to `end`."""
         columns = {name: values[begin:end] for name, values in self.columns.items()}
@@ -129,6 +146,7 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
         while len(block) - at >= missing:
             window = join_blocks([*held, block.part(at, at + missing)])
             yield replace(window, first=number, done=block.done)
+            block = replace(block, remarks=Remarks())  # which are those of its first part
             at, number, held, missing = at + missing, number + len(window), [], next(sizes)
         if at < len(block):
             held.append(block.part(at, len(block)))

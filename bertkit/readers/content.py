@@ -55,8 +55,8 @@ class Content:
     """The bytes of one file, unpacked, to be read once: whole, or in blocks that each end with a line.
 
     source: its name in errors. stored: the bytes as they are stored, perhaps packed. encoding: of a text that is not UTF-8;
-    formats that are not text are read as they are. max_file_size: gigabytes that they may unpack to. Reading raises DataError
-    for what cannot be unpacked or, as text, is not of its encoding.
+    formats that are not text are read as they are. max_file_size: gigabytes that they may unpack to. faults: takes lines that
+    are not text, and what else readers cannot read; by default it raises. Reading raises DataError for what cannot be unpacked.
     """
 
     def __init__(
@@ -66,8 +66,11 @@ class Content:
         *,
         encoding: str | None = None,
         max_file_size: float | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.source = source
+        self.faults = faults or Faults()
+        self.broken: set[int] = set()  # the numbers of lines that are left out, as they are not text
         self.max_file_size = MAX_FILE_SIZE if max_file_size is None else max_file_size
         self._left = int(self.max_file_size * 10**9)  # bytes that may still be unpacked
         self._stored, self._encoding = stored, encoding
@@ -124,42 +127,43 @@ class Content:
         return self._decode(self.data())
 
     def texts(self) -> Iterator[tuple[int, str]]:
-        """For each block the number of its first line, from 1, and its text."""
+        """For each block the number of its first line, from 1, and its text; `broken` has the numbers of lines to leave out."""
         number = 1
         for block in self._blocks():
-            yield number, self._decode(block, number)
+            try:
+                yield number, self._decode(block, number)
+            except DataError as error:
+                yield number, "".join(f"{line}\n" for _, line in self._mended(block, number, error))
             number += block.count(_LINE_FEED)
 
-    def lines(self, faults: Faults | None = None) -> Iterator[tuple[int, list[str]]]:
-        """For each block the number of its first line, from 1, and its lines without their ends.
-
-        faults: takes lines that are not text, which are left out, or else replaced; without it they raise DataError.
-        """
+    def lines(self) -> Iterator[tuple[int, list[str]]]:
+        """For each block the number of its first line, from 1, and its lines without their ends."""
         number = 1
         for block in self._blocks():
             try:
                 lines = split_lines(self._decode(block, number))
             except DataError as error:
-                if faults is None or faults.policy == "fail":
-                    raise
-                rows = block.removesuffix(_LINE_FEED).split(_LINE_FEED)
-                yield from self._mended(rows, number, faults, error)
-                number += len(rows)
+                last = number
+                for last, line in self._mended(block, number, error):
+                    if last not in self.broken:
+                        yield last, [line]
+                number = last + 1
             else:
                 yield number, lines
                 number += len(lines)
 
-    def _mended(self, rows: list[bytes], first: int, faults: Faults, error: DataError) -> Iterator[tuple[int, list[str]]]:
-        """The lines of a block, of which one or more are not text: `error`."""
-        if error.where == self.source:
-            raise error  # the whole file is something else
-        for number, row in enumerate(rows, start=first):
+    def _mended(self, block: bytes, first: int, error: DataError) -> Iterator[tuple[int, str]]:
+        """The numbered lines of a block, of which one or more are not text: `error`."""
+        if self.faults.policy == "fail" or error.where == self.source:
+            raise error  # in the latter case the whole file is something else
+        for number, row in enumerate(block.removesuffix(_LINE_FEED).split(_LINE_FEED), start=first):
             try:
-                yield number, [self._decode(row, number).removesuffix("\r")]
-            except DataError as error:
-                faults.take(DataError(error.what, where=f"{self.source}:{number}"))
-                if faults.policy == "replace":
-                    yield number, [row.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")]
+                line = self._decode(row, number)
+            except DataError as refused:
+                self.faults.take(DataError(refused.what, where=f"{self.source}:{number}"))
+                self.broken |= {number} if self.faults.policy == "skip" else set()
+                line = row.decode("utf-8", "replace").replace("\0", "\ufffd")
+            yield number, line.removesuffix("\r")
 
     def _decode(self, data: bytes, first_line: int = 1) -> str:
         return decode(data, self.source, first_line=first_line, encoding=self._encoding)
@@ -206,15 +210,17 @@ def too_large(what: str, source: str, limit: float) -> DataError:
 
 
 @contextmanager
-def open_content(path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None) -> Iterator[Content]:
-    """The content of a file, or of the standard input for "-"; encoding, max_file_size: as in Content, None for the defaults.
+def open_content(
+    path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None, faults: Faults | None = None
+) -> Iterator[Content]:
+    """The content of a file, or of the standard input for "-"; encoding, max_file_size, faults: as in Content.
 
     Raises DataError for one that is missing or cannot be opened, UsageError for an unknown encoding.
     """
     source = source_name(path)
     stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer)) if source == "stdin" else _open(Path(path))
     try:
-        yield Content(source, stored, encoding=encoding, max_file_size=max_file_size)
+        yield Content(source, stored, encoding=encoding, max_file_size=max_file_size, faults=faults)
     finally:
         if source == "stdin":
             stored.detach()  # else it would close the standard input

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile
 
-from bertkit.errors import DataError, listed, plural
+from bertkit.errors import DataError, listed
 from bertkit.readers.content import (
     MAX_FILE_SIZE,
     Content,
@@ -211,7 +211,8 @@ class Documents:
         elif ending in _ZIP:
             yield from self._of_archive()
         else:
-            with open_content(name, encoding=self.encoding, max_file_size=self.max_file_size) as content:
+            how: dict[str, Any] = {"encoding": self.encoding, "max_file_size": self.max_file_size, "faults": self.faults}
+            with open_content(name, **how) as content:
                 yield from self._of_content(content)
 
     def _of_archive(self) -> Iterator[Document]:
@@ -226,7 +227,8 @@ class Documents:
                         name = f"{self.source.name}/{member.filename}"
                         with archive.open(member) as stored:
                             unpacked = io.BufferedReader(cast("io.RawIOBase", stored))
-                            yield from self._of_content(Content(name, unpacked, encoding=self.encoding, max_file_size=limit))
+                            content = Content(name, unpacked, encoding=self.encoding, max_file_size=limit, faults=self.faults)
+                            yield from self._of_content(content)
         except (BadZipFile, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
             hint = "the file is cut off or damaged, or has a password: copy or download it again"
             raise DataError(f"cannot unpack the ZIP archive: {error}", where=self.source.name, hint=hint) from None
@@ -248,7 +250,7 @@ class Documents:
             yield from self._of_plain_text(content)
 
     def _lines(self, content: Content) -> Iterator[tuple[int, list[str]]]:
-        for block in content.lines(self.faults):
+        for block in content.lines():
             self.position = content.position
             yield block
 
@@ -300,15 +302,11 @@ class Documents:
                         yield number, row
 
     def _table_rows(self, content: Content) -> Iterator[tuple[int | str, dict[str, Any]]]:
-        for rows in parse_delimited(content, keep_broken=self.faults.policy != "fail"):
+        for rows in parse_delimited(content):
             self.position = content.position
             names = [*rows.columns]
             for number, values in zip(rows.lines, zip(*rows.columns.values(), strict=True), strict=True):
-                if values[0] is None:  # as a broken row is kept
-                    what = f"the row has not the {plural(len(names), 'field')} of the header"
-                    self.faults.take(DataError(what, where=f"{content.source}:{number}"))
-                else:
-                    yield number, dict(zip(names, values, strict=True))
+                yield number, dict(zip(names, values, strict=True))
 
     def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow

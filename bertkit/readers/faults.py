@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bertkit.errors import DataError, listed, plural
@@ -12,9 +13,11 @@ _SHOWN = 5
 
 @dataclass
 class Faults:
-    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced."""
+    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced. most: how many are kept
+    in words."""
 
     policy: str = "fail"
+    most: int = _SHOWN + 1
     count: int = 0
     without_text: int = 0  # rows whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
@@ -23,12 +26,25 @@ class Faults:
         """Raise a fault, or count it."""
         if self.policy == "fail":
             raise error
-        self.count += 1
-        if len(self.shown) <= _SHOWN:
-            self.shown.append(str(error))
+        self.add([str(error)])
+
+    def add(self, faults: Sequence[str]) -> None:
+        """Count faults, given in words."""
+        self.count += len(faults)
+        self.shown += faults[: self.most - len(self.shown)]
+
+    def drain(self) -> tuple[str, ...]:
+        """The faults since the last call, in words."""
+        shown, self.shown = tuple(self.shown), []
+        return shown
 
     def summary(self) -> str:
         """How many there were, and the first of them with file and line."""
-        verb = "left out" if self.policy == "skip" else "replaced or left out"
-        shown = [*self.shown, *[""] * (self.count - len(self.shown))]
-        return f"{verb} {plural(self.count, 'line or row', 'lines or rows')}: {listed(shown, _SHOWN, '; ')}"
+        return summary_of(self.shown, self.count, "left out" if self.policy == "skip" else "replaced or left out")
+
+
+def summary_of(faults: Sequence[str], count: int | None = None, verb: str = "left out") -> str:
+    """How many faults there were, and the first of them with file and line. count: where not all are among `faults`."""
+    count = len(faults) if count is None else count
+    shown = [*faults[:count], *[""] * (count - len(faults))]
+    return f"{verb} {plural(count, 'line or row', 'lines or rows')}: {listed(shown, _SHOWN, '; ')}"

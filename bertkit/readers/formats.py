@@ -7,19 +7,21 @@ format is a file with its `parse`, and a row here.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import Examples, join_blocks
+from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.content import Content, open_content, unpacked_name
 from bertkit.readers.delimited import parse_delimited, sniff_separator
 from bertkit.readers.fasttext import looks_like_fasttext, parse_fasttext
+from bertkit.readers.faults import Faults
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.label_studio import looks_like_label_studio, parse_label_studio
 from bertkit.readers.parallel import is_parallel, parse_parallel
@@ -117,24 +119,40 @@ def read_blocks(
     *,
     encoding: str | None = None,
     max_file_size: float | None = None,
+    on_error: str = "fail",
     **options: Any,
 ) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
     The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
     or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
-    options: keywords of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and
-    UsageError for an option that the format does not take.
+    on_error: of readers.faults.POLICIES, for lines that cannot be read; those left out are among the remarks. options: keywords
+    of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and UsageError for an
+    option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
         yield from folder.parse(Path(path), encoding=encoding, **_taken(given, folder, str(path)))
         return
-    with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
+    faults = Faults(on_error, most=sys.maxsize)
+    with open_content(path, encoding=encoding, max_file_size=max_file_size, faults=faults) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
-        for block in form.parse(content, **_taken(given, form, content.source)):
+        blocks = form.parse(content, **_taken(given, form, content.source))
+        for block in blocks if on_error == "fail" else _with_faults(blocks, faults, content.source):
             yield block if block.done is not None else replace(block, done=content.share)
+
+
+def _with_faults(blocks: Iterator[Examples], faults: Faults, source: str) -> Iterator[Examples]:
+    """Blocks of rows with what was left out among their remarks; one is held back, for what follows the last one."""
+    held = None
+    for block in blocks:
+        if held is not None:
+            yield held
+        held = replace(block, remarks=block.remarks + Remarks(left_out=faults.drain()))
+    if held is None:
+        raise DataError(f"no row can be read: {faults.summary()}", where=source)
+    yield replace(held, remarks=held.remarks + Remarks(left_out=faults.drain()))
 
 
 def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> tuple[Format, str]:

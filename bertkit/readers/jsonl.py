@@ -104,8 +104,13 @@ def _by_line(content: Content, as_row: AsRow) -> Iterator[Block]:
         for number, line in enumerate(lines, start=first):
             if line.strip():
                 where = f"{content.source}:{number}"
-                rows.append(as_row(_value_of(line, where, _HINT), where))
-                numbers.append(number)
+                try:
+                    row = as_row(_value_of(line, where, _HINT), where)
+                except DataError as error:
+                    content.faults.take(error)
+                else:
+                    rows.append(row)
+                    numbers.append(number)
         if rows:
             yield numbers, rows, "".join(line for line in lines if "\\u" in line)
 

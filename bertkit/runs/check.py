@@ -57,7 +57,7 @@ class Checked:
 
     def report(self, title: str) -> Report:
         """Tables of labels and lengths, and the findings sorted by severity."""
-        by_severity = zip(("note", "warning"), self.remarks, strict=True)
+        by_severity = zip(("note", "warning"), self.remarks, strict=False)
         remarks = [Finding(severity, line) for severity, lines in by_severity for line in lines]
         findings = sorted([*remarks, *self.findings], key=lambda finding: SEVERITIES.index(finding.severity))
         parts: list[Table | Finding] = [*remarks]
@@ -172,7 +172,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
                 if finding not in refused[split]:
                     refused[split].append(finding)
     for split, examples in examples_of.items():
-        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks))
+        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
     regression = isinstance(recipe, TextClassification) and recipe.regression
     labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}

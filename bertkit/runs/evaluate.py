@@ -144,9 +144,10 @@ def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *
 
 def report_remarks(remarks: Remarks, prefix: str = "") -> None:
     """Print the remarks on rows or on a task."""
-    for note in remarks.notes:
+    told = remarks.summed()
+    for note in told.notes:
         progress.note(prefix + note)
-    for warning in remarks.warnings:
+    for warning in told.warnings:
         progress.warn(prefix + warning)
 
 

@@ -60,7 +60,7 @@ class LanguageModel(Predictor):
     """
 
     top_k = 5
-    opening: Mapping[str, Any] = {}  # of files: encoding, max_file_size
+    opening: Mapping[str, Any] = {}  # of files: encoding, max_file_size, on_error
 
     def _build(self) -> Head:
         return _objective_of(self.pretrained, next(iter(OBJECTIVES))).head(self.pretrained.config)
@@ -214,7 +214,9 @@ class Filled(Presents):
 def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) -> LanguageModel:
     """A pre-trained model with the options of a command. Raises UsageError for a causal one, and for options of tasks."""
     overrides = dict(overrides)
-    opening = {name: overrides.pop(name, None) for name in ("encoding", "max_file_size")}
+    opening: dict[str, Any] = {
+        name: overrides.pop(name) for name in ("encoding", "max_file_size", "on_error") if name in overrides
+    }
     refuse_task_options(overrides)
     pretrained = open_pretrained(name)
     _refuse_causal(pretrained)

@@ -154,6 +154,10 @@ class Predictor:
         """The columns of a user's rows that are not used."""
         return []
 
+    def refused(self, rows: Examples) -> dict[int, str]:
+        """The rows that --on-error skip leaves out, and why."""
+        return {}
+
     def standard(self, examples: Examples) -> Examples:
         """Rows under the task's standard names of columns."""
         raise self._headless()
@@ -301,6 +305,9 @@ class TaskPredictor(Predictor):
     def score(self, splits: Mapping[str, Split]) -> Scored:
         """Every metric of every split, with predictions."""
         return score_splits(self.task, self._modules, splits, self.processes)
+
+    def refused(self, rows: Examples) -> dict[int, str]:
+        return self.task.recipe.refused(rows, labelled=False)
 
     def standard(self, examples: Examples) -> Examples:
         return self.task.examples(examples, labelled=False)

@@ -17,6 +17,7 @@ from bertkit.model.devices import OneProcess, start_accelerator
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks, windows
 from bertkit.readers.content import source_name
+from bertkit.readers.faults import Faults
 from bertkit.runs.evaluate import report_remarks
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
 from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
@@ -174,7 +175,7 @@ class _Command:
             raise DataError("the file holds no rows", where=source_name(source))
         pages = _Pages(self.predictor, self.layout, self.to.form, first)
         assert self.predictor.model
-        seen = Remarks()
+        seen, faults = Remarks(), Faults("skip")
         with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
             for rows in chain([first], stream):
                 if output.has(rows):
@@ -182,18 +183,20 @@ class _Command:
                     continue
                 window = predict_window(self.predictor, rows, rate)
                 new = window.examples.remarks
-                report_remarks(
-                    Remarks(*(tuple(each for each in told if each not in before) for told, before in zip(new, seen)))
-                )
-                seen += new
+                faults.add(new.left_out)
+                told = zip(new[:2], seen[:2], strict=True)
+                report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
+                seen += new._replace(left_out=())
                 manifest.finish()  # what was read of the model is whole
-                output.write(pages.of(window) if self.writes else b"", window.counts)
+                output.write(pages.of(window) if self.writes else b"", window.counts, predictions=len(window.predictions))
             if left_out := [name for name in self.predictor.unread_columns(first) if name not in pages.arrangement.read]:
                 progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
+            if faults.count:
+                progress.warn(faults.summary())
             tell(output.rows, output.counts)
             output.finish(pages.writer)
         if output.path is not None:
-            progress.note(f"wrote {plural(output.rows, 'prediction')} to {self.to.files[source]}")
+            progress.note(f"wrote {plural(output.predictions, 'prediction')} to {self.to.files[source]}")
 
 
 class _Pages:
@@ -209,7 +212,7 @@ class _Pages:
             self.writer = WRITERS[form.ending](self.arrangement.columns, safe=bool(layout.safe_csv))
 
     def of(self, window: Window) -> bytes:
-        rows, examples, predictions, _ = window
+        rows, examples, predictions, _, numbers = window
         if self.form.ending == TEXT:
             progress.show(self.presents.format_prediction(each, examples, row) for row, each in enumerate(predictions))
             return b""
@@ -220,7 +223,7 @@ class _Pages:
             self.presents.row(each, examples, row) | self.presents.detail(each, self.layout)
             for row, each in enumerate(predictions)
         ]
-        return (b"" if rows.first else self.writer.begin()) + self.writer.write(self.arrangement.rows(predicted, rows))
+        return (b"" if rows.first else self.writer.begin()) + self.writer.write(self.arrangement.rows(predicted, rows, numbers))
 
 
 def _wait(processes: Any) -> None:

@@ -38,7 +38,7 @@ _OF_FORMAT: dict[Format, type[Recipe]] = {
     SQUAD: QuestionAnswering,
     C3: MultipleChoice,
 }
-_READING = ("separator", "columns", "rows")  # options of tables and JSON
+_READING = ("separator", "columns", "rows", "on_error")  # options of tables and JSON
 _OPENING = ("encoding", "max_file_size")  # of all files
 
 

@@ -192,18 +192,20 @@ def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: s
             raise DataError(f"the {what} {name!r} is spelled {own!r} in training", where=place(name), hint="use one spelling")
 
 
+def number_of(value: Any) -> float:
+    """The number of a cell; NaN for one that is missing, not a number or not finite in float32, as losses are computed."""
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        return math.nan
+    return number if abs(number) <= np.finfo(np.float32).max else math.nan
+
+
 def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
     """The numbers to regress to. Raises DataError with the row for one that is missing, not a number or not finite."""
     values = examples.columns[column]
-    numbers = np.empty(len(values))
-    refused = []
-    for row, value in enumerate(values):
-        try:
-            numbers[row] = float("nan" if isinstance(value, bool) else value)
-        except (TypeError, ValueError):
-            numbers[row] = np.nan
-        if not abs(numbers[row]) <= np.finfo(np.float32).max:  # what the loss is computed in
-            refused.append(row)
+    numbers = np.array([number_of(value) for value in values], dtype=np.float64)
+    refused = np.flatnonzero(np.isnan(numbers)).tolist()
     if refused:
         what = f"{values[refused[0]]!r} in column {examples.own_name(column)!r} is not a finite number, as regression needs"
         if len(refused) > 1:

@@ -84,11 +84,11 @@ class Arrangement:
     id: str | None = None
     kept: Mapping[str, str] = field(default_factory=dict)
 
-    def rows(self, predicted: Sequence[dict[str, Any]], rows: Examples) -> list[dict[str, Any]]:
-        """Rows of predictions with their ids, and with what is kept of the input."""
+    def rows(self, predicted: Sequence[dict[str, Any]], rows: Examples, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Rows of predictions with their ids, by default their `numbers`, and with what is kept of the input."""
         if not self.has_id:
             return list(predicted)
-        ids = range(rows.first, rows.first + len(rows)) if self.id is None else rows.columns[self.id]
+        ids = numbers if self.id is None else rows.columns[self.id]
         kept = [[*column] for column in zip(*(rows.columns[name] for name in self.kept.values()), strict=True)]
         return [
             {"id": each}

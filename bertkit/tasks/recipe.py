@@ -16,12 +16,13 @@ from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.content import MAX_FILE_SIZE
+from bertkit.readers.faults import summary_of
 from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_blocks
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
 OWN_FILES = ("train", "validation", "test")
-_READING = ("separator", "encoding", "rows", "max_file_size")  # options that say how files are read
+_READING = ("separator", "encoding", "rows", "max_file_size", "on_error")  # options that say how files are read
 
 
 class Columns(NamedTuple):
@@ -78,6 +79,9 @@ class Recipe(ABC):
     )
     max_file_size: float = option(
         MAX_FILE_SIZE, "refuse packed files that unpack to more than this", unit="GB", minimum=0, used=USE
+    )
+    on_error: str = option(
+        "fail", "at a row that cannot be used: fail; or skip it, counted and named", choices=("fail", "skip"), used=USE
     )
     split_seed: int = option(
         0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
@@ -268,12 +272,35 @@ class Recipe(ABC):
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
         """What to hold out rows by: the columns whose equal values must stay on one side, and labels to stratify by."""
 
-    @abstractmethod
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
-        """The rows under standard column names, with labels as the data spells them.
+        """The rows under standard column names, with labels as the data spells them; without those that are `refused`.
 
         labelled: require all that training needs; without, to predict, empty texts are accepted. Raises DataError with the row.
         """
+        faults = self.refused(rows, labelled=labelled)
+        if labelled and faults and len(faults) == len(rows):
+            raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
+        return self._standardize(rows.without(faults), labelled=labelled)
+
+    def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
+        """With --on-error skip the rows that cannot be used, and why; else none, for `standardize` raises at the first one."""
+        found: dict[int, str] = {}
+        parts = [(0, len(rows))] if self.on_error == "skip" else []  # one that is refused is halved until a row is alone
+        while parts:
+            begin, end = parts.pop()
+            try:
+                self._standardize(rows.part(begin, end), labelled=labelled)
+            except DataError as error:
+                middle = (begin + end) // 2
+                if end - begin > 1:
+                    parts += [(middle, end), (begin, middle)]
+                else:
+                    found[begin] = str(error)
+        return found
+
+    @abstractmethod
+    def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+        """`standardize`, which refuses rows that cannot be used."""
 
     @abstractmethod
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg
 FROM_ONE = "text,label\ngood movie,1\nbad movie,2\n"
 DECIMALS = "text,score\n" + "".join(f"movie {n},{n + 0.5}\n" for n in range(8))
 MANY = "text,label\n" + "".join(f"movie {n},{n % 21}\n" for n in range(63))
+NULL = "".join(f'{{"text": "a", "label": {label}}}\n' for label in ('"pos"', '"neg"', "null"))
 BARE = "good movie,pos\nbad movie,neg\n"
 
 
@@ -182,6 +183,10 @@ def rows() -> list[Row]:
             17, squad(answers=[{"text": "Bob", "answer_start": 0}]), ["none of 1 answer is found"], name="bad.json", how=ANSWERS
         ),
         file(18, "text,other\na,pos\nb,neg\n", ["text, other", "--label"]),
+        file(18, BARE, ["good movie, pos", "--columns text,label"]),
+        file(18, BARE, ["--columns text,label"], "--validation 10%"),
+        file(18, "Where is it?,pos\nbad,neg\n", ["'text'", "--columns label,text"], "--text text"),
+        file(18, "text;label\na,pos\nb,neg\n", [":1", "--separator ';'"]),
         model(20, with_three_labels, "--fresh-head"),
         model(21, with_config(model_type="roberta"), "roberta", "config.json"),
         model(22, with_config(num_hidden_layers=3), "encoder.layer.2", "11 more"),
@@ -191,13 +196,15 @@ def rows() -> list[Row]:
         model(23, lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors"),
         file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "--encoding latin-1"]),
         file(25, "text,label\na,pos\n".encode("utf-16"), ["UTF-16"]),
-        file(26, "text,label\ngood\0 movie,pos\n", [":2", "NUL"]),
+        file(26, "text,label\ngood\0 movie,pos\n", [":2", "NUL", "byte 5"]),
         file(27, "text,label\na,pos\nb,c,neg\n", [":3", "3 fields"]),
         file(28, '{"text": "a", "label": "p"}\n{"text": "b", "la', [":2", "cut off"], name="bad.jsonl"),
         file(29, "", ["empty"]),
         file(29, "text,label\n", ["no rows"]),
         file(30, "text,label\na,pos\nb,neg\nc,\n", [":4", "'label'"]),
         file(30, "text,label\na,pos\n,neg\n", [":3", "'text'"]),
+        file(30, NULL, [":3", "'label'"], name="bad.jsonl"),
+        file(30, '{"text": "a", "label": "p"}\n{"label": "n"}\n', [":2", "'text'"], name="bad.jsonl"),
         file(31, "text,label\na,pos\nb,Neg\n", [":3", "did you mean neg"], "--labels pos,neg"),
         option(32, OTHER + "--model MODEL --output-dir taken", 2, "not empty", files={"taken/mine.txt": "x"}),
         option(33, OTHER + "--model MODEL --config c.yaml", 2, "c.yaml", files={"c.yaml": "schedule: no\n"}),
@@ -209,6 +216,10 @@ def rows() -> list[Row]:
         file(38, squad(2), ["'1'"], name="bad.json", how=ANSWERS),
         file(39, "text,label\na,1\nb,nan\n", [":3"], "--regression"),
         file(39, "text,label\na,x\nb,x\n", ["'x'"]),
+        file(39, DECIMALS, [":2", "--regression", "--classes"], "--label score"),
+        file(39, DECIMALS, [":2", "--regression", "--classes"], "--label score --validation 10%"),
+        file(39, DECIMALS, [":2", "--regression", "--classes"], "--label score --validation 1/5"),
+        file(39, MANY, ["--regression", "--classes"]),
         model(41, with_a_word_twice, "'movie'", "again in line"),
         option(42, OTHER + "--model MODEL --output-dir good.csv", 2, "good.csv", "is a file"),
         option(42, OTHER + "--model MODEL --output-dir /proc/out", 5, "/proc/out"),
@@ -249,36 +260,6 @@ def test_bad_input_that_check_tells(
 
 
 # --- data ------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "options", "line", "words"),
-    [
-        ("from-1.csv", FROM_ONE, ("--labels", "no,yes"), ":3", ()),
-        ("mixed.jsonl", '{"text": "good movie", "label": "1"}\n{"text": "bad movie", "label": 0}\n', (), ":2", ()),
-        ("open-quote.csv", 'text,label\ngood movie,pos\n"bad movie,neg\nfine film,pos\n', (), ":3", ()),
-        ("no-label.csv", "text,other\ngood movie,pos\nbad movie,neg\n", (), "", ["text, other", "--label"]),
-        ("no-header.csv", BARE, (), "", ["good movie, pos", "--columns text,label"]),
-        ("no-header.csv", BARE, ("--validation", "10%"), "", ["--columns text,label"]),
-        ("no-header.csv", "Where is it?,pos\nbad,neg\n", ("--text", "text"), "", ["'text'", "--columns label,text"]),
-        ("semicolon.csv", "text;label\ngood movie,pos\nbad movie,neg\n", (), ":1", ["--separator ';'"]),
-        ("nul.csv", "text,label\ngood\0 movie,pos\nbad movie,neg\n", (), ":2", ["byte 5"]),
-        ("wide.csv", "text,label\ngood movie,pos\nbad,movie,neg\n", (), ":3", ()),
-        ("no-value.csv", "text,label\ngood,pos\nbad,neg\nfilm,\nplot,\n", (), ":4", ["'label'"]),
-        ("null.jsonl", "".join(f'{{"text": "a", "label": {label}}}\n' for label in (1, 0, "null")), (), ":3", ["'label'"]),
-        ("no-text.csv", "text,label\ngood,pos\n,neg\n", (), ":3", ["'text'"]),
-        ("no-text.jsonl", '{"text": "good", "label": "pos"}\n{"label": "neg"}\n', (), ":2", ["'text'"]),
-        ("one-class.csv", "text,label\ngood,a\nbad,a\n", (), "", ()),
-        ("decimals.csv", DECIMALS, ("--label", "score"), ":2", ["--regression", "--classes"]),
-        ("decimals.csv", DECIMALS, ("--label", "score", "--validation", "10%"), ":2", ["--regression", "--classes"]),
-        ("decimals.csv", DECIMALS, ("--label", "score", "--validation", "1/5"), ":2", ["--regression", "--classes"]),
-        ("many.csv", MANY, (), "", ["--regression", "--classes"]),
-        ("nan.csv", "text,label\ngood,1\nbad,nan\n", ("--regression",), ":3", ()),
-    ],
-)
-def test_training_file_is_refused(bertkit, write, refused, name: str, content: str | bytes, options, line: str, words) -> None:
-    path = write(name, content)
-    refused(lambda: bertkit(*options, train=name), 3, f"({path}{line})", *words)
 
 
 @pytest.mark.parametrize(
@@ -402,30 +383,6 @@ def test_model_with_the_labels_in_another_order_is_scored_by_names(run_bertkit, 
         assert json.loads(run_bertkit("eval", model, "--recipe", "mnli", *options).out)["validation/accuracy"] == 3 / 5
 
 
-THREE = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
-
-
-@pytest.mark.parametrize(
-    ("made", "change", "place", "words"),
-    [
-        ((), with_larger_tokenizer, None, ["tokens"]),
-        ((), with_config(model_type="roberta"), "/config.json", []),
-        ((), with_config(num_attention_heads=3), "/config.json", ["num_attention_heads"]),
-        ((), with_config(num_hidden_layers=3), "", ["bert.encoder.layer.2.attention.self.query.weight", "11 more"]),
-        ((), with_half_of_its_weights, "/model.safetensors", []),
-        (("BertForSequenceClassification", THREE), None, "", ["--fresh-head"]),
-        (("BertForSequenceClassification", {"num_labels": 3}), None, "", ["--fresh-head"]),
-    ],
-)
-def test_model_is_refused(bertkit, make_model_dir, refused, tmp_path: Path, made, change, place: str | None, words) -> None:
-    architecture, config = made or ("BertModel", {})
-    folder = tmp_path / "model"
-    shutil.copytree(make_model_dir(architecture, **config), folder)
-    if change:
-        change(folder)
-    refused(lambda: bertkit(model=folder), 4, "" if place is None else f"({folder}{place})", *words)
-
-
 def test_loss_that_is_not_finite_at_an_evaluation_keeps_the_last_checkpoint(bertkit, tmp_path: Path) -> None:
     options = ("--learning-rate", "1e38", "--warmup-ratio", 0.5, "--max-steps", 4, "--eval-steps", 1, "--precision", "fp32")
     ran = bertkit(*options)  # the first step is of warm-up, and changes nothing
@@ -454,10 +411,6 @@ def test_hub_names_need_a_network(bertkit, refused) -> None:
 def test_options_file_with_values_of_another_type_is_refused(bertkit, write, refused, content: str, words: list[str]) -> None:
     write("run.yaml", content)
     refused(lambda: bertkit("--config", "run.yaml"), 2, "(run.yaml)", *words)
-
-
-def test_max_length_beyond_the_models_positions_is_refused(bertkit, refused) -> None:
-    refused(lambda: bertkit("--max-length", 65), 2, "--max-length is 65", "64")
 
 
 def test_output_folder_that_cannot_be_made_is_refused(

@@ -545,7 +545,7 @@ def test_the_family_that_a_file_looks_like(tmp_path: Path, name: str, content: A
 def test_remarks_on_the_data_need_no_model(tmp_path: Path) -> None:
     rows = [{"text": "printer broken", "entities": [[0, 4, "THING"]]}, {"text": "a man", "entities": [[2, 5, "WHO"]]}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    notes, warnings = check(tmp_path).remarks
+    notes, warnings, _ = check(tmp_path).remarks
     assert ["iob2" in note for note in notes] == [True]
     assert any(warning.startswith("train: 1 of 2") for warning in warnings)
     rows = [{"text": f"t{i}", "choices": ["1", "0"], "label": "1"} for i in range(3)]  # numbers of choices, or their texts

@@ -109,9 +109,9 @@ def test_lines_come_before_all_rows_are_read(model: Path, run_bertkit, tmp_path:
             read += 1
             yield Examples({"text": [row["text"]]}, file, [number])
 
-    def write(self: Any, data: bytes, counts: Any = ()) -> None:
+    def write(self: Any, data: bytes, *counts: Any, **numbers: int) -> None:
         read_at_write.append(read)
-        real(self, data, counts)
+        real(self, data, *counts, **numbers)
 
     real = outputs.Output.write
     monkeypatch.setattr(TaskPredictor, "read_blocks", noted)
@@ -341,6 +341,26 @@ def test_a_killed_command_goes_on_and_gives_the_same_bytes(
     first, *told = ran.err.splitlines()
     assert "going on after 24 rows" in first
     assert "\n".join(told).replace("out.", "whole.") == expected_err.strip(), "counts of all rows, in all commands"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_rows_left_out_are_counted_once_over_kills(ending: str, model: Path, run_bertkit, tmp_path: Path) -> None:
+    content = [row | ({"text": None} if number % 5 == 2 or 20 <= number < 26 else {}) for number, row in enumerate(rows())]
+    write_rows(tmp_path / "new.jsonl", content)
+    whole = ("predict", model, "new.jsonl", "--on-error", "skip", *FP32)
+    assert run_bertkit(*whole, "--output", f"whole.{ending}").code == 0
+    for at in (5, 3, 99):
+        with pytest.MonkeyPatch.context() as patch:
+            killing(patch, at, "computing")
+            try:
+                ran = run_bertkit(*whole, "--output", f"out.{ending}")
+            except Killed:
+                assert at < 99
+    assert (tmp_path / f"out.{ending}").read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+    kept = [row["id"] for row in content if row["text"]]
+    assert [row["id"] for row in read_rows(tmp_path / f"out.{ending}")] == kept
+    assert f"{COUNT} rows, {COUNT - len(kept)} left out" in ran.err
+    assert f"wrote {len(kept)} predictions" in ran.err
 
 
 @pytest.fixture

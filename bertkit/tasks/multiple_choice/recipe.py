@@ -74,7 +74,7 @@ class MultipleChoice(PoolingRecipe):
         kept_together = tuple(texts[:1]) or named["choices"]
         return kept_together, [(label,) for label in labels] if numbered else None  # texts of choices are no classes
 
-    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+    def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """Columns `text`, `question` if there is one, `choices`, `places`, and `label`.
 
         choices: the texts of each row's choices, two or more, without empty ones. places: their numbers in the data. label: the

@@ -100,7 +100,7 @@ class QuestionAnswering(Recipe):
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
         return (require_column(rows, self._context, option="--context"),), None
 
-    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+    def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """Columns id, question, context; labelled: also answers, for each row a list of (text, start), start maybe None."""
         question = require_column(rows, self._question, option="--question")
         context = require_column(rows, self._context, option="--context")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
@@ -23,7 +24,7 @@ from bertkit.metrics.classification import (
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, with_joined
 from bertkit.tasks.class_loss import ClassLossRecipe
-from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, refuse_numbers
+from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, number_of, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
@@ -128,7 +129,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             refuse_numbers(rows, columns["label"])  # of which many are the only one of their kind: no split by label
         return texts, [(label,) for label in rows.columns[columns["label"]]]
 
-    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+    def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """The columns `text`, `text_pair` and `label`, if the data has them; several labels are tuples of names, or None.
 
         label_names: those that the source declares, or the names of columns of 0 and 1. To predict a single text, a file of
@@ -160,6 +161,22 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if labelled:
             self._require_label(rows, columns)
         return replace(rows, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
+
+    def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
+        found = super().refused(rows, labelled=labelled)
+        kept = [row for row in range(len(rows)) if row not in found]
+        if labelled and kept and self.on_error == "skip":
+            labels = self._standardize(rows.select(kept), labelled=True).columns["label"]
+            bare = [row for row, label in zip(kept, labels, strict=True) if not self._is_label(label)]
+            found |= {row: f"there is no label ({rows.where(row)})" for row in bare}
+        return found
+
+    def _is_label(self, value: Any) -> bool:
+        if self.multi_label:
+            return value is not None
+        if self.regression:
+            return not math.isnan(number_of(value))
+        return not is_missing(value) or label_name(value) in (self.labels or ())
 
     def _columns_by_role(self, rows: Examples) -> dict[str, str]:
         """The columns in the data by role, named by the recipe or guessed if their names are unambiguous."""

@@ -103,7 +103,7 @@ class TokenClassification(ClassLossRecipe):
         found = next((name for name in (self.tokens, self.text, *guesses) if name in rows.columns), None)
         return (found or require_column(rows, self.tokens or "tokens", option="--tokens"),), None
 
-    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+    def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """Columns `tokens`, with labels `tags` and maybe `intent`, and of raw text `text` and `places`.
 
         Raises DataError where words and tags do not fit, or an entity does not fit its text.

@@ -240,6 +240,9 @@ def _split_texts(
 
 def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
     """Entities in order. Raises DataError for one that is malformed, outside the text, or overlaps another."""
+    if value is None:  # as in a task of Label Studio that nobody has annotated
+        hint = f"a text without entities has an empty list; {FIX_ROW}"
+        raise DataError("the text is not annotated", where=where, hint=hint)
     if not isinstance(value, list):
         raise DataError(f"the entities are {value!r}; expected a list, empty if there are none", where=where, hint=_HINT)
     entities = []

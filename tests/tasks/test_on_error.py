@@ -1,0 +1,133 @@
+"""--on-error skip: rows that cannot be used are left out and named, in all families and formats; else the first is an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recipe_rows import load
+
+from bertkit.errors import DataError
+from bertkit.tasks import MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks.recipe import Recipe
+
+
+def as_jsonl(*rows: Any) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+def asked(answer: Any, context: Any = "Ann ran.", name: str = "1") -> dict[str, Any]:
+    return {"id": name, "question": "Who?", "context": context, "answers": answer}
+
+
+ANN = {"text": ["Ann"], "answer_start": [0]}
+MARKED = [{"value": {"start": 0, "end": 3, "text": "Ann", "labels": ["PER"]}}]
+TASKS = json.dumps(
+    [{"data": {"text": "Ann ran"}, "annotations": given} for given in ([{"result": MARKED}], [], [{"result": MARKED}])],
+    indent=0,
+)
+
+# a file; the family that reads it; the lines that are left out, and how many rows are kept
+BROKEN = [
+    ("a.csv", "text,label\na,p\n,n\nb,n\nc\nd,\n\x07,p\ne,p\n", TextClassification, [5, 3, 7, 6], 3),
+    ("a.csv", b"text,label\na,p\nb\xff,n\nc,n\n", TextClassification, [3], 2),
+    ("a.csv", b'text,label\na,p\n"b\nc\0",n\nd,n\n', TextClassification, [4], 2),
+    ("a.tsv", "text\tlabel\na\tp\nb\tc\tn\nd\tn\n", TextClassification, [3], 2),
+    (
+        "a.jsonl",
+        as_jsonl({"text": "a", "label": 1}, '{"te', [1], {"text": None, "label": 0}, {"text": "b", "label": 0}),
+        TextClassification,
+        [2, 3, 4],
+        2,
+    ),
+    (
+        "a.jsonl",
+        as_jsonl(*({"tokens": words, "tags": ["O"]} for words in (["a"], ["a", "b"], ["b"]))),
+        TokenClassification,
+        [2],
+        2,
+    ),
+    ("a.json", TASKS, TokenClassification, [23], 2),
+    (
+        "a.jsonl",
+        as_jsonl(asked(ANN), asked(ANN, "", "2"), asked(5, name="3"), asked(ANN, name="4")),
+        QuestionAnswering,
+        [2, 3],
+        2,
+    ),
+    (
+        "a.jsonl",
+        as_jsonl(*({"text": "a", "choices": some, "label": 0} for some in (["x", "y"], ["x"], ["y", "z"]))),
+        MultipleChoice,
+        [2],
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "family", "lines", "kept"), BROKEN)
+def test_what_cannot_be_used_is_left_out_and_named(
+    tmp_path: Path, name: str, content: str | bytes, family: type[Recipe], lines: list[int], kept: int
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError) as error:
+        load(family(train=str(path), validation=str(path)))
+    assert str(error.value.where) in {f"{path}:{line}" for line in lines}
+    found = load(family(train=str(path), validation=str(path), on_error="skip"))
+    assert len(found) == kept
+    assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == lines
+    (warning,) = found.remarks.summed().warnings
+    assert warning.startswith(f"left out {len(lines)} line")
+    assert all(f"({path}:{line})" in warning for line in lines)
+
+
+def test_where_nothing_is_left_it_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for content, said in (("text,label\n,p\n,n\n", "no row can be used"), ("text,label\na\nb\n", "no row can be read")):
+        path.write_text(content)
+        with pytest.raises(DataError) as error:
+            load(TextClassification(train=str(path), validation=str(path), on_error="skip"))
+        assert said in error.value.what
+        assert f"({path}:2)" in error.value.what
+    path.write_text("words,label\na,p\n")
+    with pytest.raises(DataError, match="text"):  # a column that is missing is no fault of rows
+        load(TextClassification(train=str(path), validation=str(path), text="text", on_error="skip"))
+
+
+def test_rows_are_the_same_as_of_a_file_without_the_faults(tmp_path: Path) -> None:
+    rows = [f"text {row},{'ab'[row % 2]}" for row in range(1000)]
+    faulty = [f",{'ab'[row % 2]}" if row % 7 == 3 else text for row, text in enumerate(rows)]
+    for name, lines in (("whole", [row for row in faulty if not row.startswith(",")]), ("faulty", faulty)):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines, ""]))
+    whole, mended = (
+        load(TextClassification(train=str(tmp_path / f"{name}.csv"), validation=str(tmp_path / "whole.csv"), on_error="skip"))
+        for name in ("whole", "faulty")
+    )
+    assert (mended.columns, len(mended.remarks.left_out)) == (whole.columns, 143)
+    assert mended.lines == [row + 2 for row in range(1000) if row % 7 != 3]
+
+
+def test_finetune_check_and_predict_say_what_they_leave_out(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\ngood movie,p\n,n\nbad movie,n\nbook\n")
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--on-error", "skip")
+    how = ("--model", tiny_model_dir, "--max-steps", 1, "--max-length", 16, "--device", "cpu", "--no-baselines")
+    ran = run_bertkit("finetune", *data, *how, "--output-dir", "run")
+    assert ran.code == 0, ran.err
+    assert "warning: train: left out 2 lines or rows: " in ran.err
+    assert "(rows.csv:5)" in ran.err.replace(f"{tmp_path}/", "")
+    ran = run_bertkit("check", "rows.csv", "--on-error", "skip")
+    assert (ran.code, "train: left out 2 lines or rows" in ran.err) == (0, True), ran.err
+    (tmp_path / "new.jsonl").write_text(as_jsonl(*({"text": None} for _ in range(70)), {"text": "good book"}, '{"x'))
+    assert run_bertkit("predict", "run", "new.jsonl").code == 3
+    for ending in ("jsonl", "csv", "parquet"):  # the first window has no row to predict
+        options = ("--on-error", "skip", "--output", f"out.{ending}", "--id", "row")
+        ran = run_bertkit("predict", "run", "new.jsonl", *options)
+        assert ran.code == 0, ran.err
+        assert "left out 71 lines or rows" in ran.err
+        assert f"wrote 1 prediction to out.{ending}" in ran.err
+    (row,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (row["id"], row["text"]) == (70, "good book")
