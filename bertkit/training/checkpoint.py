@@ -19,10 +19,16 @@ BEST = Owner("run's best model", ModelError, START_OVER, strict=True)
 
 def verify_checkpoint(folder: Path) -> Manifest:
     """Its manifest. Raises ModelError unless every file is there and has the sha256 that the manifest gives it."""
-    manifest = Manifest.read(folder, CHECKPOINT)
-    if manifest is None:
-        raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=START_OVER)
-    manifest.compare(list(manifest.files), CHECKPOINT)
+    try:
+        manifest = Manifest.read(folder, CHECKPOINT)
+        if manifest is None:
+            raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=START_OVER)
+        manifest.compare(list(manifest.files), CHECKPOINT)
+    except ModelError as error:
+        all_there = checkpoints_in(folder.parent)
+        if earlier := all_there[: all_there.index(folder)] if folder in all_there else []:
+            error.hint = f"--resume {earlier[-1]} goes on from an earlier one; {error.hint}"
+        raise
     return manifest
 
 

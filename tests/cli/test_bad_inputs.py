@@ -242,15 +242,16 @@ def test_bad_input_is_one_line(
     refused(lambda: run_bertkit(*row.command.replace("MODEL", str(tiny_model_dir)).split()), row.code, *row.words)
 
 
-@pytest.mark.parametrize(
-    ("number", "command", "words", "content"),
-    [
-        (13, "check bad.conll", "scheme", "".join(f"w{n} I-PER\nb S-LOC\n\nv{n} B-PER\nb E-PER\n\n" for n in range(10))),
-        (40, "check bad.csv", "duplicate", "text,label\n" + "".join(f"w{n},p\nv{n},n\n" for n in range(10)) * 2),
-        (40, "check bad.csv", "empty", "text,label\na,p\n,n\n"),
-        (43, "check bad.csv --model MODEL", "\\x1b[2J", "text,label\n\x1b[31ma [/red],p\x1b[2J\nb,n\n"),
-    ],
-)
+# By its number: a command that only tells of it, what it says, and the content of its file.
+TOLD = [
+    (13, "check bad.conll", "scheme", "".join(f"w{n} I-PER\nb S-LOC\n\nv{n} B-PER\nb E-PER\n\n" for n in range(10))),
+    (40, "check bad.csv", "duplicate", "text,label\n" + "".join(f"w{n},p\nv{n},n\n" for n in range(10)) * 2),
+    (40, "check bad.csv", "empty", "text,label\na,p\n,n\n"),
+    (43, "check bad.csv --model MODEL", "\\x1b[2J", "text,label\n\x1b[31ma [/red],p\x1b[2J\nb,n\n"),
+]
+
+
+@pytest.mark.parametrize(("number", "command", "words", "content"), TOLD)
 def test_bad_input_that_check_tells(
     run_bertkit, write, tiny_model_dir: Path, number: int, command: str, words: str, content: str
 ) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Ran
+from shell import ROOT, run_in_shell
 from trained import train
 
 from bertkit import progress
@@ -25,7 +26,6 @@ UNICODE = (
     "text,label\n\u201cgood\u201d \U0001f600 movie,p\u00f6s\u2603\nbad movie,neg\n"
     + "good film,p\u00f6s\u2603\npoor plot,neg\n" * 5
 )
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +41,8 @@ def place(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def shell(place: Path) -> Callable[..., Ran]:
-    """A function that runs a line of bash, in which `bertkit` is this package's; SIGINT is not ignored there."""
-
-    def run(line: str, **environment: str) -> Ran:
-        bertkit = f'bertkit() {{ {shlex.quote(sys.executable)} -m bertkit "$@"; }}; set -o pipefail; '
-        done = subprocess.run(
-            ["bash", "-c", bertkit + line],
-            cwd=place,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
-
-    return run
+    """A function that runs a line of bash in `place`."""
+    return partial(run_in_shell, folder=place)
 
 
 def error_of(ran: Ran) -> str:
