@@ -23,6 +23,7 @@ from bertkit.model.dropout import Dropout
 # as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
+FEW = 4  # digits of `round_up_shape` for rows that a head reads: they vary more, and there are fewer than tokens
 
 
 @dataclass(frozen=True)
@@ -123,15 +124,17 @@ class Packing:
         groups = group(batch.cu_seqlens, num_heads)
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, max_seqlen: int, count: int) -> Grouped:
-            padding_rows = round_up_shape(count) - count
+        def grouped(cu_seqlens: Tensor, max_seqlen: int, count: int, digits: int = 6) -> Grouped:
+            padding_rows = round_up_shape(count, digits) - count
             return Grouped.of(cu_seqlens, max_seqlen, count, dtype, groups, padding_rows=padding_rows)
 
         keys = grouped(batch.cu_seqlens, batch.max_seqlen, len(batch.input_ids))
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype)
         self.selected = batch.rows
         if batch.rows is not None:
-            queries = grouped(batch.cu_rows, batch.max_rows, len(batch.rows))
+            # Dropout draws for padding rows too: another number of them would be another training.
+            digits = 6 if torch.is_grad_enabled() else FEW
+            queries = grouped(batch.cu_rows, batch.max_rows, len(batch.rows), digits)
             self.rows = Pattern.of(queries, keys, positions if positions is None else positions[batch.rows], dtype)
 
     def pad(self, tokens: Tensor) -> Tensor:
@@ -161,6 +164,11 @@ def _pad_rows(rows: Tensor, count: int) -> Tensor:
     return F.pad(rows, (0, 0, 0, count)) if count else rows
 
 
+def round_rows(rows: Tensor) -> Tensor:
+    """(R, H) -> (R + padding, H): rows of 0 behind them make their number round."""
+    return _pad_rows(rows, round_up_shape(len(rows), FEW) - len(rows))
+
+
 def _padded_length(max_seqlen: int) -> int:
     return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
@@ -169,7 +177,7 @@ def round_up_shape(count: int, digits: int = 6) -> int:
     """The next number with at most so many significant binary digits: for six 1 to 64, 66, 68 ... 128, 132 ...
 
     On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
-    memory. Padding rows, at most three in a hundred, keep the shapes few.
+    0.6 MB. Padding rows, at most three in a hundred for six digits, keep the shapes few.
     """
     unit = 1 << max(0, count.bit_length() - digits)
     return -(-count // unit) * unit

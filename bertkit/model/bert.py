@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.model.attention import Packing, Pattern, attend
+from bertkit.model.attention import Packing, Pattern, attend, round_rows
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
@@ -188,6 +188,11 @@ class BertModel(nn.Module):
         last = self.encoder(self._embed(batch), batch, states)
         return [*states[: len(self.encoder.layer)], last]
 
+    def pool(self, first: Tensor) -> Tensor:
+        """What the pooler makes of first tokens: (R, H)."""
+        assert self.pooler is not None
+        return self.pooler(round_rows(first))[: len(first)]
+
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None, **refused: Any
     ) -> BertOutput:
@@ -197,7 +202,7 @@ class BertModel(nn.Module):
         hidden = self.encode(batch)
         padded = hidden.new_zeros(*input_ids.shape, hidden.shape[-1])
         padded[attended] = hidden
-        return BertOutput(padded, self.pooler(padded[:, 0]) if self.pooler is not None else None)
+        return BertOutput(padded, self.pool(padded[:, 0]) if self.pooler is not None else None)
 
 
 def refuse(arguments: dict[str, Any]) -> None:

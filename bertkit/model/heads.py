@@ -123,7 +123,7 @@ class _PooledHead(Head):
         if self.pooling == "cls-mix":
             return self.head["mix"](self.bert.encode_layers(batch))
         hidden = self.bert.encode(batch)
-        return hidden if self.bert.pooler is None else self.bert.pooler(hidden)
+        return hidden if self.bert.pooler is None else self.bert.pool(hidden)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         batch, _ = pack(input_ids, attention_mask, segments)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.model.attention import round_up_shape
+from bertkit.model.attention import round_rows
 from bertkit.model.batch import Batch, Outputs, pack
 from bertkit.model.bert import ACTIVATIONS
 from bertkit.model.config import BertConfig
@@ -53,8 +53,7 @@ class BertLMPredictionHead(nn.Module):
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of the cross-entropies of (M, H) at targets (M,)."""
-        hidden = F.pad(hidden, (0, 0, 0, round_up_shape(len(hidden), digits=4) - len(hidden)))
-        return _LinearCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.decoder.bias, targets)
+        return _LinearCrossEntropy.apply(self.transform(round_rows(hidden)), self.decoder.weight, self.decoder.bias, targets)
 
 
 class BertPreTrainingHeads(nn.Module):
@@ -93,8 +92,7 @@ class LanguageModel(Head):
         return {"logits": self.cls.predictions(self.bert.encode(batch))}
 
     def _pair_logits(self, first: Tensor) -> Tensor:
-        assert self.bert.pooler is not None
-        scores = self.cls.seq_relationship(self.bert.pooler(first))
+        scores = self.cls.seq_relationship(self.bert.pool(first))
         return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:

@@ -27,7 +27,8 @@ from bertkit.files import write_files
 from bertkit.text.truncation import cut_texts
 
 CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
-MOST_CHARACTERS = 2**24  # of cached words; with more the cache is emptied
+MOST_CACHED = 2**25  # bytes of cached words, about; with more the cache is emptied
+_BYTES_OF_A_WORD, _BYTES_OF_A_CHARACTER = 150, 4  # the objects of each word; its characters and pieces
 
 # BERT's special tokens by role, in the order of its vocabularies: [PAD] is 0.
 SPECIAL_TOKENS = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
@@ -235,18 +236,18 @@ class PieceCache:
     def _forget(self) -> None:
         self._numbers: dict[str, int] = {}
         self._pieces = Ragged.of([])
-        self._characters = 0
+        self._size = 0
 
     def pieces(self, texts: Sequence[str]) -> Ragged:
         """The pieces of each text."""
         words = [text.split(" ") for text in texts]
         flat = list(chain.from_iterable(words))
-        if self._characters > MOST_CHARACTERS:
+        if self._size > MOST_CACHED:
             self._forget()
         if fresh := list(set(flat).difference(self._numbers)):
             self._numbers.update(zip(fresh, range(len(self._numbers), len(self._numbers) + len(fresh))))
             self._pieces = Ragged.joined([self._pieces, self._encode(fresh)])
-            self._characters += sum(map(len, fresh))
+            self._size += _BYTES_OF_A_WORD * len(fresh) + _BYTES_OF_A_CHARACTER * sum(map(len, fresh))
         numbers = np.fromiter(map(self._numbers.__getitem__, flat), dtype=np.int64, count=len(flat))
         pieces = self._pieces.take(numbers)
         return Ragged(pieces.values, pieces.offsets[offsets_of(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))])

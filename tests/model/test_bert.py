@@ -214,3 +214,23 @@ def test_on_a_gpu() -> None:
     torch.testing.assert_close(found.loss_sums["labels"].cpu(), wanted.loss_sums["labels"], rtol=1e-4, atol=1e-4)
     found = model(IDS.cuda(), mask.cuda())
     torch.testing.assert_close(found.logits["logits"].cpu(), padded.logits["logits"], rtol=1e-4, atol=1e-4)
+
+
+# --- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_any_size_are_multiplied_in_few_shapes() -> None:
+    """In bfloat16, each shape costs a CPU half a megabyte for good: files of millions of rows have batches of every size."""
+    model = make_model()
+    shapes: dict[str, set[int]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_pre_hook(lambda _, inputs, name=name: shapes.setdefault(name, set()).add(len(inputs[0])))
+    with torch.inference_mode():
+        for size in range(200, 300):
+            (logits,) = model(IDS[:1].repeat(size, 1)).logits.values()
+            assert len(logits) == size
+    counts = {name: len(found) for name, found in shapes.items()}
+    assert max(counts.values()) <= 24, counts
+    of_first_tokens = ["bert.pooler.dense", *(f"bert.encoder.layer.1.{part}.dense" for part in ("intermediate", "output"))]
+    assert max(counts[name] for name in of_first_tokens) <= 8, counts

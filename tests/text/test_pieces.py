@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,23 @@ def test_a_word_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(cache.pieces(["a bb a", "", "ccc bb"])) == [[1, 2, 2, 1], [], [3, 3, 3, 2, 2]]
     assert rows(cache.pieces(["bb dddd"])) == [[2, 2, 4, 4, 4, 4]]
     assert asked == [["", "a", "bb", "ccc"], ["dddd"]]
-    monkeypatch.setattr(module, "MOST_CHARACTERS", 5)
+    monkeypatch.setattr(module, "MOST_CACHED", 5)
     assert rows(cache.pieces(["a"])) == [[1]]
     assert asked[2:] == [["a"]], "all was forgotten, and only what is needed learnt again"
     assert rows(cache.pieces([])) == []
+
+
+def test_new_words_without_end_need_little_memory(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers, say: every row has one that no other has."""
+    monkeypatch.setattr(module, "MOST_CACHED", 2**20)
+    tokenizer.pieces(["a"])
+    tracemalloc.start()
+    held = []
+    for begin in range(0, 40_000, 1000):
+        tokenizer.pieces([f"good {number}" for number in range(begin, begin + 1000)])
+        held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert 2**19 < max(held) < 2**21, "that of about 6,000 words"
 
 
 def test_a_token_that_reaches_over_a_space_goes_past_the_cache(tokenizer: Tokenizer, tmp_path: Path) -> None:
