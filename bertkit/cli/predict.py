@@ -52,7 +52,10 @@ def predict(
         bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start over, where an earlier command was stopped or its folder is finished.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace what is there, finished or not; without it, an unfinished output is gone on with."
+        ),
     ] = False,
     *,
     overrides: dict[str, Any],

@@ -251,7 +251,7 @@ class Destination:
         if output is not None:
             found = Form.of(output.name)
             found.check(f"--output {output} ends in {found.ending or 'nothing'}", endings)
-            _check_output(output, sources)
+            _check_output(output, sources, overwrite=overwrite)
             return cls({sources[0]: output}, found, overwrite=overwrite)
         usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
         found = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
@@ -359,11 +359,13 @@ def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Pat
     return paths
 
 
-def _check_output(output: Path, sources: Sequence[str]) -> None:
-    """Raise UsageError for an --output that cannot be written, before any work."""
+def _check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
+    """Raise UsageError for an --output that cannot be written, or is finished, before any work."""
     if not output.absolute().parent.is_dir():
         raise UsageError("the folder of --output does not exist", where=str(output.parent))
     if output.resolve() in (Path(source).resolve() for source in sources):
         raise UsageError(f"--output {output} is the input file", hint="choose another name")
     if output.is_dir():
         raise UsageError("--output is a folder; expected a file", where=str(output), hint="for a folder: --output-dir")
+    if output.is_file() and not overwrite and not unfinished(output)[0].exists():
+        raise UsageError("--output is there already", where=str(output), hint="choose another name, or add --overwrite")

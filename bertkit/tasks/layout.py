@@ -27,7 +27,7 @@ class Layout:
     """What a row of the output has beside the columns that it always has, and how much detail."""
 
     id: str | None = option(
-        None, "column whose value is the id of a row in the output, by default id; row: its number, from 0", used=_USED
+        None, "column whose value is the id of a row in the output, by default id or else row: its number, from 0", used=_USED
     )
     keep: tuple[str, ...] | None = option(None, "columns of the input that the output has too, or all", used=_USED)
     top_k: int | None = option(
@@ -52,8 +52,6 @@ class Layout:
         Raises UsageError for a column that the rows lack.
         """
         own = (*columns.inputs, *columns.predicted, *(name for option, name in details.items() if getattr(self, option)))
-        if self.id is None and self.keep is None and "id" not in rows.columns:
-            return Arrangement(tuple(dict.fromkeys(own)))
         for flag, names in (("--id", {self.id} - {None, NUMBER}), ("--keep", {*(self.keep or ())} - {ALL})):
             if missing := next((name for name in names if name not in rows.columns), None):
                 hint = did_you_mean(str(missing), rows.columns)
@@ -68,9 +66,7 @@ class Layout:
                     shown = f"input_{shown}"
                     taken |= {*rows.columns}
                 kept[shown] = name
-        return Arrangement(
-            tuple(dict.fromkeys(("id", *own, *kept))), has_id=True, id=named if named in rows.columns else None, kept=kept
-        )
+        return Arrangement(tuple(dict.fromkeys(("id", *own, *kept))), id=named if named in rows.columns else None, kept=kept)
 
 
 @dataclass(frozen=True)
@@ -80,14 +76,11 @@ class Arrangement:
     """
 
     columns: tuple[str, ...]
-    has_id: bool = False
     id: str | None = None
     kept: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, predicted: Sequence[dict[str, Any]], rows: Examples, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Rows of predictions with their ids, by default their `numbers`, and with what is kept of the input."""
-        if not self.has_id:
-            return list(predicted)
         ids = numbers if self.id is None else rows.columns[self.id]
         kept = [[*column] for column in zip(*(rows.columns[name] for name in self.kept.values()), strict=True)]
         return [

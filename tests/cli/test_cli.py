@@ -407,4 +407,4 @@ def test_one_prediction_per_row_in_order(
 def test_tabs_and_line_ends_do_not_break_a_tsv(run_bertkit, run_dir) -> None:
     row = json.dumps({"text": 'a\tgood "movie"\nor two'}).encode()
     _, out, _ = run_bertkit("predict", run_dir, "--format", "tsv", stdin=row)
-    assert [line.split("\t")[0] for line in out.splitlines()] == ["text", 'a good "movie" or two']
+    assert [line.split("\t")[1] for line in out.splitlines()] == ["text", 'a good "movie" or two']

@@ -170,7 +170,7 @@ def test_a_run_and_its_checkpoint_repeat_their_results_from_anywhere(run: Path, 
     assert [row["text"] for row in rows] == texts
     for row in rows[::4]:  # no row depends on the others
         (alone,) = run_bertkit("predict", run, stdin=row["text"].encode()).out.splitlines()
-        assert json.loads(alone) == {**row, "probability": pytest.approx(row["probability"], abs=1e-6)}
+        assert json.loads(alone) == {**row, "id": 0, "probability": pytest.approx(row["probability"], abs=1e-6)}
 
 
 @pytest.mark.parametrize("held_out", ["1/5", "20%", "rows.csv"])
@@ -247,7 +247,7 @@ def test_what_cannot_be_opened(
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("command", ["predict run rows.txt --output out.csv", "eval run --output scores"])
+@pytest.mark.parametrize("command", ["predict run rows.txt --output out.csv --overwrite", "eval run --output scores"])
 def test_damaged_weights_are_an_error_and_nothing_is_written(
     command: str, large: bool, run: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -135,7 +136,7 @@ def test_memory_does_not_grow_with_the_rows(
         write_rows(tmp_path / f"new{ending}", content)
         del content
         tracemalloc.start()
-        ran = run_bertkit("predict", target, f"new{ending}", "--output", "out.jsonl", "--max-length", 24, *FP32)
+        ran = run_bertkit("predict", target, f"new{ending}", "--output", "out.jsonl", "--overwrite", "--max-length", 24, *FP32)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert (ran.code, len(read_rows(tmp_path / "out.jsonl"))) == (0, count), ran.err
@@ -250,10 +251,25 @@ def test_parquet_takes_any_value_that_json_has(
     assert [row["value"] for row in read_rows(tmp_path / "out.parquet")] == read
 
 
-def test_rows_without_an_id_are_numbered_from_0_over_all_windows(model: Path, run_bertkit, tmp_path: Path) -> None:
-    write_rows(tmp_path / "new.txt", rows())
-    ran = run_bertkit("predict", model, "new.txt", "--keep", "all", *FP32)
-    assert [json.loads(line)["id"] for line in ran.out.splitlines()] == [*range(COUNT)]
+@pytest.mark.parametrize("ending", [".txt", ".csv", ".parquet", "stdin"])
+def test_rows_without_an_id_are_numbered_from_0_over_all_windows(ending: str, model: Path, run_bertkit, tmp_path: Path) -> None:
+    """By default, and by the row of the file: the header of a table is none, whatever its line."""
+    content = [{"text": row["text"], "label": row["label"]} for row in rows()]
+    file = write_rows(tmp_path / f"new{'.txt' if ending == 'stdin' else ending}", content)
+    given = {"stdin": file.read_bytes()} if ending == "stdin" else {}
+    ran = run_bertkit("predict", model, "-" if given else file, *FP32, **given)
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert [[*row] for row in found] == [["id", "text", "label", "probability"]] * COUNT
+    assert [row["id"] for row in found] == [*range(COUNT)]
+    assert [row["text"] for row in found] == [text_of(row) for row in range(COUNT)]
+
+
+def test_people_and_files_of_tags_see_no_numbers(model: Path, tagger: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "new.txt", rows(4))
+    shown = run_bertkit("predict", model, "new.txt", "--format", "text", *FP32).out.splitlines()[1]
+    assert re.fullmatch(rf"(blame|none|praise) \d+%  {text_of(1)}", shown)
+    assert run_bertkit("predict", tagger, "new.txt", "--output", "out.conll", *FP32).code == 0
+    assert (tmp_path / "out.conll").read_text(encoding="utf-8").splitlines()[0].split()[0] == text_of(0).split()[0]
 
 
 def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, run_bertkit, tmp_path: Path) -> None:
@@ -262,7 +278,7 @@ def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, ru
     write_rows(tmp_path / "new.jsonl", questions)
     given = ("--max-length", 32, "--doc-stride", 8, *FP32)
     whole = [json.loads(line) for line in run_bertkit("predict", model, "new.jsonl", *given).out.splitlines()]
-    assert [row["id"] for row in whole] == [*map(str, range(10))]
+    assert [row["id"] for row in whole] == [*range(10)]
     best = [json.loads(line) for line in run_bertkit("predict", model, "new.jsonl", *given, "--n-best", 3).out.splitlines()]
     assert len(best[0]["nbest"]) == 3
     assert whole == [row | {"nbest": row["nbest"][:1]} for row in best]
@@ -377,6 +393,29 @@ def interrupted(model: Path, run_bertkit, tmp_path: Path) -> Callable[..., Any]:
     return lambda *more, stdin=b"": run_bertkit(
         *(["predict", "model", "-", *command[3:]] if stdin else command), *more, stdin=stdin
     )
+
+
+def test_a_finished_output_is_replaced_only_with_overwrite(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    command = ("predict", model, "new.csv", "--output", "out.csv", *FP32)
+    write_rows(tmp_path / "new.csv", rows(4))
+    assert run_bertkit(*command).code == 0
+    before = (tmp_path / "out.csv").read_bytes()
+    write_rows(tmp_path / "new.csv", rows(8))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertkit.runs.predictor.load_weights", None)  # nothing comes so far
+        refused = run_bertkit(*command)
+    assert (refused.code, refused.err.splitlines()) == (
+        2,
+        ["error: --output is there already (out.csv)", "hint: choose another name, or add --overwrite"],
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 2, "computing")
+        with pytest.raises(Killed):
+            run_bertkit(*command, "--overwrite")
+    assert (tmp_path / "out.csv").read_bytes() == before, "until the new one is whole"
+    ran = run_bertkit(*command)
+    assert (ran.code, "going on after 3 rows" in ran.err, len(read_rows(tmp_path / "out.csv"))) == (0, True, 8), ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", "out.csv"]
 
 
 @pytest.mark.parametrize("changed", ["model", "options", "layout", "rows", "fewer rows", "stdin"])
