@@ -14,7 +14,7 @@ from typing import Any
 import bertkit
 from bertkit import manifest, progress
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors
+from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors, remove_folder
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.model.devices import OneProcess
 from bertkit.model.directory import TOKENIZER_FILES, files_beside_weights
@@ -70,10 +70,13 @@ def export(
     and for a graph that does not give what the model gives.
     """
     require_packages()
-    output = OutputFolder.prepare(output_dir, EXPORT, overwrite=overwrite, reads=[name, texts])
+    was_killed = any(output_dir.glob(f"{UNFINISHED}*"))  # what it had moved into place is of no use
+    output = OutputFolder.prepare(output_dir, EXPORT, resume=was_killed, overwrite=overwrite, reads=[name, texts])
     predictor, rows = _open(name, int8=int8, texts=texts)
     Padded(predictor.model)  # refuses a head without a graph
     with output.open(), tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output_dir) as aside, disk_errors(output_dir):
+        if output.resumes:
+            _remove_parts(output_dir)
         place = Path(aside)
         (place / "onnx").mkdir()
         write_graph(predictor.model, place / _GRAPH)
@@ -94,6 +97,14 @@ def export(
             shutil.move(path, output_dir / path.name)
     sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e6:.1f} MB" for path in sorted((output_dir / "onnx").iterdir()))
     progress.note(f"wrote {output_dir}: {sizes}")
+
+
+def _remove_parts(folder: Path) -> None:
+    """Delete an export without its card; last the graph, by which the folder is known as one."""
+    for path in folder.iterdir():
+        if EXPORT.parts.fullmatch(path.name) and path.name != "onnx":
+            path.unlink()
+    remove_folder(folder / "onnx")
 
 
 # --- the model and the rows ------------------------------------------------------------------------------------------

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,6 +245,50 @@ def test_other_tools_find_their_names(tmp_path: Path, make_model_dir: Callable[.
     start, end = session.run(None, {name: inputs[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")})
     np.testing.assert_allclose(start, expected.start_logits.detach(), atol=1e-4)
     np.testing.assert_allclose(end, expected.end_logits.detach(), atol=1e-4)
+
+
+@pytest.mark.parametrize("moved", [1, 2, 4])
+def test_a_killed_export_is_swept_by_the_same_command(
+    moved: int, tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two files: those that are there, and the others aside."""
+    command = ("export", make_model_dir("BertForSequenceClassification", num_labels=2), "--output-dir", tmp_path / "out")
+    real, count = shutil.move, 0
+
+    class Killed(BaseException):
+        pass
+
+    def move(source: Path, target: Path) -> None:
+        nonlocal count
+        count += 1
+        if count > moved:
+            raise Killed
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "move", move)
+        patch.setattr(tempfile, "TemporaryDirectory", lambda **how: nullcontext(tempfile.mkdtemp(**how)))  # nothing cleans up
+        with pytest.raises(Killed):
+            run_command(command)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "onnx" in left
+    assert "README.md" not in left
+    (tmp_path / "out" / "paths.json").write_text("of another model", encoding="utf-8")
+    assert run_command(command).code == 0
+    found = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert found[0] == "README.md", "nothing is left aside"
+    assert {"onnx", "config.json", "predict.py"} < {*found} - {"paths.json"} == {*found}
+    assert [path.name for path in (tmp_path / "out" / "onnx").iterdir()] == ["model.onnx"]
+    again = run_command(command)
+    assert (again.code, "holds a finished exported model" in again.err) == (2, True)
+
+
+def test_an_export_without_a_card_that_no_kill_has_left_stays(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"mine")
+    model = make_model_dir("BertForSequenceClassification", num_labels=2)
+    assert run_command(("export", model, "--output-dir", tmp_path)).code == 2
+    assert (tmp_path / "onnx" / "model.onnx").read_bytes() == b"mine"
 
 
 def test_a_head_without_a_graph_is_refused(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
