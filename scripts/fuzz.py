@@ -55,21 +55,27 @@ def _data(chance: random.Random) -> tuple[str, bytes]:
     return f"data.{name.rpartition('squad.')[2]}", changed(good(name, chance.randrange(50)), chance)
 
 
+def _policy(chance: random.Random) -> list[str]:
+    return ["--on-error", "skip"] if chance.random() < 0.3 else []
+
+
 def _check(chance: random.Random, models: Path) -> Case:
     name, data = _data(chance)
     recipe = ["--recipe", chance.choice(FAMILIES)] if chance.random() < 0.5 else []
-    return Case(["check", name, *recipe], {name: data})
+    return Case(["check", name, *recipe, *_policy(chance)], {name: data})
 
 
 def _predict(chance: random.Random, models: Path) -> Case:
     name, data = _data(chance)
-    return Case(["predict", str(models / chance.choice(RUNS)), name], {name: data})
+    return Case(["predict", str(models / chance.choice(RUNS)), name, *_policy(chance)], {name: data})
 
 
 def _finetune(chance: random.Random, models: Path) -> Case:
     name, data = _data(chance)
     how = ["--train", name, "--validation", chance.choice(("10%", "50%", name)), "--model", str(models / "model")]
-    return Case(["finetune", chance.choice(FAMILIES), *how, "--output-dir", "out", "--device", "cpu"], {name: data})
+    return Case(
+        ["finetune", chance.choice(FAMILIES), *how, *_policy(chance), "--output-dir", "out", "--device", "cpu"], {name: data}
+    )
 
 
 def _build(chance: random.Random, models: Path) -> Case:
