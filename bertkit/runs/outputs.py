@@ -106,7 +106,7 @@ class Progress(NamedTuple):
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise UsageError(f"cannot read how far the predictions are: {error}", where=str(path), hint=_START_OVER) from None
 
     def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], where: str) -> None:
