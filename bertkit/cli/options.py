@@ -108,10 +108,13 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _without_aliases())
+        json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
         raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
         raise UsageError("the options are not UTF-8 text", where=str(path)) from None
+    except UnicodeEncodeError:  # JSON and YAML can escape it, and no path or text can hold it
+        raise UsageError("half of a surrogate pair in the options; expected whole characters", where=str(path)) from None
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         place = f"{path}:{line + 1}" if line is not None else str(path)

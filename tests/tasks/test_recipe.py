@@ -470,6 +470,7 @@ def test_recipe_preset_config_and_command_line_win_in_this_order(run_bertkit, tm
     [
         ("learning-rate: 1e-4\noutput-dir: run\n", (), "output_dir"),
         ("doc_stride: 64\n", (), "--doc-stride"),
+        ('test: "\\ud800"\n', (), "half of a surrogate pair"),
         ("seed: 1\n", ("--preset", "stabel"), "'stabel'"),
     ],
 )
