@@ -119,27 +119,27 @@ def read_blocks(
     *,
     encoding: str | None = None,
     max_file_size: float | None = None,
-    on_error: str = "fail",
+    on_error: str | None = None,
     **options: Any,
 ) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
     The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
     or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
-    on_error: of readers.faults.POLICIES, for lines that cannot be read; those left out are among the remarks. options: keywords
-    of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and UsageError for an
-    option that the format does not take.
+    on_error: of readers.faults.POLICIES, for lines that cannot be read, by default fail; those left out are among the remarks.
+    options: keywords of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and
+    UsageError for an option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
         yield from folder.parse(Path(path), encoding=encoding, **_taken(given, folder, str(path)))
         return
-    faults = Faults(on_error, most=sys.maxsize)
+    faults = Faults(on_error or "fail", most=sys.maxsize)
     with open_content(path, encoding=encoding, max_file_size=max_file_size, faults=faults) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
         blocks = form.parse(content, **_taken(given, form, content.source))
-        for block in blocks if on_error == "fail" else _with_faults(blocks, faults, content.source):
+        for block in blocks if faults.policy == "fail" else _with_faults(blocks, faults, content.source):
             yield block if block.done is not None else replace(block, done=content.share)
 
 

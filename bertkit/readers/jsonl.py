@@ -56,7 +56,7 @@ def parse_jsonl(content: Content, *, rows: str | None = None, columns: tuple[str
             what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
             raise DataError(what, where=f"{source}:{numbers[-1]}", hint="put what differs under one key: it is ignored there")
         yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
-    if empty:
+    if empty and not content.faults.count:
         raise DataError("the list is empty" if is_list or rows is not None else "the file is empty", where=source)
 
 

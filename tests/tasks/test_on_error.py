@@ -93,6 +93,9 @@ def test_where_nothing_is_left_it_is_an_error(tmp_path: Path) -> None:
             load(TextClassification(train=str(path), validation=str(path), on_error="skip"))
         assert said in error.value.what
         assert f"({path}:2)" in error.value.what
+    (tmp_path / "a.jsonl").write_text('{"te\n')
+    with pytest.raises(DataError, match="no row can be read"):
+        load(TextClassification(train=str(tmp_path / "a.jsonl"), validation=str(path), on_error="skip"))
     path.write_text("words,label\na,p\n")
     with pytest.raises(DataError, match="text"):  # a column that is missing is no fault of rows
         load(TextClassification(train=str(path), validation=str(path), text="text", on_error="skip"))
