@@ -799,7 +799,7 @@ def test_the_threshold_is_tuned_saved_and_used(run_bertkit, run: Path, tmp_path:
             assert json.loads(ran.out)["validation/f1"] == pytest.approx(2 / 6)
     for folder in (run, run / "checkpoint-2"):  # the latter has no run.json: config.json is enough
         found = [json.loads(line) for line in run_bertkit("predict", folder, run.parent / "rows.csv").out.splitlines()]
-        assert {row["id"]: row["answer"] for row in found} == odds[tuned]["predictions"]
+        assert {str(row["id"]): row["answer"] for row in found} == odds[tuned]["predictions"]
 
 
 def test_a_question_about_a_page(run_bertkit, run: Path, tmp_path: Path) -> None:
