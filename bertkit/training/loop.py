@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from bertkit.training.checkpoint import (
 )
 from bertkit.training.learning_rate import learning_rate_of
 from bertkit.training.optimizer import Optimizer
+from bertkit.training.prefetch import prefetched
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -92,7 +93,8 @@ def train(
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
-    config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process.
+    config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process;
+    called in a thread, some steps ahead.
     save_model(folder, state_dict, step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the
     number that decides which step is best (higher is better); without it the last is. Every `eval_every` steps, and at the end,
     the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a checkpoint, from which
@@ -162,9 +164,13 @@ def train(
         return event
 
     stop_early = should_stop_early(state, config, accelerator)
-    with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
+    with (
+        _stop_requested() as stop,
+        progress.bar("train", total_steps, done=state.step) as bar,
+        closing(prefetched(batches, range(state.step, total_steps), accelerator.device)) as ready,
+    ):
         while state.step < total_steps and not stop_early:
-            micro_batches = batches(state.step)
+            micro_batches = next(ready)
             weights, stopping = _denominators(micro_batches, bool(stop), accelerator)
             if stopping:
                 if window.losses:

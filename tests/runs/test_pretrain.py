@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -415,7 +416,8 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     config = filled(PretrainConfig(hours=1, device="cpu", precision="fp32", batch_size=4, max_length=32))
     asked: list[int] = []
-    clock = types.SimpleNamespace(perf_counter=lambda: 0.5 * len(asked))  # half a second a step
+    seconds = itertools.count(0, 0.5)  # half a second a step
+    clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
     monkeypatch.setattr(pretraining, "time", clock)
     monkeypatch.setattr(pretraining, "REHEARSED", 12)
 
