@@ -97,8 +97,10 @@ class CorpusSampler:
 
     def in_first_epoch(self, most: int) -> int:
         """How many of the first `most` sequences are of the first epoch: all of them, or as many as it has."""
-        windows = range(self.windows_per_epoch)
-        return next((most for window in windows if self._end_of(window) >= most), self._end_of(windows[-1]))
+        end = window = 0
+        while end < most and window < self.windows_per_epoch:
+            end, window = self._end_of(window), window + 1
+        return min(most, end)
 
     def numbers_at(self, step: int) -> Integers:
         """The numbers of the sequences of `step` (from 0)."""

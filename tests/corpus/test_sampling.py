@@ -214,6 +214,8 @@ def test_the_length_of_a_long_epoch_is_estimated(
             assert not known
             assert abs(about / exact - 1) < 0.1
             assert drawn == [0, 1, 2]
+            assert sampler(shards, tokenizer, objective).in_first_epoch(5) == 5
+            assert drawn == [0, 1, 2, 0], "no more windows than hold so many"
 
 
 def test_epochs_differ_in_their_pairs_and_masks(shards: list[Shard], tokenizer: Tokenizer) -> None:
