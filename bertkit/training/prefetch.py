@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from queue import Empty, Queue
 from threading import Event, Thread
 
@@ -21,16 +21,16 @@ def prefetched(batches: Callable[[int], list[Batch]], steps: range, device: torc
     """
     ready: Queue[list[Batch] | BaseException] = Queue(READY)
     ended = Event()
+    on_gpu = device.type == "cuda"
 
     def make() -> None:
         try:
-            if device.type == "cuda":
-                torch.cuda.set_device(device)  # or pinning would begin to use the first one
-            for step in steps:
-                if ended.is_set():
-                    return
-                made = batches(step)
-                ready.put([batch.pinned() for batch in made] if device.type == "cuda" else made)
+            with torch.cuda.device(device) if on_gpu else nullcontext():  # a thread begins with the first GPU
+                for step in steps:
+                    if ended.is_set():
+                        return
+                    made = batches(step)
+                    ready.put([batch.pinned() for batch in made] if on_gpu else made)
         except BaseException as error:
             ready.put(error)
 

@@ -394,6 +394,17 @@ def test_a_resumed_run_draws_no_window_again(pretrain, tmp_path: Path, monkeypat
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 
+def test_an_estimated_epoch_is_said_and_its_steps_stay(
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(CorpusSampler, "epoch_length", lambda self, tokens: (100, False))
+    with interrupted_at(2, monkeypatch):
+        pretrain("run", eval_steps=20)
+    assert "about 100 sequences, by those of the first 64 shards" in capsys.readouterr().err
+    monkeypatch.setattr(CorpusSampler, "epoch_length", None)  # which a resumed run does not ask for
+    assert pretrain("run", eval_steps=20)["total_steps"] == math.ceil(100 / 16)
+
+
 def test_an_error_of_the_reader_ends_the_run_which_resumes(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = {"max_steps": 8, "eval_steps": 8, "save_steps": 2}
     pretrain("whole", **more)

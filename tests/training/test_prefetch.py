@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 import torch
@@ -123,6 +123,7 @@ def test_for_a_gpu_batches_are_pinned_on_its_own_device(monkeypatch: pytest.Monk
         def pinned(self) -> str:
             return f"pinned after {used}"
 
-    monkeypatch.setattr(prefetch.torch.cuda, "set_device", used.append)
-    device = torch.device("cuda", 3)
-    assert list(prefetched(lambda step: [Pinnable()], range(1), device)) == [[f"pinned after {[device]}"]]
+    monkeypatch.setattr(prefetch.torch.cuda, "device", lambda device: used.append(device) or nullcontext())
+    for device in (torch.device("cuda"), torch.device("cuda", 3)):
+        assert list(prefetched(lambda step: [Pinnable()], range(1), device)) == [[f"pinned after {used}"]]
+    assert used == [torch.device("cuda"), torch.device("cuda", 3)]
