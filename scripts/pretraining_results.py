@@ -97,13 +97,16 @@ def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.directory import read_meta
     from bertkit.corpus.shard import Shards
+    from bertkit.model.devices import start_accelerator
     from bertkit.runs import pretrain
     from bertkit.text.tokenizer import Tokenizer
 
     meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
     features = pretrain.held_out_sequences(corpus, meta, tokenizer, PretrainConfig.of(dict(training)))
     assert features is not None
-    return pretrain.unigram_loss(Shards(corpus, meta["train"]["shards"]), tokenizer.vocab_size, features.labels["mlm"].values)
+    shards = Shards(corpus, meta["train"]["shards"])
+    targets = features.labels["mlm"].values
+    return pretrain.unigram_loss(shards, tokenizer.vocab_size, targets, start_accelerator("cpu"))
 
 
 def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:

@@ -15,8 +15,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,27 +64,30 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.runs.finetune import finetune
     from bertkit.runs.pretrain import pretrain
     from bertkit.tasks.catalog import load_recipe
+    from bertkit.training import loop
 
-    loop = training.train
+    train, prefetched = training.train, loop.prefetched
     stamps: list[float] = []
-    steps: list[Step] = []
+    timed_steps: list[Step] = []
     waited: list[float] = []
 
-    def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
-        def stamped(step: int) -> list:
-            stamps.append(time.perf_counter())
-            micro_batches = batches(step)
-            waited.append(time.perf_counter() - stamps[-1])
-            examples = sum(len(batch.features) for batch in micro_batches)
-            steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
-            return micro_batches
+    def stamped(batches: Callable, steps: range, device: Any) -> Generator[list]:
+        with closing(prefetched(batches, steps, device)) as ready:
+            while True:
+                stamps.append(time.perf_counter())
+                micro_batches = next(ready)
+                waited.append(time.perf_counter() - stamps[-1])
+                examples = sum(len(batch.features) for batch in micro_batches)
+                timed_steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
+                yield micro_batches
 
-        state = loop(model, stamped, *rest, total_steps=total_steps, run_dir=run_dir)
+    def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
+        state = train(model, batches, *rest, total_steps=total_steps, run_dir=run_dir)
         stamps.append(time.perf_counter())
         more["save_model"](run_dir, model.state_dict(), total_steps)  # as a run has one, and out of the time
         return state
 
-    training.train = timed
+    loop.prefetched, training.train = stamped, timed
     typed = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,
@@ -98,14 +101,14 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
         with tempfile.TemporaryDirectory() as folder:
             pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
-        return since_warmup(stamps, steps, options.warmup, waited)
+        return since_warmup(stamps, timed_steps, options.warmup, waited)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
     recipe = load_recipe(options.family).overridden(typed)
     with tempfile.TemporaryDirectory() as folder:
         finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
-    return since_warmup(stamps, steps, options.warmup, waited)
+    return since_warmup(stamps, timed_steps, options.warmup, waited)
 
 
 def time_trainer(options: argparse.Namespace) -> Timed:

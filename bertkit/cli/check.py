@@ -100,6 +100,8 @@ def _check_data(
 
 
 def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> None:
+    import numpy as np
+
     from bertkit import progress
     from bertkit.corpus.directory import read_meta
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read
@@ -110,10 +112,13 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     sampler = pretraining.sampler_of(corpus, meta, "train", tokenizer, config, config.max_length)
-    count = sampler.sequences_per_epoch
+    count, exact = sampler.epoch_length(meta["train"]["tokens"])
     progress.show([LEGEND, *draw_sequences(sampler, examples)])
-    features = sampler.sequences(0, min(1000, count))
-    counts: dict[str, Any] = {"sequences per epoch": count, "mean tokens per sequence": float(features.num_tokens.mean())}
+    features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
+    counts: dict[str, Any] = {
+        "sequences per epoch" if exact else "sequences per epoch, about": count,
+        "mean tokens per sequence": float(features.num_tokens.mean()),
+    }
     counts |= count_targets(sampler, features)
     progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])
     show_share_read(sampler)

@@ -1,14 +1,19 @@
-"""Which tokens a masked language model predicts, and what replaces them in its input (Devlin et al., 2019, section 3.1)."""
+"""Which tokens a masked language model predicts, and what replaces them in its input (Devlin et al., 2019, section 3.1).
+
+What becomes of a token depends on the key of its sequence and its place there alone, whatever it is made together with.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.features import Ragged
+from bertkit.corpus.random_bits import Bits, random_bits
+from bertkit.features import Ragged, offsets_of
 
 MASKED = 0.15  # of a sequence's tokens are targets
 MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], or a random token; the others stay
+_ORDER, _FATE, _REPLACEMENT = range(3)  # the purposes of random bits
 
 
 def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -16,36 +21,32 @@ def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(1, np.rint(MASKED * lengths).astype(np.int64))
 
 
-def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], keys: Bits) -> NDArray[np.int64]:
     """(R,) the targets of each sequence, in order: exactly `num_targets`, or all its ordinary tokens if there are fewer.
 
-    special: (N,) tokens that are never targets; lengths: (B,) of the sequences, including special tokens.
+    special: (N,) tokens that are never targets; lengths: (B,) of the sequences, including special tokens; keys: (B,) theirs.
     """
-    sequence = np.repeat(np.arange(len(lengths)), lengths)
-    # A random order in each sequence, special tokens last: the first ones are the targets.
-    order = np.argsort(sequence + np.where(special, 1 - 2**-20, rng.random(len(special)) * (1 - 2**-19)), kind="stable")
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    possible = np.bincount(sequence[~special], minlength=len(lengths))
-    return np.sort(order[rank < np.repeat(np.minimum(num_targets(lengths), possible), lengths)])
+    tokens = np.flatnonzero(~special)
+    owners, order = _shuffled(tokens, lengths, keys)
+    rank = np.arange(len(tokens)) - offsets_of(np.bincount(owners, minlength=len(lengths)))[owners]
+    return np.sort(tokens[order[rank < num_targets(lengths)[owners]]])
 
 
 def choose_words(
-    special: NDArray[np.bool_], begins_word: NDArray[np.bool_], lengths: NDArray[np.int64], rng: np.random.Generator
+    special: NDArray[np.bool_], begins_word: NDArray[np.bool_], lengths: NDArray[np.int64], keys: Bits
 ) -> NDArray[np.int64]:
     """(R,) the targets of each sequence, as whole words.
 
     begins_word: (N,) whether a token begins a word; a word also begins at the start of a segment. Words are taken in random
     order, skipping those that would exceed `num_targets`; a sequence gets at least one word, its shortest, however long.
     """
-    sequence = np.repeat(np.arange(len(lengths)), lengths)
     starts = begins_word | special
     starts[1:] |= special[:-1]
     word = np.cumsum(starts) - 1  # (N,)
     firsts = np.flatnonzero(starts)
     usable = np.flatnonzero(~special[firsts])
     sizes = np.bincount(word)[usable]
-    owners = sequence[firsts[usable]]
-    order = np.argsort(owners + rng.random(len(usable)), kind="stable")
+    owners, order = _shuffled(firsts[usable], lengths, keys)
     left = num_targets(lengths)
     chosen = np.zeros(len(firsts), dtype=bool)
     while len(order):
@@ -69,12 +70,25 @@ def choose_words(
 
 
 def mask(
-    input_ids: Ragged, targets: NDArray[np.int64], *, mask_token_id: int, candidates: NDArray, rng: np.random.Generator
+    input_ids: Ragged, targets: NDArray[np.int64], keys: Bits, *, mask_token_id: int, candidates: NDArray
 ) -> tuple[Ragged, NDArray[np.int64]]:
     """The sequences with 80% of the targets masked, 10% replaced by one of `candidates`, 10% kept; and (R,) the originals."""
     labels = input_ids.values[targets].astype(np.int64)
-    draw = rng.random(len(targets))
-    replaced = rng.choice(candidates, len(targets))
+    owners, positions = _places(targets, input_ids.lengths)
+    fate = random_bits(keys[owners], _FATE, positions) * 2.0**-64
+    replaced = candidates[random_bits(keys[owners], _REPLACEMENT, positions) % np.uint64(len(candidates))]
     values = input_ids.values.copy()
-    values[targets] = np.where(draw < MASK, mask_token_id, np.where(draw < MASK + RANDOM, replaced, labels))
+    values[targets] = np.where(fate < MASK, mask_token_id, np.where(fate < MASK + RANDOM, replaced, labels))
     return Ragged(values, input_ids.offsets), labels
+
+
+def _places(tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The sequence of each of these tokens, and its position there."""
+    owners = np.repeat(np.arange(len(lengths)), lengths)[tokens]
+    return owners, tokens - offsets_of(lengths)[owners]
+
+
+def _shuffled(tokens: NDArray[np.int64], lengths: NDArray[np.int64], keys: Bits) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The sequence of each of these tokens, and an order of them that is random within their sequences."""
+    owners, positions = _places(tokens, lengths)
+    return owners, np.lexsort((random_bits(keys[owners], _ORDER, positions), owners))

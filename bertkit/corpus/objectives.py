@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.corpus.masking import choose_tokens, choose_words, mask
+from bertkit.corpus.random_bits import Bits
 from bertkit.corpus.segments import Segments, draw_ordered, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
 from bertkit.features import Ragged
@@ -21,11 +22,13 @@ from bertkit.text.tokenizer import Tokenizer
 
 
 class Sequences(NamedTuple):
-    """B sequences of N tokens. special: (N,) [CLS] and [SEP]. begins_word: (N,), valid only for whole-word masking."""
+    """B sequences of N tokens. special: (N,) [CLS] and [SEP]. begins_word: (N,), valid only for whole-word masking. keys: (B,)
+    of the random bits of each sequence."""
 
     input_ids: Ragged
     special: NDArray[np.bool_]
     begins_word: NDArray[np.bool_]
+    keys: Bits
 
 
 class Targets(NamedTuple):
@@ -41,15 +44,16 @@ class Objective:
     """What a model learns in pre-training.
 
     head: the model's class, also in transformers. draw: (shard, max_length, rng) -> the segments of its sequences. targets:
-    (sequences, tokenizer, whole_words, rng) -> what is predicted. terms: the loss terms, of tokens and, where sequences are
+    (sequences, tokenizer, whole_words) -> what is predicted. terms: the loss terms, of tokens and, where sequences are
     pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what segment B is to A, by label.
-    min_documents: how many documents a corpus needs to give both labels. drawing: the version of `draw`, which a run keeps.
+    min_documents: how many documents a corpus needs to give both labels. drawing: the version of `draw` and `targets`, which a
+    run keeps.
     """
 
     name: str
     head: type[LanguageModel]
     draw: Callable[[Shard, int, np.random.Generator], Segments]
-    targets: Callable[[Sequences, Tokenizer, bool, np.random.Generator], Targets]
+    targets: Callable[[Sequences, Tokenizer, bool], Targets]
     terms: tuple[str, ...]
     causal: bool = False
     pair_labels: tuple[str, ...] = ()
@@ -65,16 +69,16 @@ class Objective:
         return self.terms[1] if len(self.terms) > 1 else None
 
 
-def mask_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool, rng: np.random.Generator) -> Targets:
+def mask_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool) -> Targets:
     """15% of the tokens, most of them masked."""
-    ids, special, begins_word = sequences
+    ids, special, begins_word, keys = sequences
     lengths = ids.lengths
-    positions = choose_words(special, begins_word, lengths, rng) if whole_words else choose_tokens(special, lengths, rng)
-    masked, labels = mask(ids, positions, mask_token_id=tokenizer.mask_token_id, candidates=tokenizer.ordinary_ids, rng=rng)
+    positions = choose_words(special, begins_word, lengths, keys) if whole_words else choose_tokens(special, lengths, keys)
+    masked, labels = mask(ids, positions, keys, mask_token_id=tokenizer.mask_token_id, candidates=tokenizer.ordinary_ids)
     return Targets(masked, positions, labels)
 
 
-def next_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool, rng: np.random.Generator) -> Targets:
+def next_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool) -> Targets:
     """At each token but the last, the next one; nothing is masked."""
     ids = sequences.input_ids
     is_last = np.zeros(len(ids.values), dtype=bool)
@@ -94,7 +98,7 @@ OBJECTIVES = {
             ("mlm", "nsp"),
             pair_labels=("next", "not next"),
             min_documents=2,
-            drawing=2,
+            drawing=3,
         ),
         Objective(
             "mlm+sop",
@@ -103,9 +107,9 @@ OBJECTIVES = {
             mask_tokens,
             ("mlm", "sop"),
             pair_labels=("next", "previous"),
-            drawing=2,
+            drawing=3,
         ),
-        Objective("mlm", BertForMaskedLM, draw_spans, mask_tokens, ("mlm",)),
+        Objective("mlm", BertForMaskedLM, draw_spans, mask_tokens, ("mlm",), drawing=2),
         Objective("clm", BertLMHeadModel, draw_spans, next_tokens, ("lm",), causal=True),
     )
 }

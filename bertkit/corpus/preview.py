@@ -37,7 +37,7 @@ def show_share_read(sampler: CorpusSampler) -> None:
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
     """The first sequences of a run, of its first step at most: no spaces within a word, each target with its original."""
-    features, words = sampler.features_at(0), sampler.words(0, sampler.batch_size)
+    features, words = sampler.features_at(0), sampler.words(sampler.numbers_at(0))
     names = {number: token for token, number in sampler.tokenizer.vocab.items()}
     for number in range(min(count, sampler.batch_size)):
         yield _draw(features, number, words[number], names, sampler)

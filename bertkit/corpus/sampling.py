@@ -1,33 +1,62 @@
-"""What each step of pre-training sees of a corpus: a pure function of (seed, step).
+"""What each step of pre-training sees of a corpus: a pure function of (seed, step), of which each process makes its share.
 
-The shards of an epoch are shuffled; WINDOW of them at a time form a window, whose sequences are shuffled together, and steps
-take the sequences of one window after another. So memory holds the bounds of a few windows, and neither a restart nor the
-number of processes nor micro_batch_tokens changes anything.
+The shards of an epoch are shuffled; WINDOW of them at a time form a window, whose sequences are shuffled together, and the
+sequences of a run are those of one window after another. Where each begins and ends is drawn of whole windows, which is cheap;
+only the sequences that are asked for are read and masked, each by its own number. So memory holds the bounds of a few windows,
+and neither a restart nor the number of processes nor micro_batch_tokens changes anything.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.corpus.objectives import OBJECTIVES, Objective, Sequences
-from bertkit.corpus.segments import Segments, tokens_read
+from bertkit.corpus.random_bits import sequence_keys
+from bertkit.corpus.segments import Integers, Segments, tokens_read
 from bertkit.corpus.shard import Shard
 from bertkit.errors import DataError
 from bertkit.features import Features, Ragged, offsets_of, ranges
 from bertkit.text.tokenizer import Tokenizer
 
 WINDOW = 16  # shards whose sequences are shuffled together
+COUNTED = 4  # windows that are counted to know the length of an epoch; of more it is estimated
+_DRAWING = ThreadPoolExecutor(1, thread_name_prefix="window")
+
+
+class Drawn(NamedTuple):
+    """B sequences: the shard of each, and its segments, as in `Segments`."""
+
+    shard: Integers
+    a: Integers
+    num_a: Integers
+    b: Integers
+    num_b: Integers
+    label: Integers
+
+
+class Mark(NamedTuple):
+    """A window, counted over all epochs, and the number of its first sequence in the run."""
+
+    window: int
+    sequence: int
+
+
+START = Mark(0, 0)
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of its windows
 class CorpusSampler:
-    """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP]."""
+    """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP].
+
+    begin: where the drawing begins; earlier sequences cannot be asked for.
+    """
 
     shards: Sequence[Shard]
     tokenizer: Tokenizer
@@ -36,41 +65,63 @@ class CorpusSampler:
     seed: int
     objective: Objective = OBJECTIVES["mlm+nsp"]
     masking: str = "token"
-    _ends: list[int] = field(default_factory=list)  # of the windows seen so far, in sequences
+    begin: Mark = START
+    _begins: list[int] = field(init=False)  # the first sequence of each window from `begin` on, as far as they are drawn
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_begins", [self.begin.sequence])
 
     @property
     def windows_per_epoch(self) -> int:
         return -(-len(self.shards) // WINDOW)
 
     @property
-    def sequences_per_epoch(self) -> int:
-        """The number of sequences in the first epoch; others have a few more or less. Raises DataError if there are none."""
-        self._window_of(0)
-        while len(self._ends) < self.windows_per_epoch:
-            self._window_of(self._ends[-1])
-        return self._ends[self.windows_per_epoch - 1]
-
-    @property
     def share_read(self) -> float:
         """The share of the tokens that the first epoch reads; of a corpus of more than a window, in that window."""
-        shard_of, drawn = _draw_window(self, 0)
+        shard_of, *segments = _window(self, 0).result()
         chosen = self._shards_of(0)
-        read = sum(tokens_read(Segments(*(values[shard_of == shard] for values in drawn))) for shard in chosen)
-        return read / sum(len(self.shards[shard].input_ids) for shard in chosen)
+        read = sum(tokens_read(Segments(*(values[shard_of == shard] for values in segments))) for shard in chosen)
+        return read / self._tokens_of(chosen)
+
+    @property
+    def sequences_per_epoch(self) -> int:
+        """The number of sequences in the first epoch, all of which is drawn; others have a few more or less."""
+        return self._end_of(self.windows_per_epoch - 1)
+
+    def epoch_length(self, tokens: int) -> tuple[int, bool]:
+        """`sequences_per_epoch`, and whether that is exact: beyond COUNTED windows it is estimated. tokens: of all shards."""
+        if self.windows_per_epoch <= COUNTED:
+            return self.sequences_per_epoch, True
+        counted = [shard for window in range(COUNTED) for shard in self._shards_of(window)]
+        return round(self._end_of(COUNTED - 1) * tokens / self._tokens_of(counted)), False
+
+    def in_first_epoch(self, most: int) -> int:
+        """How many of the first `most` sequences are of the first epoch: all of them, or as many as it has."""
+        end = window = 0
+        while end < most and window < self.windows_per_epoch:
+            end, window = self._end_of(window), window + 1
+        return min(most, end)
+
+    def numbers_at(self, step: int) -> Integers:
+        """The numbers of the sequences of `step` (from 0)."""
+        return np.arange(step * self.batch_size, (step + 1) * self.batch_size)
 
     def features_at(self, step: int) -> Features:
-        """The sequences of `step` (from 0). Raises DataError if the shards give none."""
-        return self.sequences(step * self.batch_size, (step + 1) * self.batch_size)
+        """The sequences of `step`."""
+        return self.sequences(self.numbers_at(step))
 
-    def sequences(self, first: int, last: int) -> Features:
-        """Sequences `first` to `last` - 1 of the run, masked by (seed, first).
+    def lengths(self, numbers: Integers) -> Integers:
+        """(B,) the tokens of each of the sequences of these numbers; no text is read."""
+        return self._lengths(self._drawn(numbers))
+
+    def sequences(self, numbers: Integers) -> Features:
+        """The sequences of these numbers of the run, in this order. Raises DataError if the shards give none.
 
         The head reads [CLS], if they are pairs, and the targets; the labels are the objective's terms.
         """
-        rng = np.random.default_rng((self.seed, first))
-        shard_of, drawn = self._drawn(first, last)
+        drawn = self._drawn(numbers)
         whole_words = self.masking == "whole-word"
-        input_ids, targets, labels = self.objective.targets(self._assemble(shard_of, drawn), self.tokenizer, whole_words, rng)
+        input_ids, targets, labels = self.objective.targets(self._assemble(drawn, numbers), self.tokenizer, whole_words)
         offsets = input_ids.offsets
         token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
         bounds = np.searchsorted(targets, offsets)  # of each sequence's targets
@@ -85,42 +136,56 @@ class CorpusSampler:
         return Features(
             input_ids=input_ids,
             token_type_ids=Ragged(token_type_ids, offsets),
-            examples=np.arange(len(drawn)),
+            examples=numbers,
             rows=Ragged(rows, bounds),
             labels=terms,
         )
 
-    def words(self, first: int, last: int) -> Ragged:
+    def words(self, numbers: Integers) -> Ragged:
         """Whether each token of `sequences` begins a word, as segments and special tokens do."""
-        ids, special, begins_word = self._assemble(*self._drawn(first, last))
+        ids, special, begins_word, _ = self._assemble(self._drawn(numbers), numbers)
         begins_word[1:] |= special[:-1]
         return Ragged(begins_word, ids.offsets)
 
-    def _drawn(self, first: int, last: int) -> tuple[NDArray[np.int64], Segments]:
-        """The shard of each of the sequences `first` to `last` - 1 of the run, and their segments."""
-        parts = []
-        while first < last:
+    def mark_at(self, step: int) -> Mark:
+        """Where a drawing may begin that is to reach this step and those after it: the last window known to begin before it."""
+        index = bisect_right(self._begins, step * self.batch_size) - 1
+        return Mark(self.begin.window + index, self._begins[index])
+
+    def _drawn(self, numbers: Integers) -> Drawn:
+        """These sequences of the run, in this order."""
+        drawn = Drawn(*(np.zeros(len(numbers), dtype=np.int64) for _ in Drawn._fields))
+        first, last = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1)
+        while first <= last:
             window = self._window_of(first)
-            begin = self._ends[window - 1] if window else 0
-            shard_of, drawn = _draw_window(self, window)
-            rows = slice(first - begin, min(last, self._ends[window]) - begin)
-            parts.append((shard_of[rows], Segments(*(values[rows] for values in drawn))))
-            first = min(last, self._ends[window])
-        shard_of = np.concatenate([shards for shards, _ in parts])
-        return shard_of, Segments(*map(np.concatenate, zip(*(segments for _, segments in parts))))
+            begin, end = self._end_of(window - 1), self._end_of(window)
+            here = (begin <= numbers) & (numbers < end)
+            for values, found in zip(drawn, _window(self, window).result(), strict=True):
+                values[here] = found[numbers[here] - begin]
+            if last >= (begin + end) // 2:
+                _window(self, window + 1)  # which will be drawn by the time that it is asked for
+            first = end
+        return drawn
 
     def _window_of(self, sequence: int) -> int:
         """The window, counted over all epochs, that holds a sequence of the run."""
-        while not self._ends or self._ends[-1] <= sequence:
-            window = len(self._ends)
-            count = len(_draw_window(self, window)[0])
-            self._ends.append((self._ends[-1] if self._ends else 0) + count)
-            if window + 1 == self.windows_per_epoch and self._ends[-1] == 0:
+        assert sequence >= self.begin.sequence
+        while self._begins[-1] <= sequence:
+            self._end_of(self.begin.window + len(self._begins) - 1)
+        return self.begin.window + bisect_right(self._begins, sequence) - 1
+
+    def _end_of(self, window: int) -> int:
+        """The number of the first sequence after a window. Raises DataError if a whole epoch has none."""
+        index = window + 1 - self.begin.window
+        while len(self._begins) <= index:
+            drawn = _window(self, self.begin.window + len(self._begins) - 1).result()
+            self._begins.append(self._begins[-1] + len(drawn.shard))
+            if len(self._begins) > self.windows_per_epoch and self._begins[-1] == self._begins[-1 - self.windows_per_epoch]:
                 if self.objective.pair_term is None:
                     raise DataError("the corpus is empty")
                 hint = "build it with another --layout, or train with --objective mlm"
                 raise DataError("no document of the corpus has two tokens", hint=hint)
-        return bisect_right(self._ends, sequence)
+        return self._begins[index]
 
     def _shards_of(self, window: int) -> list[int]:
         """The shards of a window, counted over all epochs."""
@@ -128,39 +193,44 @@ class CorpusSampler:
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.shards))
         return order[number * WINDOW : (number + 1) * WINDOW].tolist()
 
-    def _assemble(self, shard_of: NDArray[np.int64], drawn: Segments) -> Sequences:
+    def _tokens_of(self, shards: Sequence[int]) -> int:
+        return sum(len(self.shards[shard].input_ids) for shard in shards)
+
+    def _lengths(self, drawn: Drawn) -> Integers:
+        return drawn.num_a + drawn.num_b + (2 if self.objective.pair_term is None else 3)
+
+    def _assemble(self, drawn: Drawn, numbers: Integers) -> Sequences:
         """Segments with their special tokens."""
-        pairs = self.objective.pair_term is not None
-        lengths = drawn.num_a + drawn.num_b + (3 if pairs else 2)
-        offsets = offsets_of(lengths)
+        offsets = offsets_of(self._lengths(drawn))
         input_ids = np.full(offsets[-1], self.tokenizer.sep_token_id, dtype=np.int32)
         input_ids[offsets[:-1]] = self.tokenizer.cls_token_id
         begins_word = np.ones(offsets[-1], dtype=bool)
         special = np.ones(offsets[-1], dtype=bool)
-        segments = [(offsets[:-1] + 1, drawn.a, drawn.num_a)]
-        if pairs:
-            segments.append((offsets[:-1] + 2 + drawn.num_a, drawn.b, drawn.num_b))
-        for number in np.unique(shard_of).tolist():
-            shard, here = self.shards[number], shard_of == number
-            for begins, start, count in segments:
-                target, source = ranges(begins[here], count[here]), ranges(start[here], count[here])
-                input_ids[target] = shard.input_ids[source]
-                special[target] = False
-                if self.masking == "whole-word":
-                    begins_word[target] = shard.begins_word(source)
-        return Sequences(Ragged(input_ids, offsets), special, begins_word)
+        begins = np.concatenate([offsets[:-1] + 1, offsets[:-1] + 2 + drawn.num_a])  # of all As, and of all Bs
+        starts, counts = np.concatenate([drawn.a, drawn.b]), np.concatenate([drawn.num_a, drawn.num_b])
+        for number in np.unique(drawn.shard).tolist():
+            shard, here = self.shards[number], np.tile(drawn.shard == number, 2)
+            target, source = ranges(begins[here], counts[here]), ranges(starts[here], counts[here])
+            input_ids[target] = shard.input_ids[source]
+            special[target] = False
+            if self.masking == "whole-word":
+                begins_word[target] = shard.begins_word(source)
+        return Sequences(Ragged(input_ids, offsets), special, begins_word, sequence_keys(self.seed, numbers))
 
 
 @lru_cache(maxsize=4)
-def _draw_window(sampler: CorpusSampler, window: int) -> tuple[NDArray[np.int64], Segments]:
-    """The shard of each sequence of a window, shuffled, and their segments."""
+def _window(sampler: CorpusSampler, window: int) -> Future[Drawn]:
+    """The sequences of a window, shuffled; they are drawn in the background, one window after another."""
+    return _DRAWING.submit(_draw_window, sampler, window)
+
+
+def _draw_window(sampler: CorpusSampler, window: int) -> Drawn:
     epoch, number = divmod(window, sampler.windows_per_epoch)
-    chosen = sampler._shards_of(window)
-    drawn = [
-        sampler.objective.draw(sampler.shards[shard], sampler.max_length, np.random.default_rng((sampler.seed, epoch, shard)))
-        for shard in chosen
-    ]
-    shard_of = np.repeat(chosen, [len(segments) for segments in drawn])
-    segments = Segments(*map(np.concatenate, zip(*drawn)))
-    shuffled = np.random.default_rng((sampler.seed, epoch, len(sampler.shards) + number)).permutation(len(shard_of))
-    return shard_of[shuffled], Segments(*(values[shuffled] for values in segments))
+    parts = []
+    for shard in sampler._shards_of(window):
+        rng = np.random.default_rng((sampler.seed, epoch, shard))
+        segments = sampler.objective.draw(sampler.shards[shard], sampler.max_length, rng)
+        parts.append(Drawn(np.full(len(segments), shard), *segments))
+    drawn = Drawn(*map(np.concatenate, zip(*parts)))
+    shuffled = np.random.default_rng((sampler.seed, epoch, len(sampler.shards) + number)).permutation(len(drawn.shard))
+    return Drawn(*(values[shuffled] for values in drawn))

@@ -6,6 +6,7 @@ Letters: B sequences, N packed tokens, R rows that the head reads, F features, T
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,13 +40,19 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def move(value: Any) -> Any:
+    def pinned(self) -> Batch:
+        """The same batch in memory from which a GPU copies by itself."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        def changed(value: Any) -> Any:
             if isinstance(value, dict):
-                return {name: move(item) for name, item in value.items()}
-            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+                return {name: changed(item) for name, item in value.items()}
+            return change(value) if isinstance(value, Tensor) else value
 
-        return Batch(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
+        return Batch(**{f.name: changed(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
 class Outputs(NamedTuple):

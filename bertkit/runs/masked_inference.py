@@ -260,10 +260,11 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
     config = replace(config, objective=_objective_of(pretrained, config.objective).name)
     meta = read_meta(corpus)
     check_tokenizer(pretrained.tokenizer, meta, corpus, name)
-    features = held_out_sequences(corpus, meta, pretrained.tokenizer, config)
+    accelerator = start_accelerator(config.device)
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    features = held_out_sequences(corpus, meta, pretrained.tokenizer, config, **place)
     if features is None:
         raise UsageError("the corpus has no held-out documents", where=str(corpus), hint="build it with --validation 1%")
-    accelerator = start_accelerator(config.device)
     module = LanguageModel(pretrained, accelerator, config.precision).model
     scores = score_language_model(module, features, config.micro_batch_tokens, accelerator)
     manifest.finish()

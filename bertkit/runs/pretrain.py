@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -24,10 +24,10 @@ from bertkit.config import PretrainConfig
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.preview import show_share_read
-from bertkit.corpus.sampling import CorpusSampler
+from bertkit.corpus.sampling import COUNTED, START, WINDOW, CorpusSampler, Mark
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.errors import DataError, UsageError, plural
-from bertkit.features import Features
+from bertkit.features import Features, offsets_of
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
@@ -41,8 +41,8 @@ from bertkit.runs.directory import RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import check_finite
 from bertkit.runs.training import train_run
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.batching import evaluation_batches, micro_batches_for_rank
-from bertkit.training.loop import train
+from bertkit.training.batching import collate, deal, evaluation_batches
+from bertkit.training.loop import read_progress, train
 from bertkit.training.tracking import check_trackers
 
 if TYPE_CHECKING:
@@ -87,14 +87,22 @@ def pretrain(
     if line := str(precision):
         progress.note(line)
     in_precision = replace(config, precision=precision.name)
-    samplers = [sampler_of(corpus, meta, "train", tokenizer, config, length) for length, _ in lengths]
+    begun: dict[int, Mark] = {}  # by phase
+    if run.resume_from is not None and (position := read_progress(run.resume_from).position) is not None:
+        begun = {position[0]: Mark(*position[1:])}
+    samplers = [
+        sampler_of(corpus, meta, "train", tokenizer, config, length, begun.get(phase, START))
+        for phase, (length, _) in enumerate(lengths)
+    ]
     if meta["train"]["documents"] < objective.min_documents:
         what = f"the corpus is a single document, so every segment B is {objective.pair_labels[0]}"
         progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
-    samplers[0].sequences(0, 1)  # raises DataError if there are none
-    for sampler in samplers:
-        show_share_read(sampler)
-    validation = held_out_sequences(corpus, meta, tokenizer, config)
+    if run.resume_from is None:
+        for sampler in samplers:
+            sampler.lengths(np.arange(1))  # raises DataError if there are none
+            show_share_read(sampler)
+    rank, world_size = accelerator.process_index, accelerator.num_processes
+    validation = held_out_sequences(corpus, meta, tokenizer, config, rank=rank, world_size=world_size)
     if validation is None:
         if config.early_stopping_patience is not None:
             what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
@@ -102,23 +110,24 @@ def pretrain(
         progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
     to_beat = None
     if validation is not None:
-        to_beat = unigram_loss(samplers[0].shards, tokenizer.vocab_size, validation.labels[objective.token_term].values)
-
-    def batches_of(sampler: CorpusSampler, step: int) -> list[Batch]:
-        features = sampler.features_at(step)
-        rank, world_size = accelerator.process_index, accelerator.num_processes
-        indices = np.arange(len(features))
-        return micro_batches_for_rank(features, indices, config.micro_batch_tokens, rank=rank, world_size=world_size)
-
-    if config.hours is None:
-        steps = config.max_steps or max(1, math.ceil(config.num_epochs * samplers[0].sequences_per_epoch / config.batch_size))
+        targets = validation.labels[objective.token_term].values
+        to_beat = unigram_loss(samplers[0].shards, tokenizer.vocab_size, targets, accelerator)
+    batches_of = partial(micro_batches_at, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
+    if config.max_steps is not None and config.hours is None:
+        steps = config.max_steps
     elif run.unfinished is not None:
         steps = run.unfinished["total_steps"]
+    elif config.hours is None:
+        count, exact = samplers[0].epoch_length(meta["train"]["tokens"])
+        if not exact:
+            progress.note(f"an epoch has about {count} sequences, by those of the first {COUNTED * WINDOW} shards")
+        steps = max(1, math.ceil(config.num_epochs * count / config.batch_size))
     else:
         progress.note(f"timing steps to plan for {config.hours:g} hours")
         seconds = [rehearse(module, partial(batches_of, sampler), in_precision, accelerator) for sampler in samplers]
         left = _of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
-        steps = steps_in(config, left, seconds, len(validation or ()))
+        held_out = int(summed(torch.tensor(len(validation or ()), dtype=torch.float64), accelerator))
+        steps = steps_in(config, left, seconds, held_out)
     begins = phase_begins([share for _, share in lengths], steps)
     if empty := next((length for (length, _), begin, end in zip(lengths, begins, [*begins[1:], steps]) if begin == end), None):
         what = f"--phases leaves no step for sequences of {empty} tokens; there are {plural(steps, 'step')}"
@@ -144,6 +153,10 @@ def pretrain(
         phase = bisect_right(begins, step) - 1
         return batches_of(samplers[phase], step - begins[phase])
 
+    def position_at(step: int) -> list[int]:
+        phase = bisect_right(begins, step) - 1
+        return [phase, *samplers[phase].mark_at(step - begins[phase])]
+
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
         scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
@@ -166,6 +179,7 @@ def pretrain(
         evaluate=evaluate if validation is not None else None,
         eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
         finish=partial(pretraining_card, values),
+        position=position_at,
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))
@@ -263,18 +277,19 @@ def rehearse(
 ) -> float:
     """Seconds per step, by the main process's clock. Trains a copy: the module is unchanged."""
     assert config.hours is not None
-    begins: list[float] = []
+    ends: list[float] = []
 
-    def timed(step: int) -> list[Batch]:
-        begins.append(time.perf_counter())
-        return batches(step)
+    def ended(trained: nn.Module) -> tuple[dict[str, float | None], float]:
+        ends.append(time.perf_counter())
+        return {}, len(ends)  # better than all before: not stopped early
 
     def seconds_per_step(steps: int) -> float:
-        begins.clear()
+        ends.clear()
         with TemporaryDirectory() as folder:
-            train(copy.deepcopy(module), timed, config, accelerator, total_steps=steps, run_dir=Path(folder))
+            run = partial(train, total_steps=steps, run_dir=Path(folder), evaluate=ended, eval_every=1)
+            run(copy.deepcopy(module), batches, config, accelerator)
             accelerator.free_memory()  # it keeps a reference to every copy
-        return _of_main_process(np.diff(begins).mean(), accelerator)
+        return _of_main_process(np.diff(ends).mean(), accelerator)
 
     seconds = seconds_per_step(5)
     affordable = int(REHEARSAL * 3600 * config.hours / seconds)
@@ -287,6 +302,11 @@ def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
 
     measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
     return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
+
+
+def summed(values: Tensor, accelerator: Accelerator) -> Tensor:
+    """The sum of each value over all processes."""
+    return accelerator.reduce(values.to(accelerator.device), "sum") if accelerator.num_processes > 1 else values
 
 
 def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
@@ -307,7 +327,13 @@ def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[
 
 
 def sampler_of(
-    corpus: Path, meta: dict[str, Any], split: str, tokenizer: Tokenizer, config: PretrainConfig, max_length: int
+    corpus: Path,
+    meta: dict[str, Any],
+    split: str,
+    tokenizer: Tokenizer,
+    config: PretrainConfig,
+    max_length: int,
+    begin: Mark = START,
 ) -> CorpusSampler:
     """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError if the split is empty."""
     shards, objective = Shards(corpus, meta[split]["shards"]), OBJECTIVES[config.objective]
@@ -316,52 +342,66 @@ def sampler_of(
     if objective.causal and config.masking != "token":
         what = f"--masking is {config.masking}, but --objective {objective.name} masks nothing"
         raise UsageError(what, hint="leave out one of the two")
-    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, objective, config.masking)
+    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, objective, config.masking, begin)
 
 
-def held_out_sequences(corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig) -> Features | None:
-    """At most HELD_OUT sequences of the validation split, with the last phase's max_length; None if it is empty."""
+def micro_batches_at(sampler: CorpusSampler, step: int, *, limit: int, rank: int, world_size: int) -> list[Batch]:
+    """This process's share of the sequences of a step, as micro-batches of at most `limit` tokens; no others are made."""
+    numbers = sampler.numbers_at(step)
+    groups = deal(sampler.lengths(numbers), limit, rank=rank, world_size=world_size)
+    chosen = np.concatenate(groups)
+    features = sampler.sequences(numbers[chosen] if len(chosen) else numbers[:1])
+    return [collate(features, np.arange(*bounds)) for bounds in pairwise(offsets_of(np.array([*map(len, groups)])))]
+
+
+def held_out_sequences(
+    corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig, *, rank: int = 0, world_size: int = 1
+) -> Features | None:
+    """This process's share of at most HELD_OUT sequences of the validation split, with the last phase's max_length; None if the
+    split is empty."""
     if not meta["validation"]["shards"]:
         return None
     sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
     try:
-        return sampler.sequences(0, min(HELD_OUT, sampler.sequences_per_epoch))
+        return sampler.sequences(np.arange(sampler.in_first_epoch(HELD_OUT))[rank::world_size])
     except DataError as error:
         raise DataError(error.what, where=f"the validation split of {corpus}", hint=error.hint) from None
 
 
-def unigram_loss(shards: Sequence[Shard], vocab_size: int, targets: NDArray[np.integer]) -> float:
-    """The mean loss of target tokens, in nats, by how often each is in the training text: what a model must beat.
+def unigram_loss(shards: Sequence[Shard], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator) -> float:
+    """What a model must beat: the mean loss, in nats, of the targets of all processes by how often each is in the text.
 
     Counts, of the first shards, are raised by one, so that no token is impossible.
     """
     counts = np.ones(vocab_size)
     for shard in islice(shards, SHARDS_COUNTED):
         counts += np.bincount(shard.input_ids, minlength=vocab_size)
-    return float(-np.log(counts / counts.sum())[targets].mean())
+    losses = -np.log(counts / counts.sum())[targets]
+    total, number = summed(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
+    return total / number
 
 
 def score_language_model(
     module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Loss and accuracy of each loss term over all processes, and the perplexity of the first term, the tokens."""
+    """Loss and accuracy of each loss term over all processes, and the perplexity of the first term, the tokens.
+
+    features: this process's share; there may be none.
+    """
     terms = list(features.labels)
     sums = torch.zeros(len(terms), 3, dtype=torch.float64)  # per term: loss, correct predictions, targets
-    rank, world_size = accelerator.process_index, accelerator.num_processes
     was_training = module.training
     module.eval()
     with torch.inference_mode():
-        for batch in evaluation_batches(features, micro_batch_tokens, rank=rank, world_size=world_size):
+        for batch in evaluation_batches(features, micro_batch_tokens):
             on_device = batch.to(accelerator.device)
             losses, logits = module(on_device)
             for row, term in zip(sums, terms, strict=True):
                 correct = logits[term][:, 1] if term == terms[0] else logits[term].argmax(dim=-1) == on_device.labels[term]
                 row += torch.tensor([float(losses[term]), float(correct.sum()), batch.weights[term]], dtype=torch.float64)
     module.train(was_training)
-    if world_size > 1:
-        sums = accelerator.reduce(sums.to(accelerator.device), "sum")
     scores: dict[str, float] = {}
-    for term, (loss, correct, targets) in zip(terms, sums.tolist(), strict=True):
+    for term, (loss, correct, targets) in zip(terms, summed(sums, accelerator).tolist(), strict=True):
         scores[f"{term}_loss"] = loss / targets
         if term == terms[0]:
             scores["perplexity"] = math.exp(min(loss / targets, 700))

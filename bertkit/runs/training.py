@@ -32,6 +32,7 @@ def train_run(
     evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None,
     eval_every: int,
     finish: Callable[[], str],
+    position: Callable[[int], list[int]] | None = None,
 ) -> TrainState:
     """Train in a run folder, from its checkpoint if it resumes; then write the model card and the final run.json.
 
@@ -51,6 +52,7 @@ def train_run(
             evaluate=evaluate,
             eval_every=eval_every,
             resume_from=run.resume_from,
+            position=position,
         )
         manifest.finish()
         values |= describe_end(state)

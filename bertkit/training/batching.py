@@ -62,8 +62,18 @@ def split_by_tokens(num_tokens: NDArray[np.int64], limit: int, multiple_of: int 
         count += multiple_of
 
 
-def collate(features: Features, indices: NDArray[np.int64], *, empty: bool = False) -> Batch:
-    """Pack the features at `indices`. empty: no target counts, all weights are 0."""
+def deal(num_tokens: NDArray[np.int64], limit: int, *, rank: int, world_size: int) -> list[NDArray[np.int64]]:
+    """The features of each micro-batch of this process, of at most `limit` tokens; their lengths alone decide.
+
+    Every process gets the same number of micro-batches; one for which no features are left gets an empty one.
+    """
+    return split_by_tokens(num_tokens, limit, multiple_of=world_size)[rank::world_size]
+
+
+def collate(features: Features, indices: NDArray[np.int64]) -> Batch:
+    """Pack the features at `indices`. If there are none, the first feature stands in, and counts nothing: all weights are 0."""
+    empty = not len(indices)
+    indices = np.zeros(1, dtype=np.int64) if empty else indices
     starts = features.offsets[indices]
     counts = features.offsets[indices + 1] - starts
     sequences = ranges(starts, counts)
@@ -116,13 +126,9 @@ def training_batches(
 def micro_batches_for_rank(
     features: Features, indices: NDArray[np.int64], limit: int, *, rank: int = 0, world_size: int = 1
 ) -> list[Batch]:
-    """This process's share of a step's features, as micro-batches of at most `limit` tokens.
-
-    Every process gets the same number; one for which no features are left gets an empty one, of weight 0.
-    """
-    groups = split_by_tokens(features.num_tokens[indices], limit, multiple_of=world_size)
-    mine = [indices[group] for group in groups[rank::world_size]]
-    return [collate(features, group if len(group) else indices[:1], empty=not len(group)) for group in mine]
+    """This process's share of a step's features, as micro-batches of at most `limit` tokens."""
+    groups = deal(features.num_tokens[indices], limit, rank=rank, world_size=world_size)
+    return [collate(features, indices[group]) for group in groups]
 
 
 def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from bertkit.training.checkpoint import (
 )
 from bertkit.training.learning_rate import learning_rate_of
 from bertkit.training.optimizer import Optimizer
+from bertkit.training.prefetch import prefetched
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 @dataclass
 class TrainState:
     """A run's progress: steps done and their time, also before a restart; the best evaluation so far (ties: the earlier), and
-    how many came after it."""
+    how many came after it; and what `position` of `train` said of the step."""
 
     step: int = 0
     seconds: float = 0.0
@@ -56,6 +57,7 @@ class TrainState:
     best_objective: float | None = None
     best_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
     last_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    position: list[int] | None = None
 
     def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
         """Take in an evaluation; returns whether it is the best so far. An undefined objective is worse than any other."""
@@ -89,14 +91,17 @@ def train(
     evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None = None,
     eval_every: int | None = None,
     resume_from: Path | None = None,
+    position: Callable[[int], list[int]] | None = None,
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
-    config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process.
+    config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process;
+    called in a thread, some steps ahead.
     save_model(folder, state_dict, step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the
     number that decides which step is best (higher is better); without it the last is. Every `eval_every` steps, and at the end,
     the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a checkpoint, from which
-    training resumes bit-exactly. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
+    training resumes bit-exactly. position: step -> what helps to find its batches soon when it is resumed; the checkpoint keeps
+    it. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
@@ -117,6 +122,7 @@ def train(
         nonlocal saved_step, clock
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
+        state.position = None if position is None else position(state.step)
         finish(wait=False)  # nothing is saved that comes of damaged data
         if main and save_model is not None and state.step != saved_step:  # rewriting one would leave none for a moment
             checkpoint = run_dir / f"checkpoint-{state.step}"
@@ -162,9 +168,13 @@ def train(
         return event
 
     stop_early = should_stop_early(state, config, accelerator)
-    with _stop_requested() as stop, progress.bar("train", total_steps, done=state.step) as bar:
+    with (
+        _stop_requested() as stop,
+        progress.bar("train", total_steps, done=state.step) as bar,
+        closing(prefetched(batches, range(state.step, total_steps), accelerator.device)) as ready,
+    ):
         while state.step < total_steps and not stop_early:
-            micro_batches = batches(state.step)
+            micro_batches = next(ready)
             weights, stopping = _denominators(micro_batches, bool(stop), accelerator)
             if stopping:
                 if window.losses:

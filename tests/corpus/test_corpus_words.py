@@ -75,7 +75,7 @@ def test_in_real_text_jiebas_words_are_masked_whole(data_dir: Path, chinese: Tok
     assert at == len(whole.input_ids)
 
     sampler = CorpusSampler([whole], chinese, 64, 64, 1, masking="whole-word")
-    features, words = sampler.sequences(0, 64), sampler.words(0, 64)
+    features, words = sampler.sequences(np.arange(64)), sampler.words(np.arange(64))
     targets = np.concatenate([np.isin(np.arange(len(words[at])), features.rows[at][1:]) for at in range(64)])
     continues = words.values == 0
     assert np.array_equal(targets[continues], np.roll(targets, 1)[continues]), "whole words stay whole"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.corpus.masking import choose_tokens, choose_words, mask, num_targets
+from bertkit.corpus.random_bits import sequence_keys
 from bertkit.features import Ragged, offsets_of
 
 
@@ -23,6 +24,11 @@ def made(lengths: list[int], seed: int, pairs: bool = True) -> tuple[np.ndarray,
     return special, rng.random(len(special)) < 0.6, counts
 
 
+def keys_of(lengths: np.ndarray, seed: int) -> np.ndarray:
+    """The keys of the first sequences of a run, one for each of these."""
+    return sequence_keys(seed, np.arange(len(lengths)))
+
+
 def per_sequence(targets: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.bincount(np.repeat(np.arange(len(lengths)), lengths)[targets], minlength=len(lengths))
 
@@ -35,7 +41,7 @@ def test_how_many() -> None:
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
 def test_targets_are_exactly_as_many_and_never_special(lengths: list[int], seed: int) -> None:
     special, _, counts = made(lengths, seed)
-    targets = choose_tokens(special, counts, np.random.default_rng(seed))
+    targets = choose_tokens(special, counts, keys_of(counts, seed))
     assert np.array_equal(targets, np.unique(targets))
     assert not special[targets].any()
     possible = per_sequence(np.flatnonzero(~special), counts)
@@ -44,7 +50,7 @@ def test_targets_are_exactly_as_many_and_never_special(lengths: list[int], seed:
 
 def test_every_token_is_as_likely() -> None:
     special, _, lengths = made([40] * 20_000, 1, pairs=False)
-    targets = choose_tokens(special, lengths, np.random.default_rng(2))
+    targets = choose_tokens(special, lengths, keys_of(lengths, 2))
     assert len(targets) == 120_000
     places = np.bincount(targets % 40, minlength=40)
     assert places[[0, 39]].tolist() == [0, 0]
@@ -55,7 +61,7 @@ def test_every_token_is_as_likely() -> None:
 def test_whole_words_stay_whole(lengths: list[int], seed: int) -> None:
     """Against a loop over the same words; a sequence gets one word at least, and more only while they fit."""
     special, begins, counts = made(lengths, seed)
-    targets = set(choose_words(special, begins, counts, np.random.default_rng(seed)).tolist())
+    targets = set(choose_words(special, begins, counts, keys_of(counts, seed)).tolist())
     assert not special[list(targets)].any()
     offsets = offsets_of(counts)
     for start, end, most in zip(offsets[:-1], offsets[1:], num_targets(counts)):
@@ -79,7 +85,7 @@ def test_whole_words_stay_whole(lengths: list[int], seed: int) -> None:
 
 def test_whole_words_reach_the_share_that_is_asked_for() -> None:
     special, begins, lengths = made([128] * 8000, 3)
-    targets = choose_words(special, begins, lengths, np.random.default_rng(4))
+    targets = choose_words(special, begins, lengths, keys_of(lengths, 4))
     assert len(targets) > 100_000
     counts = per_sequence(targets, lengths)
     assert counts.max() <= 19
@@ -93,7 +99,7 @@ def test_what_stands_in_the_place_of_targets() -> None:
     ids = Ragged(rng.integers(10, 1000, 200_000).astype(np.int32), np.array([0, 200_000]))
     targets = np.sort(rng.permutation(200_000)[:120_000])
     candidates = np.arange(5, 2000)
-    masked, labels = mask(ids, targets, mask_token_id=4, candidates=candidates, rng=np.random.default_rng(6))
+    masked, labels = mask(ids, targets, keys_of(ids.lengths, 6), mask_token_id=4, candidates=candidates)
     assert np.array_equal(labels, ids.values[targets])
     assert labels.dtype == np.int64
     assert np.array_equal(np.delete(masked.values, targets), np.delete(ids.values, targets))
@@ -110,8 +116,11 @@ def test_what_stands_in_the_place_of_targets() -> None:
 
 
 @pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
-def test_masks_depend_on_the_generator_alone(seeds: tuple[int, int]) -> None:
+def test_masks_depend_on_the_seed(seeds: tuple[int, int]) -> None:
     special, begins, lengths = made([50] * 20, 7)
-    for choose in (lambda rng: choose_tokens(special, lengths, rng), lambda rng: choose_words(special, begins, lengths, rng)):
-        first, second = (choose(np.random.default_rng(seed)) for seed in seeds)
+    for choose in (
+        lambda keys: choose_tokens(special, lengths, keys),
+        lambda keys: choose_words(special, begins, lengths, keys),
+    ):
+        first, second = (choose(keys_of(lengths, seed)) for seed in seeds)
         assert np.array_equal(first, second) == (seeds[0] == seeds[1])

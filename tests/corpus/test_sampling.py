@@ -146,6 +146,78 @@ def test_a_step_depends_on_seed_and_step_alone(shards: list[Shard], tokenizer: T
     assert len({first, second, third, *prints(3, seed=2)}) == 4
 
 
+@pytest.mark.parametrize("masking", MASKINGS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_sequence_is_the_same_whatever_it_is_made_with(
+    shards: list[Shard], tokenizer: Tokenizer, objective: str, masking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, in halves, and in another order; over the bounds of windows and of an epoch."""
+    monkeypatch.setattr(module, "WINDOW", 2)
+    one = sampler(shards, tokenizer, objective, masking=masking)
+    end = one.sequences_per_epoch
+    numbers = np.arange(end - 40, end + 24)
+    whole = one.sequences(numbers)
+    assert np.array_equal(one.lengths(numbers), whole.num_tokens)
+    for order in (numbers[:32], numbers[32:], np.random.default_rng(0).permutation(numbers), *numbers[:, None], numbers[:0]):
+        assert one.sequences(order).fingerprint() == whole.take(order - numbers[0]).fingerprint()
+
+
+def test_drawing_begins_where_a_mark_says(shards: list[Shard], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The windows before it are not drawn."""
+    monkeypatch.setattr(module, "WINDOW", 2)
+    whole, steps = sampler(shards, tokenizer), (0, 3, 150, 151, 400)
+    expected = [whole.features_at(step).fingerprint() for step in steps]
+    assert whole.mark_at(0) == (0, 0)
+    begin = whole.mark_at(150)
+    assert begin.window > whole.windows_per_epoch
+    assert 0 <= 150 * 8 - begin.sequence < 200
+    drawn: list[int] = []
+    draw = module._draw_window
+    monkeypatch.setattr(module, "_draw_window", lambda one, window: drawn.append(window) or draw(one, window))
+    resumed = sampler(shards, tokenizer, begin=begin)
+    assert [resumed.features_at(step).fingerprint() for step in steps[2:]] == expected[2:]
+    assert min(drawn) == begin.window
+    assert resumed.mark_at(400) == whole.mark_at(400)
+    assert sampler(shards, tokenizer).mark_at(150) == (0, 0), "nothing is known of the windows after it yet"
+
+
+def test_the_next_window_is_drawn_ahead(shards: list[Shard], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 2)
+    one = sampler(shards, tokenizer)
+    asked: list[int] = []
+    window = module._window
+    monkeypatch.setattr(module, "_window", lambda sampler, number: asked.append(number) or window(sampler, number))
+    one.lengths(np.arange(1))
+    assert max(asked) == 0
+    one.lengths(np.arange(len(window(one, 0).result().shard) // 2 + 1))
+    assert max(asked) == 1
+
+
+def test_the_length_of_a_long_epoch_is_estimated(
+    shards: list[Shard], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = sum(len(shard.input_ids) for shard in shards)
+    for objective in ("mlm", "mlm+nsp"):
+        one = sampler(shards, tokenizer, objective)
+        exact = one.sequences_per_epoch
+        assert one.epoch_length(tokens) == (exact, True)
+        assert [one.in_first_epoch(most) for most in (5, exact, exact + 1)] == [5, exact, exact]
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "WINDOW", 1)
+            patch.setattr(module, "COUNTED", 3)
+            drawn: list[int] = []
+            draw = module._draw_window
+            patch.setattr(
+                module, "_draw_window", lambda one, window, draw=draw, to=drawn: to.append(window) or draw(one, window)
+            )
+            about, known = sampler(shards, tokenizer, objective).epoch_length(tokens)
+            assert not known
+            assert abs(about / exact - 1) < 0.1
+            assert drawn == [0, 1, 2]
+            assert sampler(shards, tokenizer, objective).in_first_epoch(5) == 5
+            assert drawn == [0, 1, 2, 0], "no more windows than hold so many"
+
+
 def test_epochs_differ_in_their_pairs_and_masks(shards: list[Shard], tokenizer: Tokenizer) -> None:
     one = sampler(shards, tokenizer, batch_size=sampler(shards, tokenizer).sequences_per_epoch)
     epochs = [Counter(tuple(ids) for ids, _, _ in sequences_of(one, range(n, n + 1))) for n in (0, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -23,6 +24,7 @@ import torch
 import transformers
 
 from bertkit.config import PretrainConfig, filled
+from bertkit.corpus import sampling
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES
@@ -30,6 +32,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
 from bertkit.errors import DataError, UsageError
 from bertkit.features import Features
+from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
@@ -37,9 +40,9 @@ from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs import pretrain as pretraining
 from bertkit.runs.masked_inference import evaluate_corpus, open_to_fill
 from bertkit.runs.predict import predict_window
+from bertkit.runs.pretrain import micro_batches_at
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
-from bertkit.training.batching import micro_batches_for_rank
 from bertkit.training.learning_rate import learning_rate_at
 
 pytestmark = pytest.mark.e2e
@@ -137,7 +140,7 @@ def padded(features: Features) -> dict[str, torch.Tensor]:
 def transformers_scores(run: Path, corpus: Path, objective: str) -> dict[str, float]:
     """The held-out scores of a run of 32 tokens, by transformers, from its folder alone."""
     sampler = sampler_of(corpus, "validation", objective)
-    batch = padded(sampler.sequences(0, sampler.sequences_per_epoch))
+    batch = padded(sampler.sequences(np.arange(sampler.sequences_per_epoch)))
     pairs = batch.pop("next_sentence_label")
     with torch.no_grad():
         outputs = transformers.BertForPreTraining.from_pretrained(run).eval()(**batch)
@@ -346,11 +349,11 @@ def test_stopped_and_resumed_it_is_the_same_run(
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
 
 
-@pytest.mark.parametrize(("objective", "resumes"), [("mlm", True), ("mlm+nsp", False), ("mlm+sop", False)])
+@pytest.mark.parametrize(("objective", "resumes"), [("clm", True), ("mlm", False), ("mlm+nsp", False), ("mlm+sop", False)])
 def test_an_older_run_goes_on_with_the_sequences_that_it_began_with(
     pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, resumes: bool
 ) -> None:
-    """Pairs are drawn in another way since, spans as ever."""
+    """Pairs and masks are drawn in another way since, spans as ever."""
     more = {"objective": objective, "max_steps": 6, "eval_steps": 3}
     with interrupted_at(4, monkeypatch):
         pretrain("run", **more)
@@ -366,14 +369,125 @@ def test_an_older_run_goes_on_with_the_sequences_that_it_began_with(
     assert read(tmp_path / "run" / "run.json") == older
 
 
+def test_a_resumed_run_draws_no_window_again(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> None:
+    """Over several epochs, each of which is a window: it begins with that of the next step."""
+    more = {"objective": "mlm+nsp", "batch_size": 128, "max_steps": 14, "eval_steps": 20, "phases": "16:40%,32:60%"}
+    pretrain("whole", **more)
+    with interrupted_at(10, monkeypatch):
+        pretrain("again", **more)
+    phase, window, sequence = read(tmp_path / "again" / "checkpoint-11" / "training" / "progress.json")["position"]
+    assert phase == 1
+    assert window > 0
+    assert 0 < sequence <= (11 - 6) * 128
+    drawn: list[tuple[int, int]] = []
+    draw = sampling._draw_window
+
+    def seen(sampler: CorpusSampler, number: int) -> sampling.Drawn:
+        if "train" in sampler.shards.groups[0][0]:
+            drawn.append((sampler.max_length, number))
+        return draw(sampler, number)
+
+    monkeypatch.setattr(sampling, "_draw_window", seen)
+    pretrain("again", **more)
+    assert drawn
+    assert min(drawn) == (32, window)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
+
+
+def test_an_estimated_epoch_is_said_and_its_steps_stay(
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(CorpusSampler, "epoch_length", lambda self, tokens: (100, False))
+    with interrupted_at(2, monkeypatch):
+        pretrain("run", eval_steps=20)
+    assert "about 100 sequences, by those of the first 64 shards" in capsys.readouterr().err
+    monkeypatch.setattr(CorpusSampler, "epoch_length", None)  # which a resumed run does not ask for
+    assert pretrain("run", eval_steps=20)["total_steps"] == math.ceil(100 / 16)
+
+
+def test_an_error_of_the_reader_ends_the_run_which_resumes(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"max_steps": 8, "eval_steps": 8, "save_steps": 2}
+    pretrain("whole", **more)
+    made = pretraining.micro_batches_at
+
+    def broken(sampler: CorpusSampler, step: int, **how: Any) -> Any:
+        if step == 5:
+            raise DataError("the shard cannot be read", where="train-00000")
+        return made(sampler, step, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "micro_batches_at", broken)
+        with pytest.raises(DataError) as error:
+            pretrain("again", **more)
+    assert error.value.where == "train-00000"
+    assert sorted(path.name for path in (tmp_path / "again").glob("checkpoint-*")) == ["checkpoint-4"]
+    pretrain("again", **more)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
+
+
+# --- one share each -----------------------------------------------------------------------------------------------------
+
+
+def sequences_in(batch: Batch) -> list[tuple]:
+    """What a batch holds of each sequence: tokens, segments, the rows that the head reads."""
+    rows, found = batch.rows.tolist(), []
+    for begin, end in itertools.pairwise(batch.cu_seqlens.tolist()):
+        read = [row - begin for row in rows if begin <= row < end]
+        found.append((batch.input_ids[begin:end].tolist(), batch.token_type_ids[begin:end].tolist(), read))
+    return found
+
+
+@pytest.mark.parametrize("masking", ["token", "whole-word"])
+@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8, 40])
+def test_the_shares_of_all_processes_are_the_batch_and_nothing_more_is_made(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, objective: str, masking: str, world_size: int
+) -> None:
+    sampler = dataclasses.replace(sampler_of(corpus, "train", objective), masking=masking)
+    made: list[int] = []
+    sequences = CorpusSampler.sequences
+    for step in (0, 7):
+        whole = micro_batches_at(sampler, step, limit=10**6, rank=0, world_size=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(CorpusSampler, "sequences", lambda self, numbers: made.extend(numbers) or sequences(self, numbers))
+            places = [{"rank": rank, "world_size": world_size} for rank in range(world_size)]
+            shares = [micro_batches_at(sampler, step, limit=150, **place) for place in places]
+        assert len({len(share) for share in shares}) == 1
+        counting = [batch for share in shares for batch in share if sum(batch.weights.values())]
+        assert sorted(each for batch in counting for each in sequences_in(batch)) == sorted(sequences_in(whole[0]))
+        for term, weight in whole[0].weights.items():
+            assert sum(batch.weights[term] for batch in counting) == weight
+            found = torch.cat([batch.labels[term] for batch in counting])
+            assert sorted(found.tolist()) == sorted(whole[0].labels[term].tolist())
+        idle = sum(not any(sum(batch.weights.values()) for batch in share) for share in shares)
+        assert (idle > 0) == (world_size > 16)
+        assert len(made) == 16 + idle, "of the others one stands in"
+        assert set(made) == set(sampler.numbers_at(step).tolist())
+        made.clear()
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 5000])
+def test_each_process_makes_its_share_of_the_held_out_sequences(corpus: Path, world_size: int) -> None:
+    config = filled(PretrainConfig.of({**SETTINGS, "max_length": 16}))
+    meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
+    whole = pretraining.held_out_sequences(corpus, meta, tokenizer, config)
+    for rank in (0, 1, world_size - 1):
+        share = pretraining.held_out_sequences(corpus, meta, tokenizer, config, rank=rank, world_size=world_size)
+        assert share.fingerprint() == whole.take(np.arange(len(whole))[rank::world_size]).fingerprint()
+        assert set(share.labels) == {"mlm", "nsp"}
+    assert (len(share) == 0) == (world_size == 5000), "of the last one"
+
+
 def test_phases_have_their_lengths_and_shares(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     longest: list[int] = []
 
-    def seen(features: Features, *arguments: Any, **named: Any) -> Any:
-        longest.append(int(features.input_ids.lengths.max()))
-        return micro_batches_for_rank(features, *arguments, **named)
+    def seen(*arguments: Any, **named: Any) -> Any:
+        micro_batches = made(*arguments, **named)
+        longest.append(max(batch.max_seqlen for batch in micro_batches))
+        return micro_batches
 
-    monkeypatch.setattr(pretraining, "micro_batches_for_rank", seen)
+    made = pretraining.micro_batches_at
+    monkeypatch.setattr(pretraining, "micro_batches_at", seen)
     run = pretrain("run", max_steps=10, phases="16:70%,48:30%")
     assert max(longest[:7]) <= 16 < min(longest[7:])
     assert (len(longest), max(longest)) == (10, 48)
@@ -415,13 +529,14 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     config = filled(PretrainConfig(hours=1, device="cpu", precision="fp32", batch_size=4, max_length=32))
     asked: list[int] = []
-    clock = types.SimpleNamespace(perf_counter=lambda: 0.5 * len(asked))  # half a second a step
+    seconds = itertools.count(0, 0.5)  # half a second a step
+    clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
     monkeypatch.setattr(pretraining, "time", clock)
     monkeypatch.setattr(pretraining, "REHEARSED", 12)
 
     def batches(step: int) -> Any:
         asked.append(step)
-        return micro_batches_for_rank(sampler.sequences(4 * step, 4 * step + 4), np.arange(4), 512)
+        return pretraining.micro_batches_at(sampler, step, limit=512, rank=0, world_size=1)
 
     for hours, more in ((1, 12), (1 / 18, 8), (1 / 29, 0), (1e-4, 0)):  # 2% of the time; as few as the first five need no more
         asked.clear()

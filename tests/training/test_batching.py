@@ -124,7 +124,7 @@ def test_each_term_counts_its_own_targets() -> None:
     masked = features.labels["mlm"]
     assert collate(features, np.arange(25)).weights == {"nsp": 25, "mlm": len(masked.values)}
     assert 0 in masked.lengths, "a sequence without a masked position is among them"
-    empty = collate(features, np.array([3]), empty=True)
+    empty = collate(features, np.arange(0))
     assert empty.weights == {"mlm": 0.0, "nsp": 0.0}
     assert len(empty.input_ids) > 0
     scores = {"labels": Ragged.column([-100.0, 1.0, 2.0], dtype=np.float32)}  # a score of -100 is a score

@@ -316,7 +316,8 @@ def test_stopping_at_a_checkpoint_leaves_it_as_it_is(tmp_path: Path) -> None:
     sampler = Sampler(len(SENTENCE.features), 4, TRAINING.seed)
 
     def stopping(step: int) -> list[Batch]:
-        os.kill(os.getpid(), signal.SIGINT)
+        if step == 4:  # the first, before which it stops
+            os.kill(os.getpid(), signal.SIGINT)
         return training_batches(SENTENCE.features, sampler, 1)(step)
 
     more = {"save_model": lambda *_: None, "resume_from": tmp_path / "checkpoint-4"}

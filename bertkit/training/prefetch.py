@@ -1,0 +1,51 @@
+"""The micro-batches of the next steps, made in the background while the model trains on those of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import nullcontext, suppress
+from queue import Empty, Queue
+from threading import Event, Thread
+
+import torch
+
+from bertkit.model.batch import Batch
+
+READY = 2  # steps whose micro-batches are kept ready
+
+
+def prefetched(batches: Callable[[int], list[Batch]], steps: range, device: torch.device) -> Generator[list[Batch]]:
+    """The micro-batches of each step in turn; for a GPU in pinned memory, so that copying them there need not be waited for.
+
+    An error in `batches` is raised at its step, with its traceback. The thread ends with the generator: close that.
+    """
+    ready: Queue[list[Batch] | BaseException] = Queue(READY)
+    ended = Event()
+    on_gpu = device.type == "cuda"
+
+    def make() -> None:
+        try:
+            with torch.cuda.device(device) if on_gpu else nullcontext():  # a thread begins with the first GPU
+                for step in steps:
+                    if ended.is_set():
+                        return
+                    made = batches(step)
+                    ready.put([batch.pinned() for batch in made] if on_gpu else made)
+        except BaseException as error:
+            ready.put(error)
+
+    maker = Thread(target=make, name="batches", daemon=True)
+    try:
+        maker.start()
+        for _ in steps:
+            made = ready.get()
+            if isinstance(made, BaseException):
+                raise made
+            yield made
+    finally:
+        ended.set()
+        with suppress(Empty):
+            while True:  # a full queue would hold up the thread
+                ready.get_nowait()
+        if maker.is_alive():
+            maker.join()

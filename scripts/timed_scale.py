@@ -1,0 +1,199 @@
+"""One process's part of a large pre-training run: what its share of the steps costs, and how soon the run is resumed.
+
+The corpus is synthetic: 10,000 shards of 4 million tokens, links to a few. Process 17 of 64 makes its share of steps that take
+in 300,000 tokens/s for each process. The run is resumed at a step, up to which the sampler has drawn once from the beginning;
+what it is given there must be the same. Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DISTINCT = 8  # shards; the others are links to them
+RATE = 300_000  # tokens/s of a process
+RANK, WORLD_SIZE = 17, 64
+SHAPES = ((4096, 128), (4096 * 64, 128), (4096, 512))  # sequences of a step, and tokens of each
+WINDOWS = 3  # over which a share is timed
+VOCAB_SIZE = 30_522
+TYPED = "--objective mlm+nsp --max-length 128 --batch-size 256 --seed 1 --device cpu --precision fp32"
+SIZE = "--hidden-size 64 --num-hidden-layers 1"
+STOPPED = """
+import os, signal, sys
+from bertkit.cli import main
+from bertkit.training import loop
+loop.seed_dropout = lambda module, seed, step, micro_step, rank: micro_step or os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(main(sys.argv[1:]))
+"""
+# The command itself; it ends once its first batches are there.
+COMMAND = """
+import hashlib, os, sys, time
+from bertkit.cli import main
+from bertkit.training import loop
+made = loop.prefetched
+def first(*arguments):
+    for batches in made(*arguments):
+        tokens = b"".join(batch.input_ids.numpy().tobytes() for batch in batches)
+        print("FIRST", time.time(), hashlib.sha256(tokens).hexdigest(), flush=True)
+        os._exit(0)
+loop.prefetched = first
+main(sys.argv[1:])
+"""
+
+
+def synthetic_shard(seed: int, tokens: int) -> Any:
+    """Sentences of about 25 tokens in documents of about 1,000, both with a long tail, as an encyclopaedia has them."""
+    from bertkit.corpus.shard import Shard
+    from bertkit.features import offsets_of
+
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(rng.lognormal(3.1, 0.5, tokens // 10), 3, 200).astype(np.int64)
+    lengths = lengths[: np.searchsorted(np.cumsum(lengths), tokens)]
+    documents = offsets_of(np.clip(rng.lognormal(3.4, 1.0, len(lengths)), 1, 3000).astype(np.int64))
+    documents = np.append(documents[documents < len(lengths)], len(lengths))
+    input_ids = (5 + (VOCAB_SIZE - 5) * rng.random(lengths.sum()) ** 3).astype(np.uint16)
+    word_starts = np.packbits(rng.random(len(input_ids)) < 0.8)
+    return Shard(
+        input_ids, word_starts, offsets_of(lengths), documents, rng.integers(0, 2**63, len(documents) - 1).astype(np.uint64)
+    )
+
+
+def write_corpus(folder: Path, shards: int, tokens: int) -> None:
+    """A corpus as `bertkit corpus build` leaves it, with one shard of a hundred held out."""
+    from bertkit.corpus.directory import FORMAT, META
+    from bertkit.files import json_text, write_files
+    from bertkit.manifest import write_folder
+    from bertkit.text.tokenizer import Tokenizer
+
+    model = folder / "model"
+    model.mkdir(parents=True)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (model / "vocab.txt").write_text("\n".join([*special, *(f"t{n}" for n in range(5, VOCAB_SIZE))]) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(model)
+    made = [synthetic_shard(number, tokens) for number in range(DISTINCT)]
+    splits: dict[str, list[dict[str, Any]]] = {"train": [], "validation": []}
+    for number in range(shards + shards // 100):
+        split = "train" if number < shards else "validation"
+        name = f"{split}-{len(splits[split]):05d}"
+        if number < DISTINCT:
+            write_folder(folder / name, made[number].save)
+        else:
+            (folder / name).mkdir()
+            for file in (folder / f"train-{number % DISTINCT:05d}").iterdir():
+                os.link(file, folder / name / file.name)
+        splits[split].append({"name": name, **made[number % DISTINCT].counts()})
+    totals = {
+        name: {count: sum(shard[count] for shard in found) for count in made[0].counts()} for name, found in splits.items()
+    }
+    values = {name: getattr(tokenizer, name) for name in ("fingerprint", "vocab_hash", "vocab_size")}
+    meta = {"format": FORMAT, "tokenizer": values, "sources": [], "documents": {"duplicates": 0}, "hashes": "0" * 16}
+    meta |= {name: {**totals[name], "shards": found} for name, found in splits.items()}
+    write_files(folder, {**tokenizer.files(), META: json_text(meta)})
+
+
+def open_sampler(corpus: Path, batch_size: int, max_length: int, **more: Any) -> Any:
+    from bertkit.config import PretrainConfig
+    from bertkit.corpus.directory import read_meta
+    from bertkit.runs.pretrain import sampler_of
+    from bertkit.text.tokenizer import Tokenizer
+
+    config = PretrainConfig.of({"batch_size": batch_size, "max_length": max_length, "seed": 1, **more})
+    return sampler_of(corpus, read_meta(corpus), "train", Tokenizer.load(corpus), config, max_length)
+
+
+def time_share(corpus: Path, batch_size: int, max_length: int, **more: Any) -> dict[str, Any]:
+    """Of one process, at the rate of a large run: what share of a core it needs, by the time of all its threads; and what of
+    that time is its own sequences'."""
+    from bertkit.runs.pretrain import micro_batches_at
+
+    sampler = open_sampler(corpus, batch_size, max_length, **more)
+    make = partial(micro_batches_at, sampler, limit=16_384, rank=RANK, world_size=WORLD_SIZE)
+    made, own, step = 0, 0.0, 0
+    start, begun = time.process_time(), time.perf_counter()
+    while sampler.mark_at(step).window < WINDOWS:
+        thread = time.thread_time()
+        tokens = sum(len(batch.input_ids) for batch in make(step))
+        own += time.thread_time() - thread
+        made += tokens
+        step += 1
+    seconds, wall = time.process_time() - start, time.perf_counter() - begun
+    return {
+        "batch_size": batch_size,
+        "max_length": max_length,
+        **more,
+        "share_of_a_core": round(seconds / (made / RATE), 3),
+        "of_it_own_sequences": round(own / (made / RATE), 3),
+        "own_tokens_per_core_second": round(made / seconds),
+        "global_tokens_per_s": round(made * WORLD_SIZE / wall),
+    }
+
+
+def time_resume(corpus: Path, folder: Path, step: int) -> dict[str, Any]:
+    """Seconds from the start of the command to the batches of its first step."""
+    from hashlib import sha256
+
+    from bertkit.manifest import Manifest
+    from bertkit.runs.pretrain import micro_batches_at
+    from bertkit.training.loop import read_progress
+
+    run = folder / "run"
+    command = ["pretrain", str(corpus), *TYPED.split(), *SIZE.split(), "--max-steps", str(step + 10), "-o", str(run)]
+    subprocess.run([sys.executable, "-c", STOPPED, *command], check=False)
+    begun = time.perf_counter()
+    sampler = open_sampler(corpus, 256, 128)
+    batches = micro_batches_at(sampler, step, limit=16_384, rank=0, world_size=1)
+    tokens = b"".join(batch.input_ids.numpy().tobytes() for batch in batches)
+    drawing = time.perf_counter() - begun
+    checkpoint = (run / "checkpoint-1").rename(run / f"checkpoint-{step}")
+    progress = checkpoint / "training" / "progress.json"
+    values = json.loads(progress.read_text(encoding="utf-8"))
+    values |= {"step": step, "position": [0, *sampler.mark_at(step)]}
+    progress.write_text(json.dumps(values), encoding="utf-8")
+    (checkpoint / "manifest.json").write_text(Manifest.of(checkpoint).text, encoding="utf-8")
+    assert read_progress(checkpoint).step == step
+    start = time.time()
+    out = subprocess.run([sys.executable, "-c", COMMAND, *command], capture_output=True, text=True, check=False)
+    line = next((line.split() for line in out.stdout.splitlines() if line.startswith("FIRST")), None)
+    if line is None:
+        raise SystemExit(f"error: the resumed run did not begin: {out.stderr[-2000:]}")
+    same = line[2] == sha256(tokens).hexdigest()
+    return {
+        "step": step,
+        "window": values["position"][1],
+        "resumed_s": round(float(line[1]) - start, 2),
+        "same": same,
+        "from_zero_s": round(drawing, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shards", type=int, default=10_000)
+    parser.add_argument("--tokens", type=int, default=4_000_000, help="of a shard")
+    parser.add_argument("--step", type=int, default=1_000_000, help="at which the run is resumed")
+    parser.add_argument("--only", choices=["share", "resume"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        write_corpus(corpus, options.shards, options.tokens)
+        found: dict[str, Any] = {}
+        if options.only != "resume":
+            found["share"] = [time_share(corpus, *shape) for shape in SHAPES]
+            found["share"].append(time_share(corpus, *SHAPES[0], masking="whole-word"))
+        if options.only != "share":
+            found["resume"] = time_resume(corpus, Path(folder), options.step)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

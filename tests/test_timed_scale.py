@@ -1,0 +1,41 @@
+"""scripts/timed_scale.py on a small corpus: a run resumed far on goes on with the sequences that it would have had."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import timed_scale
+
+from bertkit.corpus.directory import read_meta
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scale") / "corpus"
+    timed_scale.write_corpus(folder, shards=100, tokens=20_000)
+    return folder
+
+
+def test_the_corpus_is_one(corpus: Path) -> None:
+    meta = read_meta(corpus)
+    assert [len(meta[split]["shards"]) for split in ("train", "validation")] == [100, 1]
+    assert meta["train"]["tokens"] > 100 * 19_000
+
+
+def test_a_resumed_run_goes_on_with_the_sequences_that_it_would_have_had(corpus: Path, tmp_path: Path) -> None:
+    found = timed_scale.time_resume(corpus, tmp_path, 60)
+    assert found["same"]
+    assert found["window"] >= 3, "not the first one"
+
+
+def test_a_share_is_timed_over_several_windows(corpus: Path) -> None:
+    found = timed_scale.time_share(corpus, 1024, 128)
+    assert 0 < found["of_it_own_sequences"] < found["share_of_a_core"]
+    assert found["global_tokens_per_s"] > 0
