@@ -18,6 +18,7 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding
+from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
 from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
@@ -263,6 +264,15 @@ class QuestionAnsweringTask(Task):
         null_odds = np.array([prediction.details["null_odds"] for prediction in predictions])
         return _compare_all(answers, truth), has_answer, np.array([bool(text) for text in answers]), null_odds
 
+    def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
+        """A sliding window of the usual answer's length; and no answer, where questions may have none."""
+        length = usual_length([answers[0][0] for answers in train.columns["answers"] if answers])
+        contexts = examples.columns["context"]
+        pairs = zip(examples.columns["question"], contexts, strict=True)
+        windows = [sliding_window(question, context, length) for question, context in pairs]
+        found = {NO_ANSWER: [_guess("", None)] * len(contexts)} if self.unanswerable else {}
+        return found | {SLIDING_WINDOW: [*map(_guess, contexts, windows)]}
+
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
         """This task with the threshold that gives the best F1 on these rows."""
         if self.recipe.null_threshold is not None or not truth[0].unanswerable:
@@ -349,3 +359,11 @@ def _candidate(context: str, start: int, end: int, start_logit: float, end_logit
     text = context[start:end] if start >= 0 else ""
     place = {"start": start, "end": end} if start >= 0 else {"start": None, "end": None}
     return {"text": text, "probability": probability, "start_logit": start_logit, "end_logit": end_logit, **place}
+
+
+def _guess(context: str, found: Found | None) -> Prediction:
+    """A baseline's answer, or none; what it rests on is its score, and the less that is, the likelier is no answer."""
+    if found is None:
+        return Prediction("", details={"nbest": [], "null_odds": 0.0})
+    answer = _candidate(context, found.start, found.end, found.score, found.score, 1.0)
+    return Prediction(answer["text"], details={"nbest": [answer], "null_odds": -found.score})
