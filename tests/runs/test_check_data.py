@@ -581,6 +581,27 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
 
 
+def test_blank_questions_and_ignored_answers_are_named(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    answer = [{"text": "lamp", "answer_start": 7}]
+    asked = [
+        {"id": f"q{n}", "question": " " * (n < 2) or f"what {n}", "answers": answer * (n != 5), "is_impossible": n > 3}
+        for n in range(12)
+    ]
+    content = {"data": [{"paragraphs": [{"context": "a fine lamp", "qas": asked}]}]}
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    checked = check(path)
+    assert_found(checked, ("warning", "train: 2 rows without a question", ["train.json:q0", "train.json:q1"]), others=True)
+    named = f"({path}:q4, {path}:q6, {path}:q7, and 4 more)"
+    warning = f"train: 7 questions marked is_impossible have answers, which are ignored {named}"
+    assert warning in checked.remarks.warnings
+    data = ("--train", path, "--validation", path, "--max-length", 32, "--max-query-length", 8, "--max-steps", 1)
+    options = (*data, "-m", tiny_model_dir, "-o", tmp_path / "run", "--device", "cpu", "--dry-run")
+    ran = run_bertkit("finetune", "question-answering", *options)
+    told = " ".join(ran.err.split())
+    assert (ran.code, f"warning: {warning}" in told, "8 questions without an answer" in told) == (0, True, True), ran.err
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "part"),
     [

@@ -16,7 +16,7 @@ from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
-from bertkit.readers import Examples
+from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding
 from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
 from bertkit.tasks.layout import Layout, OutputColumns
@@ -144,7 +144,7 @@ class QuestionAnsweringTask(Task):
         num_windows = len(windows.examples)
         counts = [
             Count(num_windows, "{}", "window", beyond=len(examples)),
-            Count(sum(not question.strip() for question in examples.columns["question"]), "{} without a question", "row"),
+            Count(sum(map(is_blank, examples.columns["question"])), "{} without a question", "row"),
             Count(windows.cut, f"{{}} longer than {query} tokens truncated", "question"),
         ]
         if labelled:
@@ -163,6 +163,7 @@ class QuestionAnsweringTask(Task):
             counts += [Count(len(by_way[how]), f"{{}} {how.what}", "answer") for how in WAYS if how is not LOST]
             first = listed([examples.where(row) for row in by_way[LOST]], 3)
             counts += [
+                Count(int((~has_answer).sum()), "{} without an answer", "question"),
                 Count(len(by_way[LOST]), f"{{}} {LOST.what}, left out ({first})", "answer"),
                 Count(int((has_answer & ~lost & ~whole).sum()), "{} not within one window", "answer"),
             ]
@@ -176,7 +177,10 @@ class QuestionAnsweringTask(Task):
         return Encoding(features, tuple(counts))
 
     def check(self, examples: Examples) -> Iterator[Finding]:
-        """Answers that are not at their answer_start, by how they were found; an error for those that were not."""
+        """Blank questions; answers that are not at their answer_start, by how they were found, an error for those not found."""
+        if blank := [row for row, question in enumerate(examples.columns["question"]) if is_blank(question)]:
+            what = f"{plural(len(blank), 'row')} without a question"
+            yield Finding("warning", what, tuple(map(examples.where, blank[:3])), "fix or remove them")
         rows = rows_by_way(find_answers(examples.columns["context"], examples.columns["answers"]))
         for how in reversed(WAYS):
             if rows[how]:
