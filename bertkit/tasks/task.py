@@ -283,8 +283,8 @@ class Task(Presents):
         """A warning if another order of the model's labels would score far better."""
         return None
 
-    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
-        """Tables with more detail than the scores."""
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
+        """More detail than the scores."""
         return []
 
     # --- as people and files see it ---

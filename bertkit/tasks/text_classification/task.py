@@ -17,7 +17,7 @@ from bertkit.metrics.classification import f1, measured
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
-from bertkit.report import Table
+from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
@@ -258,7 +258,7 @@ class TextClassificationTask(PoolingTask):
 
     # --- as people and files see it ---
 
-    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
         if isinstance(self._target, Number):
             return []
         predicted, references = self._arrays(predictions, truth)
