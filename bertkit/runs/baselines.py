@@ -90,11 +90,20 @@ class Baselines:
         columns = ["predictions", first, "this model minus it", "95% interval"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
+        hint = self._advice(own)
         for severity, how, names in told:
             if names:
-                hint = "try more --num-epochs, or a higher --learning-rate"
-                parts.append(Finding(severity, f"{self.split}: the model is {how} these baselines: {', '.join(names)}; {hint}"))
+                parts.append(
+                    Finding(severity, f"{self.split}: the model is {how} these baselines: {', '.join(names)}", (), hint)
+                )
         return Report(parts)
+
+    def _advice(self, score: float | None) -> str | None:
+        """What may help a model with this score; nothing where no score is higher."""
+        if score == 1 and self.task.recipe.greater_is_better:
+            return None
+        most = self.task.recipe.training.max_steps
+        return f"try {f'more than --max-steps {most}' if most else 'more --num-epochs'}, or a higher --learning-rate"
 
 
 def fit_baselines(

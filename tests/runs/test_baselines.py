@@ -157,7 +157,8 @@ def test_a_model_that_answers_nothing_is_told_so(run_bertkit, model: Path, tmp_p
     assert ran.code == 0, ran.err
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert set(run["baselines"]) == {NO_ANSWER, SLIDING_WINDOW}
-    assert f"validation: the model is worse than these baselines: {SLIDING_WINDOW}" in " ".join(ran.err.split())
+    told = " ".join(ran.err.split())
+    assert f"validation: the model is worse than these baselines: {SLIDING_WINDOW}; try more than --max-steps 1, or a" in told
     checked = run_bertkit("check", "rows.jsonl", "--recipe", "question-answering")
     assert (checked.code, NO_ANSWER in checked.err, SLIDING_WINDOW in checked.err) == (0, True, True), checked.err
 
@@ -220,6 +221,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     told = " ".join(ran.err.split())
     assert ("worse than these baselines" in told) == (learning_rate == 0)
     assert ("not clearly better than these baselines: bag of words, linear probe" in told) == (learning_rate > 0)
+    assert ("try more --num-epochs" in told) == (learning_rate == 0), "1.0 cannot be beaten"
     assert ("predicts the same for every row" in told) == (learning_rate == 0)
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"
