@@ -167,7 +167,6 @@ FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line i
         (ab(12, labels="a") + ab(10, "bad {0} {0}", "b"), {}, []),
         (FREQUENT, {}, [("note", "90.2% are a", [])]),
         (FREQUENT[2:], {}, []),  # 108 of 120: no more than nine tenths
-        (SPELLED, {}, [("warning", "'Neg', 'neg'", []), ("warning", "'pos', 'pos '", [])]),
         (
             MINUS,
             {},
@@ -579,6 +578,25 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[-2:]), encoding="utf-8")
     ran = run_bertkit("finetune", "question-answering", *options)
     assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
+
+
+def test_spellings_of_labels_are_told_once(run_bertkit, tmp_path: Path) -> None:
+    checked = check(write(tmp_path / "rows.csv", SPELLED))
+    assert not checked.findings
+    assert [warning.partition(": ")[2] for warning in checked.remarks.warnings] == [
+        "'Neg', 'neg'; use one spelling",
+        "'pos', 'pos '; use one spelling",
+    ]
+    write(tmp_path / "my.csv", ab(80, labels=["pos", "Pos", "neg", "  "]))
+    write(tmp_path / "dev.csv", ab(80, text="bad {0} {0}", labels=["pos", "Pos", "neg", "  "]))
+    ran = run_bertkit("check", "my.csv", "--validation", "dev.csv")
+    told = " ".join(ran.err.split())
+    assert (ran.code, told.count("'Pos', 'pos'")) == (0, 1), ran.err
+    assert told.count("warning: the label ' ' is white space alone; if it means no label, leave it empty") == 1
+    assert told.count("\u2502 ' ' \u2502") == 1, "in the table too"
+    (tmp_path / "my.conll").write_text("a B-PER\nb B-per\nc O\n\n" * 20, encoding="utf-8")
+    ran = run_bertkit("check", "my.conll")
+    assert (ran.code, ran.err.count("'B-PER', 'B-per'")) == (0, 1), ran.err
 
 
 def test_blank_questions_and_ignored_answers_are_named(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from bertkit.tasks.labels import (
     in_model_order,
     labels_of_model,
     refuse_repeated,
-    spelled_alike,
+    warn_of_spellings,
 )
 from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
@@ -77,17 +77,13 @@ class TextClassificationTask(PoolingTask):
         # the order that the data declares comes before one that is derived
         data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
         refuse_repeated(data_labels)
-        warnings = [
-            f"labels that differ only in case or white space are learned separately: {', '.join(map(repr, names))}"
-            for names in spelled_alike(data_labels)
-        ]
         labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config)
         task = cls(
             recipe=recipe,
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == 2 else None,
-            remarks=Remarks(warnings=(*warnings, *([warning] if warning else []))),
+            remarks=Remarks(warnings=(*warn_of_spellings(data_labels), *([warning] if warning else []))),
         )
         if recipe.class_weights is None:
             return task

@@ -23,7 +23,7 @@ from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
-from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model
+from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
 from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
@@ -119,7 +119,7 @@ class TokenClassificationTask(Task):
                 what = f"the model's intents are {', '.join(known[:12])}; the data's are {', '.join(intents[:12])}"
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = known
-        remarks += Remarks(warnings=(warning,) if warning else ())
+        remarks += Remarks(warnings=(*warn_of_spellings(labels), *([warning] if warning else [])))
         column = examples.own_name("tags")
         return cls(
             recipe=replace(recipe, words=recipe.words or usual_cut(examples)),
