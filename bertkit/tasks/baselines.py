@@ -21,7 +21,9 @@ NO_ANSWER, SLIDING_WINDOW = "no answer", "sliding window"
 
 
 class Frozen(NamedTuple):
-    """A model that is not trained. vectors: of some rows, float (rows, hidden_size). most_rows: to train a probe on."""
+    """A model that is not trained. vectors: of some rows, float (rows, hidden_size), or of each word of tagged sentences,
+    (words, hidden_size). most_rows: to train a probe on.
+    """
 
     vectors: Callable[[Examples], NDArray[np.floating]]
     most_rows: int
@@ -51,12 +53,16 @@ def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: S
 
 def probe(model: Frozen, train: Examples, targets: NDArray[Any], new: Examples) -> NDArray[Any]:
     """Targets of new rows by a linear model of frozen vectors (Alain and Bengio, 2016)."""
+    drawn = some_rows(len(train), model.most_rows)
+    return fit_to_vectors(model.vectors(train.select(drawn)), targets[drawn], model.vectors(new))
+
+
+def fit_to_vectors(known: NDArray[np.floating], targets: NDArray[Any], unknown: NDArray[np.floating]) -> NDArray[Any]:
+    """As `fit_linear`, of standardized vectors."""
     from sklearn.preprocessing import StandardScaler
 
-    drawn = some_rows(len(train), model.most_rows)
-    known = model.vectors(train.select(drawn))
     scaler = StandardScaler().fit(known)
-    return fit_linear(scaler.transform(known), targets[drawn], scaler.transform(model.vectors(new)))
+    return fit_linear(scaler.transform(known), targets, scaler.transform(unknown))
 
 
 def some_rows(count: int, most: int) -> list[int]:

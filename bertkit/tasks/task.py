@@ -54,6 +54,7 @@ class Task(Presents):
     recipe_class: ClassVar[type[Recipe]]
     families: ClassVar[dict[str, type[Task]]] = {}
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
+    by_word: ClassVar[bool] = False  # whether each word of an example has a prediction of its own
 
     recipe: Recipe
     fresh_head: bool = False

@@ -18,7 +18,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs import baselines as module
-from bertkit.runs.baselines import fit_baselines, mean_vectors
+from bertkit.runs.baselines import fit_baselines, frozen_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
 from bertkit.tasks.baselines import (
     BAG_OF_WORDS,
@@ -165,7 +165,7 @@ def test_a_model_that_answers_nothing_is_told_so(run_bertkit, model: Path, tmp_p
 
 def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None:
     task, examples = fitted(TextClassification(), text=["the good film", "bad", "a story of a film"], label=["a", "b", "a"])
-    found = mean_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
+    found = frozen_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
     tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(model), transformers.AutoModel.from_pretrained(model).eval()
     for row, text in enumerate(examples.columns["text"]):
         with torch.no_grad():
@@ -173,10 +173,42 @@ def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None
         np.testing.assert_allclose(found[row], hidden.mean(0).numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_vectors_of_words_are_those_of_their_first_pieces(model: Path) -> None:
+    tokens = [["the", "goodfilm", "."], ["a"], ["story", "of", "movie"] * 12]  # the last in several windows
+    task, examples = fitted(TokenClassification(), tokens=tokens, tags=[["A", "B", "A"], ["B"], ["A"] * 36])
+    found = frozen_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
+    assert found.shape[0] == 40
+    tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(model), transformers.AutoModel.from_pretrained(model).eval()
+    encoded = tokenizer(tokens[0], is_split_into_words=True, return_tensors="pt")
+    firsts = [encoded.word_ids().index(word) for word in range(3)]
+    with torch.no_grad():
+        hidden = theirs(**encoded).last_hidden_state[0]
+    np.testing.assert_allclose(found[:3], hidden[firsts].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_probe_of_tags(model: Path, monkeypatch) -> None:
+    """A tag that depends on the word before: the frequencies of words cannot tell it, frozen vectors can."""
+    tokens = [[("good", "bad")[row % 2], "film", "story"] for row in range(60)]
+    tags = [["ADJ", ("X", "Y")[row % 2], "NOUN"] for row in range(60)]
+    task, train = fitted(TokenClassification(), tokens=tokens, tags=tags)
+    monkeypatch.setattr(module, "FEWEST_ROWS", 4)
+    monkeypatch.setattr(module, "MOST_ROWS", 90)  # words, which 30 sentences have
+    found = fit_baselines(
+        task, train, train.select([0, 1, 2]), "validation", open_pretrained(str(model)), start_accelerator("cpu")
+    )
+    assert found is not None
+    assert values_of(found.predictions)[LINEAR_PROBE] == tags[:3]
+    assert found.fitted_to == {MAJORITY: 60, EACH_WORD: 60, LINEAR_PROBE: 30}
+    assert (found.first_scores()[EACH_WORD] or 0) < 1
+    intents = Examples({**train.columns, "intent": ["a", "b"] * 30}, "rows", range(60))
+    task, train = fitted(TokenClassification(intent=True), **intents.columns)
+    assert LINEAR_PROBE not in task.baselines(train, train, lambda _: pytest.fail("probed"))
+
+
 def test_of_windows_the_vectors_are_averaged(model: Path) -> None:
     recipe = TextClassification(truncate="windows")
     task, examples = fitted(recipe, text=["good film " * 20, "bad"], label=["a", "b"])
-    found = mean_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
+    found = frozen_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
     assert found.shape[0] == 2
     assert np.isfinite(found).all()
 

@@ -20,7 +20,7 @@ from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.conll import COLUMNS
 from bertkit.report import Finding, Table
-from bertkit.tasks.baselines import Frozen, most_frequent
+from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
@@ -28,7 +28,7 @@ from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.task import Encoding, Scorer, Task
-from bertkit.tasks.token_classification.baselines import usual_tags
+from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_names, settle_labels
@@ -75,6 +75,7 @@ class TokenClassificationTask(Task):
     hf_class: ClassVar[str] = "BertForTokenClassification"
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
     own_formats: ClassVar[Mapping[str, str]] = {".conll": "\n", ".conllu": ""}
+    by_word: ClassVar[bool] = True
 
     recipe: TokenClassification
     scheme: str | None = None
@@ -328,9 +329,11 @@ class TokenClassificationTask(Task):
         return tag_scorer(*self._tags(predictions, truth), self.scheme, intents)
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """The most frequent tag, and each word's most frequent one; with the most frequent intent."""
+        """The most frequent tag, and each word's most frequent one, with the most frequent intent; without, a linear probe."""
         intent = {"intent": most_frequent(train.columns["intent"])} if self.intents else {}
         found = usual_tags(train, examples.columns["tokens"])
+        if model is not None and not self.intents:
+            found[LINEAR_PROBE] = probed_tags(model, train, examples)
         return {name: [Prediction(tags, details=intent) for tags in sentences] for name, sentences in found.items()}
 
     def _tags(self, predictions: Sequence[Prediction], truth: Sequence[Tagged]) -> tuple[list[list[str]], list[list[str]]]:
