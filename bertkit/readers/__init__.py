@@ -41,7 +41,8 @@ class Examples:
     """Rows of data as columns of equal length, each row with the place it came from.
 
     columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
-    `source`, or its row number from 0 where the source has no lines, or the id that the source itself gives it.
+    `source`, with its number among all rows (from 0) where several begin on one line: 1[7]; or its row number from 0 where the
+    source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
     own_names: the source's name of a column that is renamed here. remarks: about how the rows were read. first: the number of
     the first row among those of the source, from 0. done: the share of the source that is read with these rows, if known.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -18,7 +19,7 @@ from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
 from bertkit.readers.json_text import broken_json, check_characters, kind_of, load_json
 
-Block = tuple[list[int], list[dict[str, Any]], str]  # the line where each object begins; the objects; their escaped text
+Block = tuple[Sequence[int | str], list[dict[str, Any]], str]  # the place of each object; the objects; their escaped text
 AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place
 
 _MOST_CELLS = 4 * 10**6  # that a table of rows with different keys may have
@@ -155,10 +156,12 @@ def _ends_early(line: str) -> bool:
 def _list(text: str, source: str, position: int, as_row: AsRow, *, inside: bool = False) -> Iterator[Block]:
     """The rows of the list at a position, one block; read one by one, for json.loads does not tell their lines.
 
-    inside: whether more may follow the list.
+    inside: whether more may follow the list. A row's place is its line; where several begin on one line also its number in
+    the list, from 0: 1[7].
     """
     text = text.rstrip(" \t\r\n")
-    numbers, rows = [], []
+    lines: list[int] = []
+    values = []
     line, counted = 1, 0
     position = _skip(text, position + 1)
     mark = "," if text[position : position + 1] != "]" else "]"
@@ -167,21 +170,23 @@ def _list(text: str, source: str, position: int, as_row: AsRow, *, inside: bool 
     while mark == ",":
         line, counted = line + text.count("\n", counted, position), position
         try:
-            row, position = _DECODER.raw_decode(text, position)
+            value, position = _DECODER.raw_decode(text, position)
             position = _skip(text, position)
             mark = text[position : position + 1]
             if mark not in ("]", ","):
                 raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
         except (ValueError, RecursionError) as error:
             raise broken_json(error, text, f"{source}:{getattr(error, 'lineno', line)}", _HINT) from None
-        rows.append(as_row(row, f"{source}:{line}"))
-        numbers.append(line)
+        values.append(value)
+        lines.append(line)
         position = _skip(text, position + 1)
     if position < len(text) and not inside:
         extra = json.JSONDecodeError("Extra data", text, position)
         raise broken_json(extra, text, f"{source}:{extra.lineno}", _HINT)
-    if rows:
-        yield numbers, rows, text
+    if values:
+        beginning = Counter(lines)
+        places = [line if beginning[line] == 1 else f"{line}[{row}]" for row, line in enumerate(lines)]
+        yield places, [as_row(value, f"{source}:{place}") for value, place in zip(values, places, strict=True)], text
 
 
 def _find(text: str, path: str, source: str) -> int:

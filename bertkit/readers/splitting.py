@@ -80,6 +80,17 @@ def split_examples(
     return examples.select(sorted(sides[False])), examples.select(sorted(sides[True]))
 
 
+def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Sequence[Sequence[Hashable]]) -> str:
+    """Why `split_examples` held out another share than this. kept, held: the labels of each row on either side."""
+    taken = Counter(labels[0] if labels else None for labels in held)
+    rows = taken + Counter(labels[0] if labels else None for labels in kept)
+    excess = taken.total() - share * rows.total()
+    of_few = sum(taken[label] - share * count for label, count in rows.items() if share * count < 1)
+    if of_few / excess < 0.5:
+        return "equal texts stay together"
+    return "each label gives at least one row" if excess > 0 else "the only row of a label is trained on"
+
+
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
     """For each group of rows whether it is in the fold: dealt out in turn, label by label."""
     order = sorted(range(len(labels)), key=lambda group: str(labels[group][0]))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from bertkit.errors import DataError
-from bertkit.readers import Examples
+from bertkit.errors import DataError, listed, plural
+from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import Content
 from bertkit.readers.json_text import check_characters, kind_of, load_json
 
@@ -17,10 +17,10 @@ _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each
 def parse_squad(content: Content) -> Iterator[Examples]:
     """The questions of a file, one block, as columns id, title, context, question and answers, as the hub's `squad` has them.
 
-    answers: a dict of two lists, `text` and `answer_start`, both empty where the question is impossible; no such column where
-    no question has answers (a test set). is_impossible: only if the file has it. `lines` are the ids. An answer need not
-    stand at its answer_start: in CMRC 2018 some do not. Raises DataError, with the place in the JSON, for what is not of this
-    form, and for an id that two questions share.
+    answers: a dict of two lists, `text` and `answer_start`, both empty where the question is impossible, with a warning if it
+    has answers; no such column where no question has answers (a test set). is_impossible: only if the file has it. `lines` are
+    the ids. An answer need not stand at its answer_start: in CMRC 2018 some do not. Raises DataError, with the place in the
+    JSON, for what is not of this form, and for an id that two questions share.
     """
     source, text = content.source, content.text()
     rows = _questions(load_json(text, source, _HINT), source)
@@ -43,7 +43,15 @@ def parse_squad(content: Content) -> Iterator[Examples]:
     if any("is_impossible" in row for _, row in rows):
         names.append("is_impossible")
     columns = {name: [row.get(name, False) for _, row in rows] for name in names}
-    yield Examples(columns=columns, source=source, lines=columns["id"])
+    yield Examples(columns=columns, source=source, lines=columns["id"], remarks=_remarks(rows, source))
+
+
+def _remarks(rows: list[tuple[str, dict[str, Any]]], source: str) -> Remarks:
+    ignored = [f"{source}:{row['id']}" for _, row in rows if row.get("ignored")]
+    if not ignored:
+        return Remarks()
+    what = f"{plural(len(ignored), 'question')} marked is_impossible {'has' if len(ignored) == 1 else 'have'} answers"
+    return Remarks(warnings=(f"{what}, which are ignored ({listed(ignored, 3)})",))
 
 
 def looks_like_squad(content: Content) -> bool:
@@ -90,7 +98,7 @@ def _question(question: dict[str, Any], place: str, source: str) -> dict[str, An
             for n, answer in enumerate(_take(question, "answers", list, place, source))
         ]
         if row.get("is_impossible"):
-            answers = []
+            row["ignored"], answers = bool(answers), []
         row["answers"] = {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
     return row
 

@@ -90,11 +90,20 @@ class Baselines:
         columns = ["predictions", first, "this model minus it", "95% interval"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
+        hint = self._advice(own)
         for severity, how, names in told:
             if names:
-                hint = "try more --num-epochs, or a higher --learning-rate"
-                parts.append(Finding(severity, f"{self.split}: the model is {how} these baselines: {', '.join(names)}; {hint}"))
+                parts.append(
+                    Finding(severity, f"{self.split}: the model is {how} these baselines: {', '.join(names)}", (), hint)
+                )
         return Report(parts)
+
+    def _advice(self, score: float | None) -> str | None:
+        """What may help a model with this score; nothing where no score is higher."""
+        if score == 1 and self.task.recipe.greater_is_better:
+            return None
+        most = self.task.recipe.training.max_steps
+        return f"try {f'more than --max-steps {most}' if most else 'more --num-epochs'}, or a higher --learning-rate"
 
 
 def fit_baselines(
@@ -113,10 +122,12 @@ def fit_baselines(
     train, held_out = _some(train, MOST_ROWS), _some(held_out, MOST_COMPARED)
     model = None
     if pretrained is not None and accelerator is not None:
-        affordable = _affordable(task, train, pretrained) if accelerator.device.type == "cpu" else MOST_ROWS + MOST_COMPARED
+        operations, words = _cost_of_row(task, train, pretrained)
+        affordable = int(MOST_OPERATIONS / operations) if accelerator.device.type == "cpu" else MOST_ROWS + MOST_COMPARED
         held_out = _some(held_out, max(FEWEST_ROWS, affordable - len(train), affordable // 3))
-        vectors = partial(mean_vectors, task, pretrained=pretrained, accelerator=accelerator)
-        model = Frozen(vectors, min(len(train), max(FEWEST_ROWS, affordable - len(held_out))))
+        vectors = partial(frozen_vectors, task, pretrained=pretrained, accelerator=accelerator)
+        most = max(FEWEST_ROWS, min(affordable - len(held_out), int(MOST_ROWS / words)))
+        model = Frozen(vectors, min(len(train), most))
     predictions = task.baselines(train, held_out, model)
     fitted_to = dict.fromkeys(predictions, len(train)) | ({LINEAR_PROBE: model.most_rows} if model is not None else {})
     return Baselines(task, split, held_out, predictions, fitted_to) if predictions else None
@@ -131,28 +142,34 @@ def baselines_of_data(recipe: Recipe, split: str) -> Baselines | None:
     return fit_baselines(task, train, held_out, split)
 
 
-def _affordable(task: Task, examples: Examples, pretrained: Pretrained) -> int:
-    """As many rows like these as the linear probe reads on a CPU in MOST_OPERATIONS."""
+def _cost_of_row(task: Task, examples: Examples, pretrained: Pretrained) -> tuple[float, float]:
+    """The operations of a forward pass of a row, and its vectors: one of each of a tagger's words, else one."""
     config = pretrained.config
     of_layer = 2 * config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
     sample = _some(examples, FEWEST_ROWS)
-    tokens = len(task.encode(sample, pretrained.tokenizer, labelled=False).features.input_ids.values)
-    return int(MOST_OPERATIONS * len(sample) / (config.num_hidden_layers * of_layer * tokens))
+    features = task.encode(sample, pretrained.tokenizer, labelled=False).features
+    operations = config.num_hidden_layers * of_layer * len(features.input_ids.values)
+    vectors = len(features.rows.values) if task.by_word and features.rows is not None else len(sample)
+    return operations / len(sample), vectors / len(sample)
 
 
-def mean_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
-    """The mean of each example's hidden states: (rows, hidden_size); of several windows their mean."""
-    module = Vectors(pretrained.config)
+def frozen_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
+    """Hidden states of the last layer: of each word for a tagger, (words, hidden_size); else the mean of each example,
+    (rows, hidden_size), and of several windows their mean.
+    """
+    features, _ = task.encode(examples, pretrained.tokenizer, labelled=False)
+    module = Vectors(pretrained.config, layer=-1 if task.by_word else None)
     load_weights(module, pretrained.folder)
     training = task.recipe.training
     precision = resolve_precision(training.precision, pretrained.config, accelerator, training=False)
     module.to(accelerator.device, precision.dtype)
-    features, _ = task.encode(examples, pretrained.tokenizer, labelled=False)
     batches = evaluation_batches(
         features, training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
     )
     with progress.bar("linear probe", len(features)) as bar:
         outputs, _ = predict(module, batches, accelerator, num_features=len(features), bar=bar)
+    if task.by_word:
+        return np.concatenate(outputs["vectors"])
     found = np.stack([rows[0] for rows in outputs["vectors"]])
     sums = np.zeros((len(examples), found.shape[1]), dtype=np.float32)
     np.add.at(sums, features.examples, found)

@@ -30,7 +30,6 @@ from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import resolve_training
 from bertkit.tasks.family import guess_family
-from bertkit.tasks.labels import spelled_alike
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -65,7 +64,10 @@ class Checked:
             cells = [f"{value:g}" for value in numbers.values()]
             parts.append(Table(f"{title}: target values of {split}", list(numbers), [cells]))
         if names := list(dict.fromkeys(name for counts in self.labels.values() for name, _ in counts.most_common())):
-            rows = [[name, *(counts.get(name, 0) for counts in self.labels.values())] for name in names[:30]]
+            rows = [
+                [name if name.strip() else repr(name), *(counts.get(name, 0) for counts in self.labels.values())]
+                for name in names[:30]
+            ]
             more = f": the 30 most frequent of {len(names)}" if len(names) > 30 else ""
             parts.append(Table(f"{title}: labels{more}", ["label", *self.labels], rows))
         if self.lengths:
@@ -270,9 +272,6 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
         what = f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {listed(rare, 12)}"
         yield Finding("warning", what, hint=hint)
-    for names in spelled_alike(known):
-        what = f"{training}: labels that differ only in case or white space: {', '.join(map(repr, names))}"
-        yield Finding("warning", what, hint="use one spelling")
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
         what = f"{training}: {most / known.total():.1%} are {name}: accuracy says little, watch the F1 of the other labels"

@@ -25,6 +25,7 @@ from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
+from bertkit.readers.splitting import why_another_share
 from bertkit.report import show
 from bertkit.runs.baselines import fit_baselines
 from bertkit.runs.card import model_card
@@ -56,6 +57,9 @@ def total_steps(config: TrainConfig, sampler: Sampler) -> int:
 def input_paths(recipe: Recipe, name: str) -> list[str | None]:
     """The files and folders of a recipe's data, and its own file."""
     return [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
+
+
+_ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # by how much held-out rows may differ from what was asked for without a warning
 
 
 def finetune(
@@ -235,16 +239,18 @@ def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
-    """Warn if the held-out share is far from the requested one, as equal texts stay together; note labels it lacks."""
+    """Warn if the held-out share is far from the requested one, and say why; note labels it lacks."""
     recipe = task.recipe
     requested = recipe.held_out_share
     if requested is None or "validation" not in rows:
         return
     training, held_out = rows[recipe.train_split], rows["validation"]
     if isinstance(requested, float) and recipe.max_train_samples is None:
-        share = len(held_out) / (len(held_out) + len(training))
-        if not requested / 1.5 - 1 / len(held_out) < share < requested * 1.5 + 1 / len(held_out):
-            progress.warn(f"held out: {share:.0%} of the rows instead of {requested:.0%}, because equal texts stay together")
+        total = len(held_out) + len(training)
+        if abs(len(held_out) - requested * total) > max(_ROWS_ASTRAY, _SHARE_ASTRAY * requested * total):
+            labels_of = (recipe.split_by(part)[1] or [()] * len(part) for part in (training, held_out))
+            why = why_another_share(requested, *labels_of)
+            progress.warn(f"held out: {len(held_out) / total:.0%} of the rows instead of {requested:.0%}, because {why}")
     if getattr(recipe, "regression", False):
         return
     labels, held_out_labels = (

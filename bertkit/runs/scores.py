@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,22 @@ def report_scores(
     task = scored.task
     parts: list[Table | Finding | Text] = []
     bounds: dict[str, list[float] | None] = {}
-    warnings = []
+    remarks = []
     for split, predictions in scored.predictions.items():
         truth = scored.truth[split]
         if resamples:
             draws = resampled(len(predictions), resamples, np.random.default_rng(0))
             found = intervals(task.scorer(predictions, truth), progress.with_bar(draws, "resample", resamples))
             bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
-        parts += [table._replace(title=f"{split}: {table.title}") for table in task.report(predictions, truth)]
+        for part in task.report(predictions, truth):
+            if isinstance(part, Table):
+                parts.append(part._replace(title=f"{split}: {part.title}"))
+            else:
+                remarks.append(replace(part, what=f"{split}: {part.what}"))
         if errors:
             parts += _worst(task, predictions, truth, examples[split], errors, split)
         if warning := task.label_order_warning(predictions, truth):
-            warnings.append(Finding("warning", f"{split}: {warning}"))
+            remarks.append(Finding("warning", f"{split}: {warning}"))
     columns = ["score", "value", *(["95% interval"] if resamples else [])]
     rows: list[list[Any]] = []
     for name, value in scored.scores.items():
@@ -56,7 +61,7 @@ def report_scores(
         rows[-1] += [published.get(name)] if published else []
     parts.append(Table(title, columns + ([f"published, {published_by}"] if published else []), rows))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
-    return Report([*parts, *warnings], {**scored.scores, **({"intervals": bounds} if resamples else {})})
+    return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 
 
 def _worst(

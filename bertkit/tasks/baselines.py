@@ -1,7 +1,8 @@
-"""What a fine-tuned model must beat: predictions that need no training of the model, fitted in seconds with scikit-learn."""
+"""What a fine-tuned model must beat: predictions that need no training of the model, fitted in seconds."""
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections import Counter
@@ -16,10 +17,13 @@ from bertkit.readers.words import CJK
 
 MAJORITY, BAG_OF_WORDS, LINEAR_PROBE = "most frequent", "bag of words", "linear probe"
 EACH_WORD, MEAN = "most frequent of each word", "mean"
+NO_ANSWER, SLIDING_WINDOW = "no answer", "sliding window"
 
 
 class Frozen(NamedTuple):
-    """A model that is not trained. vectors: of some rows, float (rows, hidden_size). most_rows: to train a probe on."""
+    """A model that is not trained. vectors: of some rows, float (rows, hidden_size), or of each word of tagged sentences,
+    (words, hidden_size). most_rows: to train a probe on.
+    """
 
     vectors: Callable[[Examples], NDArray[np.floating]]
     most_rows: int
@@ -49,12 +53,16 @@ def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: S
 
 def probe(model: Frozen, train: Examples, targets: NDArray[Any], new: Examples) -> NDArray[Any]:
     """Targets of new rows by a linear model of frozen vectors (Alain and Bengio, 2016)."""
+    drawn = some_rows(len(train), model.most_rows)
+    return fit_to_vectors(model.vectors(train.select(drawn)), targets[drawn], model.vectors(new))
+
+
+def fit_to_vectors(known: NDArray[np.floating], targets: NDArray[Any], unknown: NDArray[np.floating]) -> NDArray[Any]:
+    """As `fit_linear`, of standardized vectors."""
     from sklearn.preprocessing import StandardScaler
 
-    drawn = some_rows(len(train), model.most_rows)
-    known = model.vectors(train.select(drawn))
     scaler = StandardScaler().fit(known)
-    return fit_linear(scaler.transform(known), targets[drawn], scaler.transform(model.vectors(new)))
+    return fit_linear(scaler.transform(known), targets, scaler.transform(unknown))
 
 
 def some_rows(count: int, most: int) -> list[int]:
@@ -80,6 +88,40 @@ def fit_linear(known: Any, targets: NDArray[Any], unknown: Any) -> NDArray[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label that no row has or all have, a fit that would take longer: no matter here
         return model.fit(known, targets).predict(unknown)
+
+
+class Found(NamedTuple):
+    """A span of a text, in characters, and how many words its surroundings share with a question, by their weights."""
+
+    start: int
+    end: int
+    score: float
+
+
+def sliding_window(question: str, context: str, length: int) -> Found | None:
+    """The span of `length` words, or of fewer in a shorter context, whose surroundings share most words with the question.
+
+    After Richardson et al. (2013), as SQuAD's baseline (Rajpurkar et al., 2016, section 5.1): a word counts log(1 + 1 / its
+    number in the context), and less with its distance, up to that of as many words as the question has. One within the span
+    counts against it, as answers rarely repeat the question. Of equal spans the first; None for a context without words.
+    """
+    found = [*_WORD.finditer(context)]
+    if not found:
+        return None
+    words, asked = [match[0].casefold() for match in found], {*_words(question)}
+    times = Counter(words)
+    shared = np.array([math.log1p(1 / times[word]) if word in asked else 0.0 for word in words])
+    near = 1 - np.abs(np.arange(-len(asked), len(asked) + 1)) / (len(asked) + 1)
+    around = np.convolve(shared, near)[len(asked) : len(asked) + len(words)]
+    length = min(length, len(words))
+    scores = np.convolve(around - 2 * shared, np.full(length, 1 / length), "valid")
+    best = int(np.argmax(scores))
+    return Found(found[best].start(), found[best + length - 1].end(), float(scores[best]))
+
+
+def usual_length(texts: Sequence[str]) -> int:
+    """The median of their numbers of words, at least 1."""
+    return max(1, int(np.median([len(_words(text)) for text in texts] or [1])))
 
 
 def _words(text: str) -> list[str]:

@@ -18,37 +18,53 @@ _BINS = 15  # of confidence, as in Guo et al. (2017)
 _FAR_BETTER = 0.2  # the gain in accuracy by another order of the labels that is worth a warning
 
 
-def describe_classes(labels: Sequence[str], predicted: NDArray[Any], references: NDArray[Any]) -> Table:
-    """Precision, recall, F1 and rows of each class; (E,) numbers of classes, or (E, C) of 0 and 1."""
+def describe_classes(
+    labels: Sequence[str], predicted: NDArray[Any], references: NDArray[Any], *, of: str = "class", unit: str = "rows"
+) -> Table:
+    """Precision, recall, F1 and rows of each class; (E,) numbers of classes, or (E, C) of 0 and 1. of, unit: what a class and
+    the rows are called.
+    """
     if references.ndim == 1:
-        references, predicted = (classes[:, None] == np.arange(len(labels)) for classes in (references, predicted))
-    right, given, rows = ((marks > 0).sum(axis=0) for marks in (references * predicted, predicted, references))
+        sides = (references[references == predicted], predicted, references)
+        right, given, rows = (np.bincount(numbers, minlength=len(labels)) for numbers in sides)
+    else:
+        right, given, rows = ((marks > 0).sum(axis=0) for marks in (references * predicted, predicted, references))
     scores = (right / np.maximum(given, 1), right / np.maximum(rows, 1), 2 * right / np.maximum(given + rows, 1))
     table = [list(row) for row in zip(labels, *(column.tolist() for column in (*scores, rows, given)), strict=True)]
-    title = "by class"
+    title = f"by {of}"
     if len(table) > _MOST_ROWS:
-        table = sorted(table, key=lambda row: row[3])[:_MOST_ROWS]
-        title = f"by class: the {_MOST_ROWS} of {len(labels)} with the lowest F1"
-    return Table(title, ["label", "precision", "recall", "f1", "rows", "predicted"], table)
+        without = sum(row[4] == 0 for row in table)
+        table = sorted(table, key=lambda row: (row[4] == 0, row[3]))[:_MOST_ROWS]
+        title += (
+            f": the {_MOST_ROWS} of {len(labels)} with the lowest F1{f', the {without} without {unit} last' * (without > 0)}"
+        )
+    return Table(title, ["label", "precision", "recall", "f1", unit, "predicted"], table)
 
 
-def describe_confusions(labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64]) -> Table:
-    """The confusion matrix, or of many classes the commonest confusions."""
+def describe_confusions(
+    labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64], *, of: str = "class", unit: str = "rows"
+) -> Table:
+    """The confusion matrix, or of many classes the commonest confusions. of, unit: as in `describe_classes`."""
     if len(labels) <= _MOST_COLUMNS:
         counts = confusion(len(labels), predicted, references)
         rows = [[label, *counts[at].tolist()] for at, label in enumerate(labels)]
-        return Table("confusion matrix: a row each true class, a column each predicted one", ["", *labels], rows)
+        return Table(f"confusion matrix: a row each true {of}, a column each predicted one", ["", *labels], rows)
     wrong = references != predicted  # the matrix of thousands of classes would be mostly zeros
     pairs, times = np.unique(np.stack([references[wrong], predicted[wrong]]), axis=1, return_counts=True)
     commonest = np.argsort(-times, kind="stable")[:10].tolist()
     rows = [[labels[pairs[0, at]], labels[pairs[1, at]], int(times[at])] for at in commonest]
-    return Table("commonest confusions", ["true", "predicted", "rows"], rows)
+    return Table("commonest confusions", ["true", "predicted", unit], rows)
 
 
 def describe_calibration(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> Table:
     """Accuracy beside mean confidence; right, probability: (E,) of each prediction."""
     row = [float(right.mean()), float(probability.mean()), calibration_error(probability, right)]
     return Table("calibration", ["right", "mean probability", "expected calibration error"], [row])
+
+
+def never_predicted(labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64]) -> list[str]:
+    """The labels that references have and predictions never."""
+    return [labels[number] for number in np.setdiff1d(references, predicted).tolist()]
 
 
 def calibration_error(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> float:

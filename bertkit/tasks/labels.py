@@ -123,12 +123,15 @@ def refuse_repeated(labels: Sequence[str]) -> None:
         raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
 
 
-def spelled_alike(names: Iterable[str]) -> list[list[str]]:
-    """Groups of names that differ only in case or white space."""
+def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
+    """Warnings of names that differ only in case or white space, and of white space alone."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[" ".join(name.casefold().split())].append(name)
-    return [sorted(group) for group in groups.values() if len(group) > 1]
+    blank = [f"the label {name!r} is white space alone; if it means no label, leave it empty" for name in groups.pop("", [])]
+    alike = "labels that differ only in case or white space are learned separately"
+    groups_of_many = (sorted(group) for group in groups.values() if len(group) > 1)
+    return (*blank, *(f"{alike}: {', '.join(map(repr, group))}; use one spelling" for group in groups_of_many))
 
 
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:

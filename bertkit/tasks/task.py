@@ -54,6 +54,7 @@ class Task(Presents):
     recipe_class: ClassVar[type[Recipe]]
     families: ClassVar[dict[str, type[Task]]] = {}
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
+    by_word: ClassVar[bool] = False  # whether each word of an example has a prediction of its own
 
     recipe: Recipe
     fresh_head: bool = False
@@ -283,8 +284,8 @@ class Task(Presents):
         """A warning if another order of the model's labels would score far better."""
         return None
 
-    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
-        """Tables with more detail than the scores."""
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
+        """More detail than the scores."""
         return []
 
     # --- as people and files see it ---

@@ -38,7 +38,16 @@ def test_rows_inside_a_document(indent: int | None, document: dict[str, Any], pa
         assert [lines[line - 1].strip() for line in rows.lines] == ["{", "{"]
         assert ['"text"' in lines[line] for line in rows.lines] == [True, True]
     else:
-        assert [*rows.lines] == [2, 2]
+        assert [*rows.lines] == ["2[0]", "2[1]"], "which tells two rows of a line apart"
+
+
+def test_rows_that_share_a_line_are_told_apart() -> None:
+    text = '[\n{"text": "a"}, {"text": "b"},\n{"text": "c"}, [1]]'
+    assert refused(parsed, parse_jsonl, text).where == "f:3[3]"
+    rows = parsed(parse_jsonl, text.replace(", [1]", ""))
+    assert [rows.where(row) for row in range(3)] == ["f:2[0]", "f:2[1]", "f:3"]
+    half = '[{"text": "a"}, {"text": "\\ud83d"}]'
+    assert refused(parsed, parse_jsonl, half).where == "f:1[1]"
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -65,12 +74,12 @@ def test_a_document_on_one_line_is_told_by_its_many_rows() -> None:
         (json.dumps({"a": ROWS}), {"rows": "a.b"}, "f"),
         (json.dumps({"a": {"b": 1}}), {"rows": "a"}, "f"),  # an object
         (json.dumps({"a": []}), {"rows": "a"}, "f"),
-        (json.dumps({"a": [*ROWS, 7]}), {"rows": "a"}, "f:1"),
+        (json.dumps({"a": [*ROWS, 7]}), {"rows": "a"}, "f:1[2]"),
         ('{\n"a": [{"b": 1},\n{"b": 2', {"rows": "a"}, "f:3"),  # cut off
         ('{\n"a": [{"b": 1},\n{"b": 2', {}, "f:1"),
         ("[]", {"rows": "a"}, "f"),
         ("", {"rows": "a"}, "f"),
-        ('{"a": [["x", "y"], ["z"]]}', {"rows": "a", "columns": ("text", "label")}, "f:1"),
+        ('{"a": [["x", "y"], ["z"]]}', {"rows": "a", "columns": ("text", "label")}, "f:1[1]"),
     ],
 )
 def test_documents_without_such_rows_are_refused(text: str, options: dict[str, Any], where: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.readers.splitting import Fold, parse_held_out, split_examples
+from bertkit.readers.splitting import Fold, parse_held_out, split_examples, why_another_share
 
 
 def make(texts: list[str], labels: list[str]) -> Examples:
@@ -246,3 +246,19 @@ def test_a_fold_is_held_out_on_the_command_line(run_bertkit, tmp_path, tiny_mode
     assert ran.code == 0, ran.err
     assert "train: 8 rows" in ran.err
     assert "validation: 2 rows" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("examples", "share", "why"),
+    [
+        (of_sizes({f"k{n}": 5 for n in range(150)}), 0.1, "each label gives at least one row"),
+        (of_sizes({f"k{n}": 7 for n in range(150)}), 0.1, "each label gives at least one row"),
+        (of_sizes({f"k{n}": 1 for n in range(90)} | {"many": 10}), 0.2, "the only row of a label is trained on"),
+        (make(["thanks"] * 80 + [f"text {n}" for n in range(20)], ["a"] * 100), 0.5, "equal texts stay together"),
+    ],
+)
+def test_why_another_share_is_held_out(examples: Examples, share: float, why: str) -> None:
+    sides = split(examples, share, seed=1, label="label", text=("text",))
+    assert not 0.8 * share < len(sides[1]) / len(examples) < 1.25 * share
+    kept, held = ([(label,) for label in side.columns["label"]] for side in sides)
+    assert why_another_share(share, kept, held) == why

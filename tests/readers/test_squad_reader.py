@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UserError
+from bertkit.readers import Remarks
 from bertkit.readers.formats import SQUAD, read_file
 from bertkit.readers.squad import looks_like_squad, parse_squad
 
@@ -93,8 +94,12 @@ def test_impossible_questions_have_no_answers():
     examples = parsed(parse_squad, json.dumps(content), "f")
     assert examples.columns["is_impossible"] == [True, False, False]
     assert examples.columns["answers"] == [{"text": [], "answer_start": []}, *ANSWERS[1:]]
+    (warning,) = examples.remarks.warnings
+    assert warning == "1 question marked is_impossible has answers, which are ignored (f:56be4db0)"
     content = changed(*QAS, 0, is_impossible=True, answers=...)
-    assert parsed(parse_squad, json.dumps(content), "f").columns["answers"][0] == {"text": [], "answer_start": []}
+    examples = parsed(parse_squad, json.dumps(content), "f")
+    assert examples.columns["answers"][0] == {"text": [], "answer_start": []}
+    assert examples.remarks == Remarks()
 
 
 def test_a_test_set_has_no_answers_and_a_title_may_lack():

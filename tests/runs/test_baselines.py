@@ -18,9 +18,19 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs import baselines as module
-from bertkit.runs.baselines import fit_baselines, mean_vectors
+from bertkit.runs.baselines import fit_baselines, frozen_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
-from bertkit.tasks.baselines import BAG_OF_WORDS, EACH_WORD, LINEAR_PROBE, MAJORITY, MEAN
+from bertkit.tasks.baselines import (
+    BAG_OF_WORDS,
+    EACH_WORD,
+    LINEAR_PROBE,
+    MAJORITY,
+    MEAN,
+    NO_ANSWER,
+    SLIDING_WINDOW,
+    sliding_window,
+    usual_length,
+)
 
 FP32 = {"precision": "fp32", "max_length": 16}
 
@@ -71,7 +81,7 @@ def test_numbers_and_several_labels() -> None:
     assert found[MAJORITY] == [["good"]] * len(TEXTS), "two of five"
 
 
-def test_tags_choices_and_answers() -> None:
+def test_tags_and_choices() -> None:
     tokens = [["Ada", "met", "May"], ["May", "met", "May"], ["in", "May", "."]]
     tags = [["B-PER", "O", "O"], ["B-PER", "O", "B-PER"], ["O", "B-PER", "O"]]
     task, train = fitted(TokenClassification(), tokens=tokens, tags=tags)
@@ -79,14 +89,83 @@ def test_tags_choices_and_answers() -> None:
     assert values_of(task.baselines(train, new, None)) == {MAJORITY: [["O"] * 3], EACH_WORD: [["B-PER", "O", "O"]]}
     task, train = fitted(MultipleChoice(), context=["a", "b", "c"], choices=[["x", "y"]] * 3, label=[1, 0, 1])
     assert values_of(task.baselines(train, train, None)) == {MAJORITY: [1, 1, 1]}
-    answers = {"question": ["who"], "context": ["Ada"], "answers": [{"text": ["Ada"], "answer_start": [0]}]}
-    task, train = fitted(QuestionAnswering(), **answers)
-    assert task.baselines(train, train, None) == {}
+
+
+TOWNS = ("Rome", "Oslo", "Bonn", "Lima", "Cork")
+STORY = "Ada was born in {} by a river . Later Bob moved to {} , a town"
+
+
+def asked(*, unanswerable: bool) -> dict[str, list[Any]]:
+    """Questions about two towns of a story; every third one without an answer, which no word of the story is about."""
+    rows: dict[str, list[Any]] = {"question": [], "context": [], "answers": []}
+    for number in range(30):
+        born, moved = TOWNS[number % 5], TOWNS[(number + 1) % 5]
+        context, answer = STORY.format(born, moved), (born, moved)[number % 2]
+        question = ("Ada was born in what town ?", "Bob moved to what town ?")[number % 2]
+        none = unanswerable and number % 3 == 0
+        rows["question"].append("why ?" if none else question)
+        rows["context"].append(context)
+        start = context.rindex(answer) if number % 2 else context.index(answer)
+        rows["answers"].append({"text": [] if none else [answer], "answer_start": [] if none else [start]})
+    return rows
+
+
+def test_answers() -> None:
+    task, train = fitted(QuestionAnswering(), **asked(unanswerable=False))
+    found = task.baselines(train, train, None)
+    assert set(found) == {SLIDING_WINDOW}
+    assert task.score(found[SLIDING_WINDOW], task.truth(train))["exact_match"] == 1.0
+    task, train = fitted(QuestionAnswering(), **asked(unanswerable=True))
+    found = task.baselines(train, train, None)
+    assert list(found) == [NO_ANSWER, SLIDING_WINDOW]
+    truth = task.truth(train)
+    assert task.score(found[NO_ANSWER], truth)["best_f1"] == pytest.approx(1 / 3)
+    assert task.score(found[SLIDING_WINDOW], truth)["best_f1"] == 1.0, "of nothing shared the odds of no answer are highest"
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "length", "span"),
+    [
+        ("Who wrote Emma?", "Emma, wrote Jane Austen, is a novel.", 2, "Jane Austen"),
+        ("who wrote it", "Ada wrote it", 9, "Ada wrote it"),
+        ("\u8c01\u5199\u4e66", "\u5929\u6c14\u597d\uff0c\u5f20\u4e09\u5199\u4e66\u3002", 2, "\u5f20\u4e09"),
+        ("unheard of", "the first of equal spans", 1, "first"),
+    ],
+)
+def test_a_sliding_window(question: str, context: str, length: int, span: str) -> None:
+    found = sliding_window(question, context, length)
+    assert found is not None
+    assert context[found.start : found.end] == span
+
+
+def test_a_sliding_window_counts_rare_words_more_and_needs_words() -> None:
+    context = "the x the y the z o o emma w"
+    found = sliding_window("the emma", context, 1)
+    assert found is not None
+    assert context[found.start - 2 : found.end + 5] == "o o emma", "beside emma, not between two of the"
+    assert sliding_window("who", " ... ", 2) is None
+    assert usual_length(["one", "two words", "four whole words here"]) == 2
+    assert usual_length([]) == 1
+
+
+def test_a_model_that_answers_nothing_is_told_so(run_bertkit, model: Path, tmp_path: Path) -> None:
+    rows = asked(unanswerable=True)
+    lines = (dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    data = ("--train", "rows.jsonl", "--validation", "rows.jsonl", "--max-length", 48, "--precision", "fp32")
+    ran = run_bertkit("finetune", "question-answering", *data, "-m", model, "--learning-rate", 0, "--max-steps", 1, "-o", "run")
+    assert ran.code == 0, ran.err
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert set(run["baselines"]) == {NO_ANSWER, SLIDING_WINDOW}
+    told = " ".join(ran.err.split())
+    assert f"validation: the model is worse than these baselines: {SLIDING_WINDOW}; try more than --max-steps 1, or a" in told
+    checked = run_bertkit("check", "rows.jsonl", "--recipe", "question-answering")
+    assert (checked.code, NO_ANSWER in checked.err, SLIDING_WINDOW in checked.err) == (0, True, True), checked.err
 
 
 def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None:
     task, examples = fitted(TextClassification(), text=["the good film", "bad", "a story of a film"], label=["a", "b", "a"])
-    found = mean_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
+    found = frozen_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
     tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(model), transformers.AutoModel.from_pretrained(model).eval()
     for row, text in enumerate(examples.columns["text"]):
         with torch.no_grad():
@@ -94,10 +173,42 @@ def test_vectors_are_the_mean_of_transformers_hidden_states(model: Path) -> None
         np.testing.assert_allclose(found[row], hidden.mean(0).numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_vectors_of_words_are_those_of_their_first_pieces(model: Path) -> None:
+    tokens = [["the", "goodfilm", "."], ["a"], ["story", "of", "movie"] * 12]  # the last in several windows
+    task, examples = fitted(TokenClassification(), tokens=tokens, tags=[["A", "B", "A"], ["B"], ["A"] * 36])
+    found = frozen_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
+    assert found.shape[0] == 40
+    tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(model), transformers.AutoModel.from_pretrained(model).eval()
+    encoded = tokenizer(tokens[0], is_split_into_words=True, return_tensors="pt")
+    firsts = [encoded.word_ids().index(word) for word in range(3)]
+    with torch.no_grad():
+        hidden = theirs(**encoded).last_hidden_state[0]
+    np.testing.assert_allclose(found[:3], hidden[firsts].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_probe_of_tags(model: Path, monkeypatch) -> None:
+    """A tag that depends on the word before: the frequencies of words cannot tell it, frozen vectors can."""
+    tokens = [[("good", "bad")[row % 2], "film", "story"] for row in range(60)]
+    tags = [["ADJ", ("X", "Y")[row % 2], "NOUN"] for row in range(60)]
+    task, train = fitted(TokenClassification(), tokens=tokens, tags=tags)
+    monkeypatch.setattr(module, "FEWEST_ROWS", 4)
+    monkeypatch.setattr(module, "MOST_ROWS", 90)  # words, which 30 sentences have
+    found = fit_baselines(
+        task, train, train.select([0, 1, 2]), "validation", open_pretrained(str(model)), start_accelerator("cpu")
+    )
+    assert found is not None
+    assert values_of(found.predictions)[LINEAR_PROBE] == tags[:3]
+    assert found.fitted_to == {MAJORITY: 60, EACH_WORD: 60, LINEAR_PROBE: 30}
+    assert (found.first_scores()[EACH_WORD] or 0) < 1
+    intents = Examples({**train.columns, "intent": ["a", "b"] * 30}, "rows", range(60))
+    task, train = fitted(TokenClassification(intent=True), **intents.columns)
+    assert LINEAR_PROBE not in task.baselines(train, train, lambda _: pytest.fail("probed"))
+
+
 def test_of_windows_the_vectors_are_averaged(model: Path) -> None:
     recipe = TextClassification(truncate="windows")
     task, examples = fitted(recipe, text=["good film " * 20, "bad"], label=["a", "b"])
-    found = mean_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
+    found = frozen_vectors(task, examples, pretrained=open_pretrained(str(model)), accelerator=start_accelerator("cpu"))
     assert found.shape[0] == 2
     assert np.isfinite(found).all()
 
@@ -142,6 +253,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     told = " ".join(ran.err.split())
     assert ("worse than these baselines" in told) == (learning_rate == 0)
     assert ("not clearly better than these baselines: bag of words, linear probe" in told) == (learning_rate > 0)
+    assert ("try more --num-epochs" in told) == (learning_rate == 0), "1.0 cannot be beaten"
     assert ("predicts the same for every row" in told) == (learning_rate == 0)
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"

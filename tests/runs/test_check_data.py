@@ -167,7 +167,6 @@ FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line i
         (ab(12, labels="a") + ab(10, "bad {0} {0}", "b"), {}, []),
         (FREQUENT, {}, [("note", "90.2% are a", [])]),
         (FREQUENT[2:], {}, []),  # 108 of 120: no more than nine tenths
-        (SPELLED, {}, [("warning", "'Neg', 'neg'", []), ("warning", "'pos', 'pos '", [])]),
         (
             MINUS,
             {},
@@ -579,6 +578,46 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[-2:]), encoding="utf-8")
     ran = run_bertkit("finetune", "question-answering", *options)
     assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
+
+
+def test_spellings_of_labels_are_told_once(run_bertkit, tmp_path: Path) -> None:
+    checked = check(write(tmp_path / "rows.csv", SPELLED))
+    assert not checked.findings
+    assert [warning.partition(": ")[2] for warning in checked.remarks.warnings] == [
+        "'Neg', 'neg'; use one spelling",
+        "'pos', 'pos '; use one spelling",
+    ]
+    write(tmp_path / "my.csv", ab(80, labels=["pos", "Pos", "neg", "  "]))
+    write(tmp_path / "dev.csv", ab(80, text="bad {0} {0}", labels=["pos", "Pos", "neg", "  "]))
+    ran = run_bertkit("check", "my.csv", "--validation", "dev.csv")
+    told = " ".join(ran.err.split())
+    assert (ran.code, told.count("'Pos', 'pos'")) == (0, 1), ran.err
+    assert told.count("warning: the label ' ' is white space alone; if it means no label, leave it empty") == 1
+    assert told.count("\u2502 ' ' \u2502") == 1, "in the table too"
+    (tmp_path / "my.conll").write_text("a B-PER\nb B-per\nc O\n\n" * 20, encoding="utf-8")
+    ran = run_bertkit("check", "my.conll")
+    assert (ran.code, ran.err.count("'B-PER', 'B-per'")) == (0, 1), ran.err
+
+
+def test_blank_questions_and_ignored_answers_are_named(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    answer = [{"text": "lamp", "answer_start": 7}]
+    asked = [
+        {"id": f"q{n}", "question": " " * (n < 2) or f"what {n}", "answers": answer * (n != 5), "is_impossible": n > 3}
+        for n in range(12)
+    ]
+    content = {"data": [{"paragraphs": [{"context": "a fine lamp", "qas": asked}]}]}
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    checked = check(path)
+    assert_found(checked, ("warning", "train: 2 rows without a question", ["train.json:q0", "train.json:q1"]), others=True)
+    named = f"({path}:q4, {path}:q6, {path}:q7, and 4 more)"
+    warning = f"train: 7 questions marked is_impossible have answers, which are ignored {named}"
+    assert warning in checked.remarks.warnings
+    data = ("--train", path, "--validation", path, "--max-length", 32, "--max-query-length", 8, "--max-steps", 1)
+    options = (*data, "-m", tiny_model_dir, "-o", tmp_path / "run", "--device", "cpu", "--dry-run")
+    ran = run_bertkit("finetune", "question-answering", *options)
+    told = " ".join(ran.err.split())
+    assert (ran.code, f"warning: {warning}" in told, "8 questions without an answer" in told) == (0, True, True), ran.err
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,37 @@ def test_of_many_classes_the_worst_are_shown() -> None:
     assert "30 of 50" in table.title
 
 
+def test_classes_without_a_row_come_last() -> None:
+    names = [f"class {number}" for number in range(60)]
+    gold = np.arange(25).repeat(2)
+    found = np.where(np.arange(50) % 2, gold, 50)
+    table = describe_classes(names, found, gold)
+    assert [row[4] for row in table.rows] == [2] * 25 + [0] * 5
+    assert table.title == "by class: the 30 of 60 with the lowest F1, the 35 without rows last"
+    assert table.rows[0] == ["class 0", 1.0, 0.5, pytest.approx(2 / 3), 2, 1]
+
+
+def test_tags_without_a_scheme_have_a_table_and_those_with_one_do_not() -> None:
+    task = TokenClassificationTask(recipe=TokenClassification(), labels=("NOUN", "VERB", "X"))
+    truth = [Tagged(["NOUN", "VERB"]), Tagged(["NOUN", "X", "X"])]
+    predictions = [Prediction(["NOUN", "NOUN"]), Prediction(["NOUN", "VERB", "NOUN"])]
+    by_tag, confusions, remark = task.report(predictions, truth)
+    assert isinstance(by_tag, Table)
+    assert by_tag.columns[-2:] == ["words", "predicted"]
+    assert by_tag.rows[0] == ["NOUN", 0.5, 1.0, pytest.approx(2 / 3), 2, 4]
+    assert by_tag.rows[2] == ["X", 0.0, 0.0, 0.0, 2, 0]
+    assert isinstance(confusions, Table)
+    assert confusions.rows == [["NOUN", 2, 0, 0], ["VERB", 1, 0, 0], ["X", 1, 1, 0]]
+    assert remark == Finding("note", "tags that are never predicted: X")
+    scored = Scored({}, {"dev": predictions}, {"dev": truth}, None, task)
+    parts = report(scored, {}, errors=0, resamples=0).parts
+    assert parts[0].title == "dev: by tag"
+    assert parts[-1].what == "dev: tags that are never predicted: X"
+    assert len(task.report([Prediction(each.tags) for each in truth], truth)) == 2
+    chunks = TokenClassificationTask(recipe=TokenClassification(), labels=("O", "B-X"), scheme="iob2")
+    assert chunks.report([Prediction(["O", "B-X"])], [Tagged(["O", "O"])]) == []
+
+
 def test_confusions_by_hand() -> None:
     matrix = describe_confusions(("x", "y"), np.array([0, 1, 1, 1]), np.array([0, 0, 0, 1]))
     assert matrix.rows == [["x", 1, 2], ["y", 0, 1]]

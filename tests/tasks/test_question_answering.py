@@ -96,7 +96,7 @@ def test_windows_by_hand(tokenizer: Tokenizer) -> None:
     ]
     assert [features.token_type_ids[at].tolist() for at in (0, 4)] == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]]
     assert labels_of(features) == [(0, 0), (5, 6), (3, 4), (0, 0), (4, 4), (0, 0)]
-    assert (features.rows, counts_in(remarks)) == (None, [6])
+    assert (features.rows, counts_in(remarks)) == (None, [6, 1])
     assert [[*task.describe_targets(features, at)[0]] for at in (0, 1, 4)] == [[0], [5, 6], [4]]
 
 
@@ -114,14 +114,15 @@ def test_lost_moved_and_split_answers_are_counted(tokenizer: Tokenizer) -> None:
         (" ", "one two three", [("one", 0)]),
     )
     features, remarks = task.encode(rows, tokenizer, max_length=8)
-    # windows, blank questions, truncated ones, near, far, in another case, nowhere, split
-    assert counts_in(remarks) == [11, 1, 1, 1, 1, 1, 2, 1]
+    # windows, blank questions, truncated ones, near, far, in another case, without an answer, nowhere, split
+    assert counts_in(remarks) == [11, 1, 1, 1, 1, 1, 1, 2, 1]
     lost = next(remark for remark in told(remarks) if LOST.what in remark)
     assert lost.endswith("(rows.json:q2, rows.json:q3)"), "the rows are named"
     nowhere = [(-100, -100)] * 2
     assert labels_of(features) == [(4, 4), (4, 4), *nowhere, (4, 4), (4, 4), (0, 0), (0, 0), (0, 0), (0, 0), (2, 2)]
     found = [(each.severity, each.what.split()[0], each.places) for each in task.check(rows)]
     assert found == [
+        ("warning", "1", ("rows.json:q8",)),
         ("error", "2", ("rows.json:q2", "rows.json:q3")),
         ("warning", "1", ("rows.json:q5",)),
         ("warning", "1", ("rows.json:q4",)),
@@ -564,7 +565,7 @@ def test_answers_without_a_start_are_at_their_first_occurrence(tmp_path: Path, t
     assert [[text for text, _ in answers][:1] for answers in found.columns["answers"]] == [["one"], ["three"], []]
     features, remarks = task_of(unanswerable=True).encode(found, tokenizer, max_length=16)
     assert labels_of(features) == [(3, 3), (6, 6), (0, 0)]
-    assert counts_in(remarks) == [2]
+    assert counts_in(remarks) == [2, 1]
 
 
 LISTS = ["one", "two"], ["three"], []

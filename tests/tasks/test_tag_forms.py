@@ -195,8 +195,8 @@ def test_spans_that_do_not_fit_are_named(tmp_path: Path, name: str, span: list[A
         read(path)
     assert said in error.value.what
     assert str(span[1]) in error.value.what
-    indented = {"spacy-indented.json": 14, "label-studio-indented.json": 42}
-    assert error.value.where == f"{path}:{2 if name.endswith('.jsonl') else indented.get(name, 1)}"
+    indented: dict[str, Any] = {"spacy-indented.json": 14, "label-studio-indented.json": 42}
+    assert error.value.where == f"{path}:{2 if name.endswith('.jsonl') else indented.get(name, '1[1]')}"
 
 
 def test_label_studio_leaves_empty_lists_out(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_skipped_tasks_and_second_annotations_are_counted(tmp_path: Path) -> Non
     assert read(path, labelled=False).columns["text"] == [TEXTS[0], TEXTS[2]]
     with pytest.raises(DataError) as error:
         read(path)
-    assert error.value.where == f"{path}:1"
+    assert error.value.where == f"{path}:1[0]"
 
 
 def test_check_knows_an_export(tmp_path: Path, run_bertkit) -> None:

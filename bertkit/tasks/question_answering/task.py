@@ -16,8 +16,9 @@ from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
-from bertkit.readers import Examples
+from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding
+from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
 from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
@@ -143,7 +144,7 @@ class QuestionAnsweringTask(Task):
         num_windows = len(windows.examples)
         counts = [
             Count(num_windows, "{}", "window", beyond=len(examples)),
-            Count(sum(not question.strip() for question in examples.columns["question"]), "{} without a question", "row"),
+            Count(sum(map(is_blank, examples.columns["question"])), "{} without a question", "row"),
             Count(windows.cut, f"{{}} longer than {query} tokens truncated", "question"),
         ]
         if labelled:
@@ -162,6 +163,7 @@ class QuestionAnsweringTask(Task):
             counts += [Count(len(by_way[how]), f"{{}} {how.what}", "answer") for how in WAYS if how is not LOST]
             first = listed([examples.where(row) for row in by_way[LOST]], 3)
             counts += [
+                Count(int((~has_answer).sum()), "{} without an answer", "question"),
                 Count(len(by_way[LOST]), f"{{}} {LOST.what}, left out ({first})", "answer"),
                 Count(int((has_answer & ~lost & ~whole).sum()), "{} not within one window", "answer"),
             ]
@@ -175,7 +177,10 @@ class QuestionAnsweringTask(Task):
         return Encoding(features, tuple(counts))
 
     def check(self, examples: Examples) -> Iterator[Finding]:
-        """Answers that are not at their answer_start, by how they were found; an error for those that were not."""
+        """Blank questions; answers that are not at their answer_start, by how they were found, an error for those not found."""
+        if blank := [row for row, question in enumerate(examples.columns["question"]) if is_blank(question)]:
+            what = f"{plural(len(blank), 'row')} without a question"
+            yield Finding("warning", what, tuple(map(examples.where, blank[:3])), "fix or remove them")
         rows = rows_by_way(find_answers(examples.columns["context"], examples.columns["answers"]))
         for how in reversed(WAYS):
             if rows[how]:
@@ -263,6 +268,15 @@ class QuestionAnsweringTask(Task):
         null_odds = np.array([prediction.details["null_odds"] for prediction in predictions])
         return _compare_all(answers, truth), has_answer, np.array([bool(text) for text in answers]), null_odds
 
+    def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
+        """A sliding window of the usual answer's length; and no answer, where questions may have none."""
+        length = usual_length([answers[0][0] for answers in train.columns["answers"] if answers])
+        contexts = examples.columns["context"]
+        pairs = zip(examples.columns["question"], contexts, strict=True)
+        windows = [sliding_window(question, context, length) for question, context in pairs]
+        found = {NO_ANSWER: [_guess("", None)] * len(contexts)} if self.unanswerable else {}
+        return found | {SLIDING_WINDOW: [*map(_guess, contexts, windows)]}
+
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
         """This task with the threshold that gives the best F1 on these rows."""
         if self.recipe.null_threshold is not None or not truth[0].unanswerable:
@@ -349,3 +363,11 @@ def _candidate(context: str, start: int, end: int, start_logit: float, end_logit
     text = context[start:end] if start >= 0 else ""
     place = {"start": start, "end": end} if start >= 0 else {"start": None, "end": None}
     return {"text": text, "probability": probability, "start_logit": start_logit, "end_logit": end_logit, **place}
+
+
+def _guess(context: str, found: Found | None) -> Prediction:
+    """A baseline's answer, or none; what it rests on is its score, and the less that is, the likelier is no answer."""
+    if found is None:
+        return Prediction("", details={"nbest": [], "null_odds": 0.0})
+    answer = _candidate(context, found.start, found.end, found.score, found.score, 1.0)
+    return Prediction(answer["text"], details={"nbest": [answer], "null_odds": -found.score})

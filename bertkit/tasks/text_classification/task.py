@@ -17,7 +17,7 @@ from bertkit.metrics.classification import f1, measured
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
-from bertkit.report import Table
+from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
@@ -27,7 +27,7 @@ from bertkit.tasks.labels import (
     in_model_order,
     labels_of_model,
     refuse_repeated,
-    spelled_alike,
+    warn_of_spellings,
 )
 from bertkit.tasks.layout import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
@@ -77,17 +77,13 @@ class TextClassificationTask(PoolingTask):
         # the order that the data declares comes before one that is derived
         data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
         refuse_repeated(data_labels)
-        warnings = [
-            f"labels that differ only in case or white space are learned separately: {', '.join(map(repr, names))}"
-            for names in spelled_alike(data_labels)
-        ]
         labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config)
         task = cls(
             recipe=recipe,
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == 2 else None,
-            remarks=Remarks(warnings=(*warnings, *([warning] if warning else []))),
+            remarks=Remarks(warnings=(*warn_of_spellings(data_labels), *([warning] if warning else []))),
         )
         if recipe.class_weights is None:
             return task
@@ -258,7 +254,7 @@ class TextClassificationTask(PoolingTask):
 
     # --- as people and files see it ---
 
-    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table]:
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
         if isinstance(self._target, Number):
             return []
         predicted, references = self._arrays(predictions, truth)

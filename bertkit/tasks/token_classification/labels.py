@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, did_you_mean
+from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.features import IGNORED
 from bertkit.model.config import BertConfig
-from bertkit.readers import Examples
+from bertkit.readers import Examples, Remarks
 from bertkit.tasks.labels import labels_of_model, refuse_other_spellings, refuse_repeated
+from bertkit.tasks.token_classification.faults import warn_of_strays
+from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.tags import as_chunk_tags, detect_scheme
 
 
@@ -32,6 +34,20 @@ def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, 
     if len(labels) < 2:
         raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source)
     return labels
+
+
+def find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
+    """The scheme that the user asks for, or that of the data. Raises UsageError for one of tags that are no chunk tags."""
+    found = detect_scheme(examples.columns["tags"])
+    if found is not None:
+        scheme = recipe.scheme or found
+        converted = "" if scheme == found else f", converted to {scheme}"
+        return scheme, Remarks((f"tag scheme of the training data: {found}{converted}",))
+    if asked := f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained" * recipe.constrained:
+        tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
+        raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
+    warning = warn_of_strays(examples)
+    return None, Remarks(warnings=(warning,) if warning else ())
 
 
 def in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:

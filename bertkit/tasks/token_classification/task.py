@@ -19,18 +19,19 @@ from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.conll import COLUMNS
-from bertkit.report import Finding
-from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Frozen, most_frequent
+from bertkit.report import Finding, Table
+from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
-from bertkit.tasks.class_report import warn_of_label_order
-from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model
+from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
+from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
 from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.task import Encoding, Scorer, Task
-from bertkit.tasks.token_classification.faults import find_faults, illegal_rows, warn_of_strays
+from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
+from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import encode_words
-from bertkit.tasks.token_classification.labels import in_form_of, number_names, settle_labels
+from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_names, settle_labels
 from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, row_columns
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.scores import Intents, tag_scorer
@@ -74,6 +75,7 @@ class TokenClassificationTask(Task):
     hf_class: ClassVar[str] = "BertForTokenClassification"
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
     own_formats: ClassVar[Mapping[str, str]] = {".conll": "\n", ".conllu": ""}
+    by_word: ClassVar[bool] = True
 
     recipe: TokenClassification
     scheme: str | None = None
@@ -95,7 +97,7 @@ class TokenClassificationTask(Task):
     ) -> TokenClassificationTask:
         tags, form = in_form_of(config, examples.columns["tags"])
         given = recipe.labels and tuple(in_form_of(config, [recipe.labels])[0][0])
-        scheme, remarks = cls._find_scheme(recipe, replace(examples, columns=examples.columns | {"tags": tags}))
+        scheme, remarks = find_scheme(recipe, replace(examples, columns=examples.columns | {"tags": tags}))
         if form is not None:
             remarks = Remarks((form,)) + remarks
         if scheme is not None:
@@ -118,7 +120,7 @@ class TokenClassificationTask(Task):
                 what = f"the model's intents are {', '.join(known[:12])}; the data's are {', '.join(intents[:12])}"
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = known
-        remarks += Remarks(warnings=(warning,) if warning else ())
+        remarks += Remarks(warnings=(*warn_of_spellings(labels), *([warning] if warning else [])))
         column = examples.own_name("tags")
         return cls(
             recipe=replace(recipe, words=recipe.words or usual_cut(examples)),
@@ -129,20 +131,6 @@ class TokenClassificationTask(Task):
             conllu_column=column if column in COLUMNS else None,
             remarks=remarks,
         )
-
-    @classmethod
-    def _find_scheme(cls, recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
-        """The scheme that the user asks for, or that of the data."""
-        found = detect_scheme(examples.columns["tags"])
-        if found is not None:
-            scheme = recipe.scheme or found
-            converted = "" if scheme == found else f", converted to {scheme}"
-            return scheme, Remarks((f"tag scheme of the training data: {found}{converted}",))
-        if asked := f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained" * recipe.constrained:
-            tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
-            raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
-        warning = warn_of_strays(examples)
-        return None, Remarks(warnings=(warning,) if warning else ())
 
     @classmethod
     def _restore(
@@ -341,19 +329,12 @@ class TokenClassificationTask(Task):
         return tag_scorer(*self._tags(predictions, truth), self.scheme, intents)
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """The most frequent tag, and each word's most frequent one; with the most frequent intent."""
-        tags_of: dict[str, list[str]] = {}
-        for words, tags in zip(train.columns["tokens"], train.columns["tags"], strict=True):
-            for word, tag in zip(words, tags, strict=True):
-                tags_of.setdefault(word, []).append(tag)
-        usual = most_frequent([*chain.from_iterable(train.columns["tags"])])
-        of_word = {word: most_frequent(tags) for word, tags in tags_of.items()}
+        """The most frequent tag, and each word's most frequent one, with the most frequent intent; without, a linear probe."""
         intent = {"intent": most_frequent(train.columns["intent"])} if self.intents else {}
-        sentences = examples.columns["tokens"]
-        return {
-            MAJORITY: [Prediction([usual] * len(words), details=intent) for words in sentences],
-            EACH_WORD: [Prediction([of_word.get(word, usual) for word in words], details=intent) for words in sentences],
-        }
+        found = usual_tags(train, examples.columns["tokens"])
+        if model is not None and not self.intents:
+            found[LINEAR_PROBE] = probed_tags(model, train, examples)
+        return {name: [Prediction(tags, details=intent) for tags in sentences] for name, sentences in found.items()}
 
     def _tags(self, predictions: Sequence[Prediction], truth: Sequence[Tagged]) -> tuple[list[list[str]], list[list[str]]]:
         """Predicted tags and references, by sentence."""
@@ -376,10 +357,29 @@ class TokenClassificationTask(Task):
         return (Count(count_illegal([each.value for each in predictions], self.scheme), what, "predicted tag"),)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
+        return warn_of_label_order(*self._numbered(predictions, truth), self.labels)
+
+    def _numbered(
+        self, predictions: Sequence[Prediction], truth: Sequence[Tagged]
+    ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+        """All tags, and (words,) the numbers among them of those predicted and of the references."""
         predicted, references = ([*chain.from_iterable(rows)] for rows in self._tags(predictions, truth))
         number = {name: number for number, name in enumerate(dict.fromkeys((*self.labels, *predicted, *references)))}
-        of_predicted, of_references = ([number[tag] for tag in tags] for tags in (predicted, references))
-        return warn_of_label_order([*number], of_predicted, of_references, self.labels)
+        of_predicted, of_references = (
+            np.array([number[tag] for tag in tags], dtype=np.int64) for tags in (predicted, references)
+        )
+        return [*number], of_predicted, of_references
+
+    def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
+        """Each tag and confusions, where there is no scheme; chunks have scores of each type."""
+        if self.scheme is not None:
+            return []
+        numbered = self._numbered(predictions, truth)
+        never = never_predicted(*numbered)
+        return [
+            *(describe(*numbered, of="tag", unit="words") for describe in (describe_classes, describe_confusions)),
+            *([Finding("note", f"tags that are never predicted: {listed(never, 12)}")] if never else []),
+        ]
 
     # --- as people and files see it ---
 
