@@ -102,8 +102,8 @@ class Baselines:
         """What may help a model with this score; nothing where no score is higher."""
         if score == 1 and self.task.recipe.greater_is_better:
             return None
-        most = self.task.recipe.training.max_steps
-        return f"try {f'more than --max-steps {most}' if most else 'more --num-epochs'}, or a higher --learning-rate"
+        longer = "a higher --max-steps" if self.task.recipe.training.max_steps else "more --num-epochs"
+        return f"try {longer}, or a higher --learning-rate"
 
 
 def fit_baselines(

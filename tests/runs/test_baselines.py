@@ -158,7 +158,7 @@ def test_a_model_that_answers_nothing_is_told_so(run_bertkit, model: Path, tmp_p
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert set(run["baselines"]) == {NO_ANSWER, SLIDING_WINDOW}
     told = " ".join(ran.err.split())
-    assert f"validation: the model is worse than these baselines: {SLIDING_WINDOW}; try more than --max-steps 1, or a" in told
+    assert f"validation: the model is worse than these baselines: {SLIDING_WINDOW}; try a higher --max-steps, or a" in told
     checked = run_bertkit("check", "rows.jsonl", "--recipe", "question-answering")
     assert (checked.code, NO_ANSWER in checked.err, SLIDING_WINDOW in checked.err) == (0, True, True), checked.err
 

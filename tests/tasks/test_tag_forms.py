@@ -299,7 +299,7 @@ def test_conllu_comes_back_with_all_its_lines(run_bertkit, tiny_model_dir: Path,
     write(tmp_path / "new.conllu", blank)  # nothing is tagged yet
     for file in ("new.conllu", "x.conllu"):
         said = [json.loads(line)["tags"] for line in run_bertkit("predict", "run", file).out.splitlines()]
-        assert run_bertkit("predict", "run", file, "--output", "out.conllu").code == 0
+        assert run_bertkit("predict", "run", file, "--output", "out.conllu", "--overwrite").code == 0
         written = (tmp_path / "out.conllu").read_text(encoding="utf-8")
         tags = iter([tag for sentence in said for tag in sentence])
         expected = [line.split("\t") for line in CONLLU.split("\n")]
@@ -307,7 +307,7 @@ def test_conllu_comes_back_with_all_its_lines(run_bertkit, tiny_model_dir: Path,
             if fields[0].isdecimal():
                 fields[at] = next(tags)
         assert written == "\n".join(map("\t".join, expected))
-    assert run_bertkit("predict", "run", "-", "--output", "out.conllu", stdin=b"Let us go\n").code == 0
+    assert run_bertkit("predict", "run", "-", "--output", "out.conllu", "--overwrite", stdin=b"Let us go\n").code == 0
     rows = [line.split("\t") for line in (tmp_path / "out.conllu").read_text(encoding="utf-8").splitlines()]
     assert [row[:2] for row in rows] == [["1", "Let"], ["2", "us"], ["3", "go"], [""]]
     assert rows[0][2:at] + rows[0][at + 1 :] == ["_"] * 7
