@@ -368,4 +368,4 @@ def _check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> N
     if output.is_dir():
         raise UsageError("--output is a folder; expected a file", where=str(output), hint="for a folder: --output-dir")
     if output.is_file() and not overwrite and not unfinished(output)[0].exists():
-        raise UsageError("--output is there already", where=str(output), hint="choose another name, or add --overwrite")
+        raise UsageError("--output already exists", where=str(output), hint="choose another name, or add --overwrite")

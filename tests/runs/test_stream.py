@@ -406,7 +406,7 @@ def test_a_finished_output_is_replaced_only_with_overwrite(model: Path, run_bert
         refused = run_bertkit(*command)
     assert (refused.code, refused.err.splitlines()) == (
         2,
-        ["error: --output is there already (out.csv)", "hint: choose another name, or add --overwrite"],
+        ["error: --output already exists (out.csv)", "hint: choose another name, or add --overwrite"],
     )
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, 2, "computing")
