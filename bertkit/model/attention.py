@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bertkit.model.batch import Batch
@@ -77,16 +79,20 @@ class Grouped:
 
     @classmethod
     def of(
-        cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype, groups: list[int], *, padding_rows: int = 0
+        cls,
+        cu_seqlens: Tensor,
+        counts: NDArray[np.int64],
+        dtype: torch.dtype,
+        groups: list[int],
+        *,
+        padding_rows: int = 0,
     ) -> Grouped:
-        """groups: the sequences at which groups begin, and B."""
-        if len(groups) == 2:
-            return cls([num_rows], [Layout.of(cu_seqlens, _padded_length(max_seqlen), num_rows, dtype)], padding_rows)
+        """counts: (B,) the rows between cu_seqlens (B + 1,). groups: the sequences at which groups begin, and B."""
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
-            sizes.append(int(part[-1]))
-            layouts.append(Layout.of(part, _padded_length(int(part.diff().max())), sizes[-1], dtype))
+            sizes.append(int(counts[begin:end].sum()))
+            layouts.append(Layout.of(part, _padded_length(int(counts[begin:end].max())), sizes[-1], dtype))
         return cls(sizes, layouts, padding_rows)
 
 
@@ -121,20 +127,21 @@ class Packing:
     """
 
     def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool) -> None:
-        groups = group(batch.cu_seqlens, num_heads)
+        on_cpu = batch.cu_seqlens.device.type == "cpu"  # elsewhere one group is best
+        groups = group(batch.token_counts, num_heads) if on_cpu else [0, len(batch.token_counts)]
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, max_seqlen: int, count: int, digits: int = 6) -> Grouped:
-            padding_rows = round_up_shape(count, digits) - count
-            return Grouped.of(cu_seqlens, max_seqlen, count, dtype, groups, padding_rows=padding_rows)
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], digits: int = 6) -> Grouped:
+            count = int(counts.sum())
+            return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=round_up_shape(count, digits) - count)
 
-        keys = grouped(batch.cu_seqlens, batch.max_seqlen, len(batch.input_ids))
+        keys = grouped(batch.cu_seqlens, batch.token_counts)
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype)
         self.selected = batch.rows
         if batch.rows is not None:
             # Dropout draws for padding rows too: another number of them would be another training.
             digits = 6 if torch.is_grad_enabled() else FEW
-            queries = grouped(batch.cu_rows, batch.max_rows, len(batch.rows), digits)
+            queries = grouped(batch.cu_rows, batch.row_counts, digits)
             self.rows = Pattern.of(queries, keys, positions if positions is None else positions[batch.rows], dtype)
 
     def pad(self, tokens: Tensor) -> Tensor:
@@ -183,16 +190,15 @@ def round_up_shape(count: int, digits: int = 6) -> int:
     return -(-count // unit) * unit
 
 
-def group(cu_seqlens: Tensor, num_heads: int) -> list[int]:
-    """Where to begin groups of neighbouring sequences, at best sorted by length, and B. On an accelerator one group is best."""
-    lengths = cu_seqlens.diff().tolist() if cu_seqlens.device.type == "cpu" else []
+def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
+    """Where to begin groups of neighbouring sequences of these lengths (B,), at best sorted by length, and B."""
     groups, longest = [0], 0
-    for index, length in enumerate(lengths):
+    for index, length in enumerate(lengths.tolist()):
         longest = max(longest, length)
         if index > groups[-1] and (index - groups[-1] + 1) * num_heads * longest**2 > SCORES_OF_A_GROUP:
             groups.append(index)
             longest = length
-    return [*groups, len(cu_seqlens) - 1]
+    return [*groups, len(lengths)]
 
 
 class _Pad(torch.autograd.Function):

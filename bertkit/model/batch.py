@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -23,20 +25,38 @@ class Batch:
     rows: (R,) those rows, in order; None = all N, and then cu_rows is cu_seqlens.
     labels: targets by loss term. weights: by loss term, the number of targets that count here (0: nothing to learn from).
     features: (F,) the features that are here. cu_features: (F + 1,) where each one's sequences begin and end.
+    token_counts (B,), row_counts (B,), sequence_counts (F,): what lies between those bounds, always on the host, so that no
+    step waits for a device to learn a shape.
     """
 
     input_ids: Tensor
     token_type_ids: Tensor
     position_ids: Tensor
     cu_seqlens: Tensor
-    max_seqlen: int
+    token_counts: NDArray[np.int64]
     rows: Tensor | None
     cu_rows: Tensor
-    max_rows: int
+    row_counts: NDArray[np.int64]
     features: Tensor
     cu_features: Tensor
+    sequence_counts: NDArray[np.int64]
     labels: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def max_seqlen(self) -> int:
+        return int(self.token_counts.max())
+
+    @property
+    def max_rows(self) -> int:
+        return int(self.row_counts.max())
+
+    def later_rows(self) -> Tensor:
+        """(R - B,) the rows that the head reads but for the first of each sequence, as indices among them."""
+        count = int(self.row_counts.sum()) - len(self.row_counts)
+        firsts = torch.arange(1, len(self.row_counts) + 1, device=self.cu_rows.device)
+        passed = torch.repeat_interleave(firsts, self.cu_rows.diff() - 1, output_size=count)
+        return torch.arange(count, device=self.cu_rows.device) + passed
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
@@ -79,16 +99,18 @@ def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tenso
     cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
     columns = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
     segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+    token_counts = lengths.cpu().numpy()
     batch = Batch(
         input_ids=input_ids[attended],
         token_type_ids=segments[attended],
         position_ids=columns[attended],
         cu_seqlens=cu_seqlens,
-        max_seqlen=int(lengths.max()),
+        token_counts=token_counts,
         rows=None,
         cu_rows=cu_seqlens,
-        max_rows=int(lengths.max()),
+        row_counts=token_counts,
         features=torch.arange(len(input_ids), device=input_ids.device),
         cu_features=torch.arange(len(input_ids) + 1, device=input_ids.device),
+        sequence_counts=np.ones(len(input_ids), dtype=np.int64),
     )
     return batch, attended

@@ -45,7 +45,7 @@ class BertEmbeddings(nn.Module):
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
         # Whether a head's decoder is tied to the word embeddings and so has a dense gradient of them: the lookup's gradient can
-        # then be sparse and added to it. Not nn.Embedding.sparse, which makes DDP expect sparse gradients alone.
+        # then be sparse and added to it.
         self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
@@ -55,7 +55,11 @@ class BertEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor) -> Tensor:
         """(...) -> (..., H)"""
         words = self.word_embeddings
-        embeddings = F.embedding(input_ids, words.weight, words.padding_idx, sparse=self.tied)
+        embeddings = F.embedding(input_ids, words.weight, None if self.tied else words.padding_idx, sparse=self.tied)
+        if self.tied and words.padding_idx is not None and embeddings.requires_grad:
+            # padding has no gradient; of a sparse one torch leaves it out only after asking the device where it is
+            padding = torch.eq(input_ids, words.padding_idx)[..., None]
+            embeddings.register_hook(lambda gradient: gradient.masked_fill(padding, 0.0))
         embeddings = embeddings + self.position_embeddings(position_ids)
         embeddings = embeddings + self.token_type_embeddings(token_type_ids)
         return self.dropout(self.LayerNorm(embeddings))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -107,7 +109,7 @@ class _PooledHead(Head):
         """(B, H), of cls-last4 (B, 4 H)."""
         if self.pooling in ("mean", "max"):  # of special tokens too, as Sentence-Transformers does it
             hidden = self.bert.encode(
-                dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, max_rows=batch.max_seqlen)
+                dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, row_counts=batch.token_counts)
             )
             hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would lose much
             layout = Layout.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype)
@@ -117,7 +119,7 @@ class _PooledHead(Head):
             return (grid if layout.mask is None else grid + layout.mask[:, 0, 0, :, None]).amax(1)
         rows = batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]
         cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
-        batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, max_rows=1)
+        batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, row_counts=np.ones_like(batch.token_counts))
         if self.pooling == "cls-last4":
             return torch.cat(self.bert.encode_layers(batch)[-CLS_LAYERS:], dim=-1)
         if self.pooling == "cls-mix":
@@ -204,7 +206,7 @@ class BertForMultipleChoice(_PooledHead):
         logits = self._classify_pooled(batch)  # (B, 1)
         if "labels" not in batch.labels:
             return Outputs({}, {"logits": logits})
-        choices = _grid(logits[:, 0], batch.cu_features, int(batch.cu_features.diff().max()))  # (F, most choices)
+        choices = _grid(logits[:, 0], batch.cu_features, int(batch.sequence_counts.max()))  # (F, most choices)
         loss = F.cross_entropy(choices, batch.labels["labels"], ignore_index=IGNORED, reduction="sum")
         return Outputs({"labels": loss}, {"logits": logits})
 
@@ -294,7 +296,7 @@ class BertForTokenClassification(Head):
         if "crf" in self.parts:
             if labels is not None:
                 steps, chain = self._chain(logits, batch)
-                losses["labels"] = chain.loss(labels[steps])
+                losses["labels"] = chain.loss(labels.index_select(0, steps))
             return Outputs(losses, outputs if self.training else self.decoded(outputs, batch))
         if labels is not None:
             smoothing = self.label_smoothing if self.training else 0.0
@@ -306,30 +308,45 @@ class BertForTokenClassification(Head):
         if "crf" not in self.parts:
             return outputs
         steps, chain = self._chain(outputs["logits"], batch)
-        path = torch.zeros(len(steps), dtype=torch.long, device=steps.device).masked_scatter(steps, chain.best_path())
-        return {**outputs, "logits": outputs["logits"].masked_scatter(steps[:, None], chain.log_marginals()), "path": path}
+        path = torch.zeros(len(outputs["logits"]), dtype=torch.long, device=steps.device)
+        path = path.index_copy(0, steps, chain.best_path())
+        return {**outputs, "logits": outputs["logits"].index_copy(0, steps, chain.log_marginals()), "path": path}
 
     def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
-        """(R,) which rows are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
+        """The rows that are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
         field = self.head["crf"]
         assert isinstance(field, LinearChain)
-        steps = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
         if "intent" not in self.parts:
-            return steps, field.over(logits, batch.cu_rows, batch.max_rows)
-        steps[batch.cu_rows[:-1]] = False
+            return torch.arange(len(logits), device=logits.device), field.over(logits, batch.cu_rows, batch.max_rows)
+        steps = batch.later_rows()
         cu_steps = batch.cu_rows - torch.arange(len(batch.cu_rows), device=logits.device)
-        return steps, field.over(logits[steps], cu_steps, max(1, batch.max_rows - 1))
+        return steps, field.over(logits.index_select(0, steps), cu_steps, max(1, batch.max_rows - 1))
 
     def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """(R, H) -> (R, H) by the LSTM, each sequence for itself."""
-        lengths = batch.cu_rows.diff()
-        layout = Layout.of(batch.cu_rows, batch.max_rows, len(hidden), hidden.dtype)
-        grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H)
-        order = lengths.argsort(descending=True, stable=True)
-        order = order[lengths[order] > 0]
-        packed, _ = self.head["lstm"](nn.utils.rnn.pack_padded_sequence(grid[order], lengths[order].cpu(), batch_first=True))
-        states, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=batch.max_rows)
-        return layout.unpad(torch.zeros_like(grid).index_copy(0, order, states)[:, None])  # (R, H)
+        """(R, H) -> (R, H) by the LSTM, each sequence for itself.
+
+        Its kernel takes the first row of each sequence, the longest first, then all second rows, and so on; called by itself
+        it reads nothing from the device, as nn.LSTM does.
+        """
+        lengths, count = batch.cu_rows.diff(), len(hidden)
+        places = lengths.argsort(descending=True, stable=True).argsort()
+        begins, place = (torch.repeat_interleave(x, lengths, output_size=count) for x in (batch.cu_rows[:-1], places))
+        order = ((torch.arange(count, device=hidden.device) - begins) * len(lengths) + place).argsort()
+        sizes = (batch.row_counts[:, None] > np.arange(batch.max_rows)).sum(0)  # (T,) how many sequences have such a row
+        lstm = self.head["lstm"]
+        start = hidden.new_zeros(2, int(sizes[0]), hidden.shape[1] // 2)
+        states, _, _ = torch.lstm(
+            hidden.index_select(0, order),
+            torch.from_numpy(sizes),
+            (start, start),
+            list(lstm.parameters()),
+            has_biases=True,
+            num_layers=1,
+            dropout=0.0,
+            train=self.training,
+            bidirectional=True,
+        )
+        return torch.empty_like(states).index_copy(0, order, states)
 
 
 def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
@@ -341,8 +358,15 @@ def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
 
 def _cross_entropy(logits: Tensor, labels: Tensor, class_weights: tuple[float, ...] | None, smoothing: float) -> Tensor:
     """The sum over (R,) targets, each with the weight of its class; divide it by the sum of those weights."""
-    weight = None if class_weights is None else logits.new_tensor(class_weights)
+    weight = None if class_weights is None else _on_device(class_weights, logits.dtype, logits.device)
     return F.cross_entropy(logits, labels, weight, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
+
+
+@lru_cache(maxsize=4)
+@torch.inference_mode(False)
+def _on_device(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """These values, copied to a device once."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:

@@ -109,8 +109,7 @@ class LanguageModel(Head):
             firsts = batch.cu_rows[:-1]
             logits[term] = self._pair_logits(hidden[firsts])
             losses[term] = F.cross_entropy(logits[term], batch.labels[term], reduction="sum")
-            is_token = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
-            hidden = hidden[is_token]  # (M, H)
+            hidden = hidden.index_select(0, batch.later_rows())  # (M, H)
         targets = batch.labels[self.term]
         if self.training:
             losses[self.term] = self.cls.predictions.loss(hidden, targets)
@@ -204,7 +203,5 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = grad
-        # on a CPU a tensor of another dtype takes three times as long
-        scale = factor.item() if factor.device.type == "cpu" else factor
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
-        return (*(gradient.mul_(scale) for gradient in gradients), None)
+        return (*(gradient.mul_(factor) for gradient in gradients), None)

@@ -78,11 +78,10 @@ def collate(features: Features, indices: NDArray[np.int64]) -> Batch:
     counts = features.offsets[indices + 1] - starts
     sequences = ranges(starts, counts)
     input_ids, token_type_ids = features.input_ids.take(sequences), features.token_type_ids.take(sequences)
-    cu_rows, max_rows, rows = input_ids.offsets, int(input_ids.lengths.max()), None
+    read, rows = input_ids, None
     if features.rows is not None:
-        chosen = features.rows.take(sequences)
-        cu_rows, max_rows = chosen.offsets, int(chosen.lengths.max())
-        rows = torch.from_numpy(chosen.values + np.repeat(input_ids.offsets[:-1], chosen.lengths))
+        read = features.rows.take(sequences)
+        rows = torch.from_numpy(read.values + np.repeat(input_ids.offsets[:-1], read.lengths))
     labels = {term: _targets(ragged.take(indices).values) for term, ragged in features.labels.items()}
     weights = {term: _weight(targets, features.class_weights.get(term)) for term, targets in labels.items()}
     return Batch(
@@ -90,12 +89,13 @@ def collate(features: Features, indices: NDArray[np.int64]) -> Batch:
         token_type_ids=torch.from_numpy(token_type_ids.values.astype(np.int64)),
         position_ids=torch.from_numpy(ranges(np.zeros(len(sequences), np.int64), input_ids.lengths)),
         cu_seqlens=torch.from_numpy(input_ids.offsets),
-        max_seqlen=int(input_ids.lengths.max()),
+        token_counts=input_ids.lengths,
         rows=rows,
-        cu_rows=torch.from_numpy(cu_rows),
-        max_rows=max_rows,
+        cu_rows=torch.from_numpy(read.offsets),
+        row_counts=read.lengths,
         features=torch.from_numpy(np.asarray(indices)),
         cu_features=torch.from_numpy(offsets_of(counts)),
+        sequence_counts=counts,
         labels={term: torch.from_numpy(targets) for term, targets in labels.items()},
         weights=dict.fromkeys(labels, 0.0) if empty else weights,
     )
@@ -141,7 +141,7 @@ def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int
 
 def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
     """Logits (R, C) by feature index. There is a row per feature, per sequence, or per row that the batch names."""
-    per_sequence = np.diff(batch.cu_rows.cpu().numpy())
+    per_sequence = batch.row_counts
     if len(rows) == len(batch.features) != per_sequence.sum():  # one row per feature
         return {feature: rows[index : index + 1] for index, feature in enumerate(batch.features.tolist())}
     if len(rows) != per_sequence.sum():  # one row per sequence, as pooling heads give
@@ -149,6 +149,6 @@ def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
             f"{len(rows)} logits for {per_sequence.sum()} rows of {len(per_sequence)} sequences"
         )
         per_sequence = np.ones_like(per_sequence)
-    ends = offsets_of(per_sequence)[batch.cu_features.cpu().numpy()]
+    ends = offsets_of(per_sequence)[offsets_of(batch.sequence_counts)]
     features = batch.features.tolist()
     return {feature: rows[start:end] for feature, start, end in zip(features, ends[:-1], ends[1:], strict=True)}

@@ -40,6 +40,7 @@ from bertkit.training.checkpoint import (
 from bertkit.training.learning_rate import learning_rate_of
 from bertkit.training.optimizer import Optimizer
 from bertkit.training.prefetch import prefetched
+from bertkit.training.totals import with_totals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -173,9 +174,9 @@ def train(
         progress.bar("train", total_steps, done=state.step) as bar,
         closing(prefetched(batches, range(state.step, total_steps), accelerator.device)) as ready,
     ):
+        steps = with_totals(ready, stop, accelerator.num_processes)
         while state.step < total_steps and not stop_early:
-            micro_batches = next(ready)
-            weights, stopping = _denominators(micro_batches, bool(stop), accelerator)
+            micro_batches, weights, stopping = next(steps)
             if stopping:
                 if window.losses:
                     report()  # raises where a loss is not finite, which must not be saved
@@ -239,16 +240,6 @@ def step_losses(loss_sums: dict[str, Tensor], weights: dict[str, float], denomin
     A micro-batch of weight 0 still runs backward, or the processes would wait for each other; it adds exactly 0.
     """
     return torch.stack([loss_sums[term] * (1 / denominators[term] if weights[term] else 0.0) for term in sorted(loss_sums)])
-
-
-def _denominators(batches: list[Batch], stop: bool, accelerator: Accelerator) -> tuple[dict[str, float], bool]:
-    """The weight of each loss term over the whole step, and whether any process was asked to stop."""
-    terms = sorted(batches[0].weights)
-    sums = [math.fsum(batch.weights[term] for batch in batches) for term in terms]
-    if accelerator.num_processes > 1:
-        totals = torch.tensor([*sums, float(stop)], dtype=torch.float64, device=accelerator.device)
-        *sums, stop = accelerator.reduce(totals, "sum").tolist()
-    return dict(zip(terms, sums, strict=True)), bool(stop)
 
 
 def should_stop_early(state: TrainState, config: TrainConfig, accelerator: Accelerator) -> bool:

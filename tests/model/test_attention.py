@@ -24,7 +24,7 @@ def bounds(lengths: list[int]) -> Tensor:
 
 
 def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[int] | None = None) -> Grouped:
-    return Grouped.of(bounds(lengths), max(lengths), sum(lengths), dtype, groups or [0, len(lengths)])
+    return Grouped.of(bounds(lengths), np.array(lengths), dtype, groups or [0, len(lengths)])
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
@@ -98,7 +98,7 @@ def test_groups_are_as_large_as_the_scores_allow(lengths: list[int], most: int) 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "SCORES_OF_A_GROUP", most)
-        groups = group(bounds(lengths), HEADS)
+        groups = group(np.array(lengths), HEADS)
     assert (groups[0], groups[-1]) == (0, len(lengths))
     assert groups == sorted(set(groups))
     for begin, end in itertools.pairwise(groups):
@@ -134,7 +134,7 @@ def test_padding_rows_are_not_read_and_get_zeros() -> None:
     expected = attend(query, key, value, layout(lengths), layout(lengths), PLAIN)
     garbage = [torch.cat([x, torch.full((count, HEADS, SIZE), 1e6, dtype=x.dtype)]) for x in (query, key, value)]
     for groups in ([0, 4], [0, 1, 3, 4]):
-        rows = Grouped.of(bounds(lengths), 20, 33, torch.float64, groups, padding_rows=count)
+        rows = Grouped.of(bounds(lengths), np.array(lengths), torch.float64, groups, padding_rows=count)
         inputs = [x.clone().requires_grad_() for x in garbage]
         found = attend(*inputs, rows, rows, PLAIN)
         torch.testing.assert_close(found[:33], expected)
@@ -175,7 +175,7 @@ def test_on_a_gpu() -> None:
     lengths = [7, 2, 30]
     query, key, value = (random_heads(seed, 39, torch.float32) for seed in range(3))
     wanted = one_by_one(query, key, value, lengths, lengths)
-    gpu = Grouped.of(bounds(lengths).cuda(), max(lengths), sum(lengths), torch.float32, [0, len(lengths)])
+    gpu = Grouped.of(bounds(lengths).cuda(), np.array(lengths), torch.float32, [0, len(lengths)])
     for dropout in (PLAIN, HARDLY_ANY):
         found = attend(query.cuda(), key.cuda(), value.cuda(), gpu, gpu, dropout)
         assert (found.cpu().double() - wanted).norm() <= 1e-5 * wanted.norm()

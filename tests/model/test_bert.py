@@ -8,6 +8,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -166,7 +167,9 @@ def test_without_a_pooler() -> None:
 
 def make_batch(labels: dict[str, Tensor]) -> Batch:
     batch, _ = pack(IDS, None, None)
-    return dataclasses.replace(batch, rows=torch.tensor([0, 4]), cu_rows=torch.arange(3), max_rows=1, labels=labels)
+    return dataclasses.replace(
+        batch, rows=torch.tensor([0, 4]), cu_rows=torch.arange(3), row_counts=np.ones(2, dtype=np.int64), labels=labels
+    )
 
 
 def test_loss_is_a_sum_over_targets() -> None:

@@ -186,7 +186,7 @@ def test_logits_find_their_feature(
     batch = dataclasses.replace(
         collate(Features(tokens, types, np.arange(count), rows=chosen), np.arange(count)),
         features=torch.tensor(features),
-        cu_features=torch.tensor([0, *np.cumsum(sequences)]),
+        sequence_counts=np.array(sequences),
     )
     if expected is None:
         with pytest.raises(AssertionError):

@@ -97,9 +97,10 @@ def test_two_processes_score_seven_rows_once_each_in_order(name: str, two_proces
 
 
 def test_a_signal_to_one_process_stops_both_after_the_same_step(two_processes: Path) -> None:
+    """It comes in the third step; the other process has been told, a step ahead, that the fourth is made."""
     reports = [json.loads((two_processes / f"stopped-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    assert ["step 3;" in report for report in reports] == [True, True]
-    assert [path.name for path in (two_processes / "stopped").glob("*checkpoint-*")] == ["checkpoint-3"]
+    assert ["step 4;" in report for report in reports] == [True, True]
+    assert [path.name for path in (two_processes / "stopped").glob("*checkpoint-*")] == ["checkpoint-4"]
 
 
 # --- the command -------------------------------------------------------------------------------------------------------

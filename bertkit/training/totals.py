@@ -1,0 +1,59 @@
+"""What processes add up on the host a step ahead: the weights of a step's loss terms, and whether one was asked to stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from bertkit.model.batch import Batch
+
+
+class Step(NamedTuple):
+    """This process's micro-batches; the weight of each loss term in those of all; whether any process was asked to stop."""
+
+    micro_batches: list[Batch]
+    weights: dict[str, float]
+    stop: bool
+
+
+@cache
+def host_group() -> dist.ProcessGroup:
+    """The processes, connected apart from their devices: what they exchange there waits for none."""
+    return dist.new_group(backend="gloo")
+
+
+def with_totals(ready: Iterator[list[Batch]], stop: Sequence[int], num_processes: int) -> Iterator[Step]:
+    """Each step with its totals. Those of the next one are begun first, and are there when it is asked for.
+
+    stop: not empty where this process was asked to stop; with several processes all learn of it a step later.
+    """
+    ahead: _Totals | None = None
+    for micro_batches in chain(ready, [None]):
+        following = None if micro_batches is None else _Totals(micro_batches, stop, num_processes)
+        if ahead is not None:
+            yield ahead.wait()
+        ahead = following
+
+
+class _Totals:
+    """Sums over the processes, begun."""
+
+    def __init__(self, micro_batches: list[Batch], stop: Sequence[int], num_processes: int) -> None:
+        self.micro_batches, self.stop = micro_batches, stop
+        self.terms = sorted(micro_batches[0].weights)
+        sums = [math.fsum(batch.weights[term] for batch in micro_batches) for term in self.terms]
+        self.sums = torch.tensor([*sums, float(bool(stop))], dtype=torch.float64)
+        self.work = dist.all_reduce(self.sums, group=host_group(), async_op=True) if num_processes > 1 else None
+
+    def wait(self) -> Step:
+        if self.work is not None:
+            self.work.wait()
+        *weights, stop = self.sums.tolist()
+        stopping = bool(stop) if self.work is not None else bool(self.stop)
+        return Step(self.micro_batches, dict(zip(self.terms, weights, strict=True)), stopping)
