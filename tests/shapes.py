@@ -289,6 +289,12 @@ SHAPES: dict[str, Shape] = {
 # What two processes train, by the name of its folder: each shape, and one with the optimizer that sees whole tensors.
 RUNS = {name: (shape, TRAINING) for name, shape in SHAPES.items()}
 RUNS["lamb"] = (SHAPES["pretraining"], dataclasses.replace(TRAINING, optimizer="lamb"))
+# What any number of processes trains alike: steps of 24 features, one a micro-batch, or as many as 40 tokens have.
+CURVES = {
+    (precision, tokens): dataclasses.replace(TRAINING, batch_size=24, micro_batch_tokens=tokens, precision=precision)
+    for precision in ("fp32", "bf16")
+    for tokens in (1, 40)
+}
 
 
 def oracle_run(shape: Shape, config: TrainConfig, total_steps: int) -> tuple[list[float], dict[str, Tensor]]:
@@ -418,7 +424,14 @@ def seven(shape: Shape) -> Shape:
     return dataclasses.replace(shape, features=few)
 
 
-def main(folder: Path, total_steps: int) -> None:
+def train_curves(folder: Path, total_steps: int) -> None:
+    """Train CURVES in the processes that were started together."""
+    for (precision, tokens), config in CURVES.items():
+        training_run(SHAPES["pretraining"], config, total_steps, folder / f"{precision}-{tokens}")
+    start_accelerator("cpu").wait_for_everyone()
+
+
+def train_and_predict(folder: Path, total_steps: int) -> None:
     """Train all RUNS in the processes that were started together, and predict seven features with two of the shapes."""
     from accelerate import Accelerator
     from safetensors.torch import save_file
@@ -454,4 +467,4 @@ def main(folder: Path, total_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    {"runs": train_and_predict, "curves": train_curves}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

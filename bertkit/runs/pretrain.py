@@ -288,7 +288,6 @@ def rehearse(
         with TemporaryDirectory() as folder:
             run = partial(train, total_steps=steps, run_dir=Path(folder), evaluate=ended, eval_every=1)
             run(copy.deepcopy(module), batches, config, accelerator)
-            accelerator.free_memory()  # it keeps a reference to every copy
         return _of_main_process(np.diff(ends).mean(), accelerator)
 
     seconds = seconds_per_step(5)

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,7 @@ def train(
     module = model.to(accelerator.device)
     if config.dropout is not None:
         set_dropout(module, config.dropout)
-    optimizer = Optimizer(module, config, dtype=DTYPES[config.precision])
+    optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
     log = progress.MetricsLog(run_dir / "metrics.jsonl")
@@ -150,8 +150,7 @@ def train(
     if main:
         log.drop_after(state.step)
 
-    wrapped = accelerator.prepare_model(module) if accelerator.num_processes > 1 else module
-    wrapped.train()
+    module.train()
     window = _Window(accelerator)
 
     def record(event: dict[str, Any]) -> None:
@@ -185,15 +184,9 @@ def train(
                 raise Interrupted(state.step, saved=save_model is not None, number=number)
             for micro_step, batch in enumerate(micro_batches):
                 seed_dropout(module, config.seed, state.step, micro_step, accelerator.process_index)
-                last = micro_step == len(micro_batches) - 1
-                with nullcontext() if last else accelerator.no_sync(wrapped):
-                    outputs = wrapped(batch.to(accelerator.device))
-                    losses = step_losses(outputs.loss_sums, batch.weights, weights)
-                    loss = losses.sum()
-                    # DDP takes the mean over processes of what is already a share of the whole
-                    accelerator.backward(loss * accelerator.num_processes)
-                if not last and wrapped is module:  # DDP sums all micro-batches in the module's gradients
-                    optimizer.collect()
+                outputs = module(batch.to(accelerator.device))
+                losses = step_losses(outputs.loss_sums, batch.weights, weights)
+                optimizer.backward(losses.sum(), last=micro_step == len(micro_batches) - 1)
                 window.add(losses.detach(), len(batch.input_ids), first=micro_step == 0)
             window.terms = sorted(weights)
             window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bertkit.config import TrainConfig
 from bertkit.model.layerwise import learning_rate_scales
 from bertkit.training.adamw import AdamW
+from bertkit.training.gradients import SharedGradients
 from bertkit.training.lamb import Lamb
 from bertkit.training.update_rule import TrainedTensor, UpdateRule
 
@@ -34,9 +35,12 @@ class Optimizer:
 
     The module comes in float32 (or float64) and is left in `dtype`; where both are the same, a parameter is its own master.
     Parameters that do not require a gradient have a master too, so that they are saved unrounded, and are never updated.
+    Gradients are added up in float32, over micro-batches and over num_processes processes.
     """
 
-    def __init__(self, module: nn.Module, config: TrainConfig, *, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, module: nn.Module, config: TrainConfig, *, dtype: torch.dtype = torch.float32, num_processes: int = 1
+    ) -> None:
         self.config = config
         self._collected = False  # whether the masters hold gradients of this step
         self.parameters = dict(module.named_parameters())
@@ -49,10 +53,13 @@ class Optimizer:
             for name in self.trained
         }
         self.updates = 0
+        self.shared: SharedGradients | None = None
+        if num_processes > 1:
+            self.shared = SharedGradients(*([of[name] for name in self.trained] for of in (self.parameters, self.masters)))
 
     @cached_property
     def rule(self) -> UpdateRule:
-        """Made for the first step: what wraps a module for several processes may move its parameters."""
+        """Made for the first step, when it is known how many updates there were."""
         scales, rounded = learning_rate_scales(self.parameters, self.config), set(self.rounded)
         tensors = [
             TrainedTensor(
@@ -66,14 +73,23 @@ class Optimizer:
         ]
         return RULES[self.config.optimizer](tensors, self.config, updates=self.updates)
 
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """The backward pass of a micro-batch. last: of the step; with several processes its gradients are sent meanwhile."""
+        if self.shared is not None:
+            self.shared.backward(loss, last=last)
+            return
+        loss.backward()
+        if not last:
+            self.collect()
+
     @torch.no_grad()
     def step(self, learning_rate: float) -> Tensor:
-        """One update from the gradients in the module, which are then dropped. Returns their norm before clipping."""
+        """One update from the gradients of the step, which are then dropped. Returns their norm before clipping."""
         if self._collected:
             self.collect()
         in_module = set() if self._collected else set(self.rounded)
         sources = [self.parameters[name] if name in in_module else self.masters[name] for name in self.trained]
-        norm = self.rule.update(_gradients(sources), learning_rate)
+        norm = self.rule.update(_gradients(sources) if self.shared is None else self.shared.wait(), learning_rate)
         self.updates += 1
         self._collected = False
         for parameter in self.parameters.values():
@@ -82,10 +98,7 @@ class Optimizer:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Move the module's gradients to the masters, where those of micro-batches add up in float32.
-
-        What wraps a module for several processes adds them up itself, in the module's dtype.
-        """
+        """Move the module's gradients to the masters, where those of micro-batches add up in float32."""
         working = [self.parameters[name] for name in self.rounded]
         for name, parameter, gradient in zip(self.rounded, working, _gradients(working), strict=True):
             master = self.masters[name]

@@ -5,6 +5,8 @@ The processes are real ones, with gloo, started by torchrun and by accelerate la
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from shapes import RUNS, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
+from shapes import CURVES, RUNS, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
 
 from bertkit.training.batching import Sampler, training_batches
 
@@ -25,7 +27,8 @@ pytestmark = pytest.mark.e2e
 
 TESTS = Path(__file__).parents[1]
 STEPS = 24
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+LONG = 50
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
 
 
@@ -49,7 +52,7 @@ def launch(launcher: Sequence[str], *arguments: str) -> subprocess.CompletedProc
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What tests/shapes.py writes when torchrun starts it twice."""
     folder = tmp_path_factory.mktemp("two")
-    launch(TORCHRUN, str(TESTS / "shapes.py"), str(folder), str(STEPS))
+    launch((*TORCHRUN, "2"), str(TESTS / "shapes.py"), "runs", str(folder), str(STEPS))
     return folder
 
 
@@ -76,6 +79,36 @@ def test_these_steps_have_an_empty_micro_batch_on_a_rank_and_uneven_targets() ->
         assert len(idle) >= 5, "a process has nothing at all in the last step of an epoch"
         assert any(len(of_rank) > 1 for of_ranks in weights for of_rank in of_ranks), "some steps have several micro-batches"
         assert any(sum(first) != sum(second) for first, second in weights)
+
+
+@pytest.fixture(scope="module")
+def curves_of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, list[float]]]:
+    """The losses that one process gives, by precision and micro_batch_tokens."""
+    folder = tmp_path_factory.mktemp("one")
+
+    def losses(precision: str, tokens: int) -> list[float]:
+        config = dataclasses.replace(CURVES[precision, 1], micro_batch_tokens=tokens)
+        return training_run(SHAPES["pretraining"], config, LONG, folder / f"{precision}-{tokens}").losses
+
+    return {
+        precision: {tokens: losses(precision, tokens) for tokens in (1, 25, 40, 70, 10_000)} for precision in ("fp32", "bf16")
+    }
+
+
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+def test_several_processes_add_up_gradients_in_float32(
+    processes: int, curves_of_one: dict[str, dict[int, list[float]]], tmp_path: Path
+) -> None:
+    """With a feature a micro-batch, only the order of the sums is another. With more, processes have other micro-batches."""
+    launch((*TORCHRUN, str(processes)), str(TESTS / "shapes.py"), "curves", str(tmp_path), str(LONG))
+    for precision, tokens in CURVES:
+        one = curves_of_one[precision]
+        spread = max(np.abs(np.subtract(*pair)).max() for pair in itertools.combinations(one.values(), 2))
+        found = logged_losses(tmp_path / f"{precision}-{tokens}")
+        assert len(found) == LONG
+        assert np.ptp(found) > 1, "it learns"
+        most = 2 * spread if (precision, tokens) == ("bf16", 40) else 1e-5
+        np.testing.assert_allclose(found, one[tokens], rtol=0, atol=most, err_msg=f"{precision}, {tokens} tokens")
 
 
 @pytest.mark.parametrize("name", ["sentence", "words"])
