@@ -54,7 +54,8 @@ def predict(
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite", help="Replace what is there, finished or not; without it, an unfinished output is gone on with."
+            "--overwrite",
+            help="Replace the output, finished or not. Without it, an unfinished one is continued, a finished one refused.",
         ),
     ] = False,
     *,

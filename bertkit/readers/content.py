@@ -70,7 +70,7 @@ class Content:
     ) -> None:
         self.source = source
         self.faults = faults or Faults()
-        self.broken: set[int] = set()  # the numbers of lines that are left out, as they are not text
+        self.broken: set[int] = set()  # the numbers of lines to leave out, as they are not text
         self.max_file_size = MAX_FILE_SIZE if max_file_size is None else max_file_size
         self._left = int(self.max_file_size * 10**9)  # bytes that may still be unpacked
         self._stored, self._encoding = stored, encoding
@@ -133,27 +133,16 @@ class Content:
             try:
                 yield number, self._decode(block, number)
             except DataError as error:
-                yield number, "".join(f"{line}\n" for _, line in self._mended(block, number, error))
+                yield number, "".join(f"{line}\n" for line in self._mended(block, number, error))
             number += block.count(_LINE_FEED)
 
     def lines(self) -> Iterator[tuple[int, list[str]]]:
         """For each block the number of its first line, from 1, and its lines without their ends."""
-        number = 1
-        for block in self._blocks():
-            try:
-                lines = split_lines(self._decode(block, number))
-            except DataError as error:
-                last = number
-                for last, line in self._mended(block, number, error):
-                    if last not in self.broken:
-                        yield last, [line]
-                number = last + 1
-            else:
-                yield number, lines
-                number += len(lines)
+        for number, text in self.texts():
+            yield number, split_lines(text)
 
-    def _mended(self, block: bytes, first: int, error: DataError) -> Iterator[tuple[int, str]]:
-        """The numbered lines of a block, of which one or more are not text: `error`."""
+    def _mended(self, block: bytes, first: int, error: DataError) -> Iterator[str]:
+        """The lines of a block, of which one or more are not text: `error`."""
         if self.faults.policy == "fail" or error.where == self.source:
             raise error  # in the latter case the whole file is something else
         for number, row in enumerate(block.removesuffix(_LINE_FEED).split(_LINE_FEED), start=first):
@@ -161,9 +150,10 @@ class Content:
                 line = self._decode(row, number)
             except DataError as refused:
                 self.faults.take(DataError(refused.what, where=f"{self.source}:{number}"))
-                self.broken |= {number} if self.faults.policy == "skip" else set()
+                if self.faults.policy == "skip":
+                    self.broken.add(number)
                 line = row.decode("utf-8", "replace").replace("\0", "\ufffd")
-            yield number, line.removesuffix("\r")
+            yield line.removesuffix("\r")
 
     def _decode(self, data: bytes, first_line: int = 1) -> str:
         return decode(data, self.source, first_line=first_line, encoding=self._encoding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -15,7 +15,6 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
-from bertkit.readers.faults import Faults
 
 Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
 
@@ -56,7 +55,7 @@ def parse_delimited(
         content.source,
         columns=columns,
         keep_broken=keep_broken,
-        faults=content.faults,
+        broken=content.broken,
         check_header=_check_separator if separator is None else None,
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
@@ -102,18 +101,18 @@ def parse_table(
     hint: Callable[[list[str], int], str],
     columns: tuple[str, ...] | None = None,
     keep_broken: bool = False,
-    faults: Faults | None = None,
+    broken: Set[int] = frozenset(),
     check_header: Callable[[list[str], str], None] | None = None,
 ) -> Iterator[Examples]:
     """Rows of fields as examples, the first row their header.
 
     columns: the names of the columns, where there is no header. keep_broken: rows of too few or too many fields are kept,
-    with None in every column; else `faults` takes them, which by default raises. check_header: raises DataError for a header
-    that cannot be one, given its place. hint: what to do about a broken row, given the right number of fields.
+    with None in every column, and so are those that begin on the lines `broken`. check_header: raises DataError for a header
+    that cannot be one, given its place. hint: what to do about a broken row, given the right number of fields. Raises DataError
+    with the row.
     """
     if columns and len(set(columns)) < len(columns):
         raise UsageError(f"--columns {','.join(columns)} names a column twice")
-    faults = faults or Faults()
     first = next((block for block in blocks if block[1]), None)
     if first is None:
         raise DataError("the file is empty", where=source)
@@ -128,18 +127,13 @@ def parse_table(
         if not rows:
             continue
         empty = False
-        if set(map(len, rows)) != {width}:
-            if keep_broken:
-                rows = [row if len(row) == width else [None] * width for row in rows]
-            else:
-                for line, row in zip(lines, rows, strict=True):
-                    if len(row) != width:
-                        what = f"found {plural(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
-                        faults.take(DataError(what, where=f"{source}:{line}", hint=hint(row, width)))
-                lines = [line for line, row in zip(lines, rows, strict=True) if len(row) == width]
-                rows = [row for row in rows if len(row) == width]
-                if not rows:
-                    continue
+        if set(map(len, rows)) != {width} or (broken and keep_broken):
+            if not keep_broken:
+                line, row = next(row for row in zip(lines, rows, strict=True) if len(row[1]) != width)
+                what = f"found {plural(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
+                raise DataError(what, where=f"{source}:{line}", hint=hint(row, width))
+            whole = [len(row) == width and line not in broken for line, row in zip(lines, rows, strict=True)]
+            rows = [row if is_whole else [None] * width for row, is_whole in zip(rows, whole, strict=True)]
         values = map(list, zip(*rows, strict=True))
         yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines)
     if empty:
@@ -182,9 +176,10 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
         limit = csv.field_size_limit(_LONGEST_FIELD)
         try:
             for fields in reader:
-                if content.broken.isdisjoint(range(begin, skipped + reader.line_num + 1)):
-                    numbers.append(begin)
-                    rows.append(fields)
+                if not content.broken.isdisjoint(range(begin, skipped + reader.line_num + 1)):
+                    content.broken.add(begin)
+                numbers.append(begin)
+                rows.append(fields)
                 begin = skipped + reader.line_num + 1
                 if len(held) > 1:
                     break

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile
 
-from bertkit.errors import DataError, listed
+from bertkit.errors import DataError, listed, plural
 from bertkit.readers.content import (
     MAX_FILE_SIZE,
     Content,
@@ -250,9 +250,14 @@ class Documents:
             yield from self._of_plain_text(content)
 
     def _lines(self, content: Content) -> Iterator[tuple[int, list[str]]]:
-        for block in content.lines():
+        for first, lines in content.lines():
             self.position = content.position
-            yield block
+            if self.faults.policy == "skip" and content.broken:
+                for number, line in enumerate(lines, start=first):
+                    if number not in content.broken:
+                        yield number, [line]
+            else:
+                yield first, lines
 
     def _of_plain_text(self, content: Content) -> Iterator[Document]:
         document: list[str] = []
@@ -302,11 +307,15 @@ class Documents:
                         yield number, row
 
     def _table_rows(self, content: Content) -> Iterator[tuple[int | str, dict[str, Any]]]:
-        for rows in parse_delimited(content):
+        for rows in parse_delimited(content, keep_broken=self.faults.policy != "fail"):
             self.position = content.position
             names = [*rows.columns]
             for number, values in zip(rows.lines, zip(*rows.columns.values(), strict=True), strict=True):
-                yield number, dict(zip(names, values, strict=True))
+                if values[0] is not None:
+                    yield number, dict(zip(names, values, strict=True))
+                elif number not in content.broken:  # a row of too few or too many fields
+                    what = f"the row has not the {plural(len(names), 'field')} of the header"
+                    self.faults.take(DataError(what, where=f"{content.source}:{number}"))
 
     def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow

@@ -13,11 +13,9 @@ _SHOWN = 5
 
 @dataclass
 class Faults:
-    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced. most: how many are kept
-    in words."""
+    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced."""
 
     policy: str = "fail"
-    most: int = _SHOWN + 1
     count: int = 0
     without_text: int = 0  # rows whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
@@ -31,12 +29,7 @@ class Faults:
     def add(self, faults: Sequence[str]) -> None:
         """Count faults, given in words."""
         self.count += len(faults)
-        self.shown += faults[: self.most - len(self.shown)]
-
-    def drain(self) -> tuple[str, ...]:
-        """The faults since the last call, in words."""
-        shown, self.shown = tuple(self.shown), []
-        return shown
+        self.shown += faults[: _SHOWN + 1 - len(self.shown)]
 
     def summary(self) -> str:
         """How many there were, and the first of them with file and line."""

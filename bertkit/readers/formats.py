@@ -7,14 +7,13 @@ format is a file with its `parse`, and a row here.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import Examples, Remarks, join_blocks
+from bertkit.readers import Examples, join_blocks
 from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
@@ -59,12 +58,16 @@ class Format:
     is_folder: bool = False
 
 
-def parse_lines(content: Content) -> Iterator[Examples]:
-    """A row a line, in the column `text`; an empty line too. Raises DataError where there is none."""
+def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
+    """A row a line, in the column `text`; an empty line too. keep_broken: None for a line that is not text. Raises DataError
+    where there is none.
+    """
     if not content.start:
         raise DataError("the file is empty", where=content.source)
     for number, lines in content.lines():
-        yield Examples(columns={"text": lines}, source=content.source, lines=range(number, number + len(lines)))
+        numbers = range(number, number + len(lines))
+        texts = [None if number in content.broken else line for number, line in zip(numbers, lines, strict=True)]
+        yield Examples(columns={"text": texts if keep_broken else lines}, source=content.source, lines=numbers)
 
 
 def _looks_like_json(content: Content) -> bool:
@@ -74,7 +77,7 @@ def _looks_like_json(content: Content) -> bool:
 _JSON = (".json", ".jsonl", ".jsonlines", ".json-lines", ".ndjson")
 _CONLL = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".bmes", ".bilou")
 
-JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl, frozenset({"rows", "columns"}))
+JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl, frozenset({"rows", "columns", "keep_broken"}))
 DELIMITED = Format(
     "a table of text",
     (".csv", ".tsv"),
@@ -85,7 +88,7 @@ DELIMITED = Format(
 ARROW = Format("Parquet or Arrow", (".parquet", ".arrow", ".feather"), looks_like_arrow, parse_arrow)
 XLSX = Format("an Excel workbook", (".xlsx", ".xlsm"), looks_like_xlsx, parse_xlsx, frozenset({"columns"}))
 FASTTEXT = Format("fastText's lines", (), looks_like_fasttext, parse_fasttext)
-LINES = Format("plain text", (), lambda content: True, parse_lines)
+LINES = Format("plain text", (), lambda content: True, parse_lines, frozenset({"keep_broken"}))
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
 LABEL_STUDIO = Format("Label Studio's JSON", _JSON, looks_like_label_studio, parse_label_studio)
@@ -126,33 +129,21 @@ def read_blocks(
 
     The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
     or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
-    on_error: of readers.faults.POLICIES, for lines that cannot be read, by default fail; those left out are among the remarks.
-    options: keywords of the formats, such as separator, columns and column; None counts as not given. Raises DataError, and
-    UsageError for an option that the format does not take.
+    on_error: "skip" keeps rows that cannot be read, with None in every column, where each is a line, an object of JSON or a row
+    of a table. options: keywords of the formats, such as separator, columns and column; None counts as not given. Raises
+    DataError, and UsageError for an option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
         yield from folder.parse(Path(path), encoding=encoding, **_taken(given, folder, str(path)))
         return
-    faults = Faults(on_error or "fail", most=sys.maxsize)
-    with open_content(path, encoding=encoding, max_file_size=max_file_size, faults=faults) as content:
+    with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())
-        blocks = form.parse(content, **_taken(given, form, content.source))
-        for block in blocks if faults.policy == "fail" else _with_faults(blocks, faults, content.source):
+        if on_error == "skip" and "keep_broken" in form.options:
+            given["keep_broken"], content.faults = True, Faults("skip")
+        for block in form.parse(content, **_taken(given, form, content.source)):
             yield block if block.done is not None else replace(block, done=content.share)
-
-
-def _with_faults(blocks: Iterator[Examples], faults: Faults, source: str) -> Iterator[Examples]:
-    """Blocks of rows with what was left out among their remarks; one is held back, for what follows the last one."""
-    held = None
-    for block in blocks:
-        if held is not None:
-            yield held
-        held = replace(block, remarks=block.remarks + Remarks(left_out=faults.drain()))
-    if held is None:
-        raise DataError(f"no row can be read: {faults.summary()}", where=source)
-    yield replace(held, remarks=held.remarks + Remarks(left_out=faults.drain()))
 
 
 def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> tuple[Format, str]:

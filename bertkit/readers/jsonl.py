@@ -29,14 +29,20 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-def parse_jsonl(content: Content, *, rows: str | None = None, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
+def parse_jsonl(
+    content: Content, *, rows: str | None = None, columns: tuple[str, ...] | None = None, keep_broken: bool = False
+) -> Iterator[Examples]:
     """The objects of a file as rows. A block's columns are the keys that any of its rows has; a row without one holds None.
 
     rows: where the list of them stands in the file's one object, as keys with dots between. columns: the names of the values of
-    rows that are lists. Raises DataError, with file and line, for what is not JSON or not such a row.
+    rows that are lists. keep_broken: what cannot be such a row has None in every column. Raises DataError, with file and line,
+    for what is not JSON or not such a row.
     """
     source = content.source
-    as_row = partial(_as_row, columns=columns)
+    as_row: AsRow = partial(_as_row, columns=columns)
+    of_line: AsRow = partial(_of_line, as_row)
+    if keep_broken:
+        as_row, of_line = partial(_or_nothing, as_row), partial(_or_nothing, of_line)
     is_list = re.match(r'\s*\[(?!\s*")', content.beginning) is not None  # one that begins with a text is a pair, one a line
     if rows is not None:
         text = content.text()
@@ -45,25 +51,46 @@ def parse_jsonl(content: Content, *, rows: str | None = None, columns: tuple[str
         text = content.text()
         blocks = _list(text, source, _skip(text, 0), as_row)
     else:
-        blocks = _refuse_document(_by_line(content, as_row), content)
+        blocks = _refuse_document(_by_line(content, of_line), content)
     empty, values, count = True, 0, 0
     seen: set[str] = set()
     for numbers, objects, text in blocks:
         empty = False
-        check_characters(text, ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, objects, strict=True)))
+        places = ((row, "an object", f"{source}:{line}") for line, row in zip(numbers, objects, strict=True))
+        if keep_broken and "\\u" in text:
+            objects = [_or_nothing(partial(_whole, text), row, where) for row, _, where in places]
+        else:
+            check_characters(text, places)
         values, count = values + sum(map(len, objects)), count + len(objects)
         seen.update(names := dict.fromkeys(chain.from_iterable(objects)))
         if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
             what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
             raise DataError(what, where=f"{source}:{numbers[-1]}", hint="put what differs under one key: it is ignored there")
         yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
-    if empty and not content.faults.count:
+    if empty:
         raise DataError("the list is empty" if is_list or rows is not None else "the file is empty", where=source)
 
 
 def object_of_line(line: str, where: str, hint: str) -> dict[str, Any]:
     """The object that a line holds. hint: what the file should hold. Raises DataError."""
     return _as_row(_value_of(line, where, hint), where, hint=hint)
+
+
+def _of_line(as_row: AsRow, line: str, where: str) -> dict[str, Any]:
+    return as_row(_value_of(line, where, _HINT), where)
+
+
+def _or_nothing(read: AsRow, value: Any, where: str) -> dict[str, Any]:
+    """What `read` makes of a value; an empty row of one that it refuses."""
+    try:
+        return read(value, where)
+    except DataError:
+        return {}
+
+
+def _whole(text: str, row: Any, where: str) -> dict[str, Any]:
+    check_characters(text, [(row, "an object", where)])
+    return row
 
 
 def _value_of(line: str, where: str, hint: str) -> Any:
@@ -99,19 +126,14 @@ def _names_for(row: list[Any]) -> str:
 # --- one object a line -----------------------------------------------------------------------------------------------------
 
 
-def _by_line(content: Content, as_row: AsRow) -> Iterator[Block]:
+def _by_line(content: Content, of_line: AsRow) -> Iterator[Block]:
     for first, lines in content.lines():
         numbers, rows = [], []
         for number, line in enumerate(lines, start=first):
             if line.strip():
                 where = f"{content.source}:{number}"
-                try:
-                    row = as_row(_value_of(line, where, _HINT), where)
-                except DataError as error:
-                    content.faults.take(error)
-                else:
-                    rows.append(row)
-                    numbers.append(number)
+                rows.append({} if number in content.broken else of_line(line, where))
+                numbers.append(number)
         if rows:
             yield numbers, rows, "".join(line for line in lines if "\\u" in line)
 

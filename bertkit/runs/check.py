@@ -56,7 +56,7 @@ class Checked:
 
     def report(self, title: str) -> Report:
         """Tables of labels and lengths, and the findings sorted by severity."""
-        by_severity = zip(("note", "warning"), self.remarks, strict=False)
+        by_severity = (("note", self.remarks.notes), ("warning", self.remarks.warnings))
         remarks = [Finding(severity, line) for severity, lines in by_severity for line in lines]
         findings = sorted([*remarks, *self.findings], key=lambda finding: SEVERITIES.index(finding.severity))
         parts: list[Table | Finding] = [*remarks]

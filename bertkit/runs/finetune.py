@@ -24,7 +24,7 @@ from bertkit.model.directory import load_weights, read_config, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
-from bertkit.readers import Examples
+from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import show
 from bertkit.runs.baselines import fit_baselines
@@ -225,7 +225,7 @@ def finetune(
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
     if to_beat is not None:
         best = open_target(str(output_dir), None, {}, to_predict=True)
-        show(to_beat.compare(predict_examples(best, best.task, to_beat.examples)))
+        show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
     _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read())
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")

@@ -15,7 +15,7 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from bertkit import manifest
-from bertkit.config import PretrainConfig, options_of
+from bertkit.config import PretrainConfig, convert, options_of
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import ModelError, UsageError
@@ -37,6 +37,7 @@ from bertkit.runs.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
 from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
+from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
@@ -74,7 +75,7 @@ class LanguageModel(Predictor):
         blocks = read_blocks(file, (LINES,), **self.opening)
         first, *others = islice(blocks, 2)
         mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
-        encoded = self._encode([text for text in first.columns["text"] if mask_token in text])
+        encoded = self._encode([text for text in first.columns["text"] if mask_token in (text or "")])
         if not others and not any(map(len, self.masks(encoded))):
             what = f"no line has a {mask_token} to fill"
             if len(encoded.input_ids):
@@ -87,6 +88,10 @@ class LanguageModel(Predictor):
         if not isinstance(row, str) and not (isinstance(row, Mapping) and isinstance(row.get("text"), str)):
             raise ValueError(f"the row is {row!r}; expected a text")
         return {"text": row} if isinstance(row, str) else row
+
+    def refused(self, rows: Examples) -> dict[int, str]:
+        texts = enumerate(rows.columns["text"])
+        return {row: f"the row cannot be read ({rows.where(row)})" for row, text in texts if text is None}
 
     def standard(self, examples: Examples) -> Examples:
         return examples
@@ -214,9 +219,8 @@ class Filled(Presents):
 def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) -> LanguageModel:
     """A pre-trained model with the options of a command. Raises UsageError for a causal one, and for options of tasks."""
     overrides = dict(overrides)
-    opening: dict[str, Any] = {
-        name: overrides.pop(name) for name in ("encoding", "max_file_size", "on_error") if name in overrides
-    }
+    given = [name for name in ("encoding", "max_file_size", "on_error") if name in overrides]
+    opening: dict[str, Any] = {name: convert(options_of(Recipe)[name], overrides.pop(name)) for name in given}
     refuse_task_options(overrides)
     pretrained = open_pretrained(name)
     _refuse_causal(pretrained)

@@ -19,6 +19,7 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.files import disk_errors, flush, lock, write_json
 from bertkit.readers import Examples
 from bertkit.readers.content import nearest_files, source_name, unpacked_name
+from bertkit.readers.faults import Faults
 from bertkit.tasks.output import PACKED, WRITERS, Writer
 from bertkit.tasks.presentation import Count, summed
 
@@ -54,7 +55,8 @@ class Output:
     """Takes windows of predictions one after another; this one shows them at once, on the standard output or a device."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path, self.windows, self.rows, self.predictions = path, 0, 0, 0
+        self.path, self.windows, self.rows = path, 0, 0
+        self.faults = Faults("skip")  # of rows that are left out
         self.counts: list[Count] = []
         self._file: BinaryIO | None = None
 
@@ -71,9 +73,13 @@ class Output:
         self.windows, self.rows = self.windows + 1, self.rows + len(window)
         return False
 
-    def write(self, data: bytes, counts: Sequence[Count] = (), *, predictions: int = 0) -> None:
-        """Take the window's predictions, of this number, and what to tell of them at the end."""
-        self.counts, self.predictions = summed([*self.counts, *counts]), self.predictions + predictions
+    @property
+    def predictions(self) -> int:
+        return self.rows - self.faults.count
+
+    def write(self, data: bytes, counts: Sequence[Count] = ()) -> None:
+        """Take the window's predictions, and what to tell of them at the end."""
+        self.counts = summed([*self.counts, *counts])
         if self._file is not None:
             self._file.write(data)
         elif data:
@@ -93,7 +99,7 @@ class Progress(NamedTuple):
     how: Mapping[str, Any]
     windows: int = 0
     rows: int = 0
-    predictions: int = 0
+    faults: Sequence[Any] = (0, [])
     size: int = 0
     sha256: str = ""
     counts: Sequence[Sequence[Any]] = ()
@@ -136,7 +142,8 @@ class OutputFile(Output):
             before = None  # OUT.partial was cut off: it starts over
         if before is not None:
             before.refuse_other(state.settings, state.how, str(self.partial))
-            self.counts, self.predictions = [Count(*each) for each in before.counts], before.predictions
+            self.counts = [Count(*each) for each in before.counts]
+            self.faults.count, self.faults.shown = before.faults
         self._found, self.before = before, before or state
         self._sha256 = ""
 
@@ -179,8 +186,8 @@ class OutputFile(Output):
         what = f"the rows have changed since {plural(self.before.rows, 'row')} of them were predicted ({self.partial})"
         return UsageError(what, where=source, hint="add --overwrite, which starts over")
 
-    def write(self, data: bytes, counts: Sequence[Count] = (), *, predictions: int = 0) -> None:
-        self.counts, self.predictions = summed([*self.counts, *counts]), self.predictions + predictions
+    def write(self, data: bytes, counts: Sequence[Count] = ()) -> None:
+        self.counts = summed([*self.counts, *counts])
         if self._file is None:
             return
         with disk_errors(self.partial):
@@ -190,8 +197,8 @@ class OutputFile(Output):
             size = self._file.tell()
         if self.resumes:
             told = [list(count) for count in self.counts]
-            done: dict[str, Any] = {"windows": self.windows, "rows": self.rows, "predictions": self.predictions, "size": size}
-            state = self.state._replace(**done, sha256=self._sha256, counts=told)
+            done: dict[str, Any] = {"windows": self.windows, "rows": self.rows, "size": size}
+            state = self.state._replace(**done, sha256=self._sha256, counts=told, faults=[self.faults.count, self.faults.shown])
             write_json(self.progress, state._asdict())
 
     def finish(self, writer: Writer | None) -> None:

@@ -61,8 +61,8 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
 
 
 class Window(NamedTuple):
-    """Rows as they are read, the same under a task's names, and a prediction for each. counts: what to tell of them, and of
-    those that were left out. numbers: of the rows in their source, from 0.
+    """Rows as they are read, the same under a task's names, and a prediction for each. counts: what to tell of them.
+    numbers: of the rows in their source, from 0.
     """
 
     rows: Examples
@@ -77,14 +77,13 @@ def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = Non
     faults = predictor.refused(rows)
     numbers = [rows.first + row for row in range(len(rows)) if row not in faults]
     rows = rows.without(faults)
-    left_out = Count(len(rows.remarks.left_out), "{} left out")
     if not numbers:
-        return Window(rows, rows, [], (left_out,), numbers)
+        return Window(rows, rows, [], (), numbers)
     examples = predictor.standard(rows)
     split, counts = predictor.encode(examples)
     bar = progress.NO_BAR if rate is None else _Part(rate, rows, len(split.features) * len(predictor.folders))
     predictions = predictor.decode(split, bar)
-    return Window(rows, examples, predictions, (left_out, *counts, *predictor.presents.counts_of(predictions)), numbers)
+    return Window(rows, examples, predictions, (*counts, *predictor.presents.counts_of(predictions)), numbers)
 
 
 def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Prediction]:

@@ -139,7 +139,7 @@ class Predictor:
         raise self._headless()
 
     def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
-        """What `bertkit predict` writes: for each example its input and the prediction."""
+        """What `bertkit predict` writes, but for the ids: for each example its input and the prediction."""
         return [self.presents.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
 
     def predict_examples(self, examples: Examples) -> list[Prediction]:

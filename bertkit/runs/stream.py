@@ -17,7 +17,6 @@ from bertkit.model.devices import OneProcess, start_accelerator
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks, windows
 from bertkit.readers.content import source_name
-from bertkit.readers.faults import Faults
 from bertkit.runs.evaluate import report_remarks
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
 from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
@@ -175,24 +174,25 @@ class _Command:
             raise DataError("the file holds no rows", where=source_name(source))
         pages = _Pages(self.predictor, self.layout, self.to.form, first)
         assert self.predictor.model
-        seen, faults = Remarks(), Faults("skip")
+        seen = Remarks()
         with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
             for rows in chain([first], stream):
+                begins = not output.predictions
                 if output.has(rows):
                     rate.skip(rows.done)
                     continue
                 window = predict_window(self.predictor, rows, rate)
                 new = window.examples.remarks
-                faults.add(new.left_out)
                 told = zip(new[:2], seen[:2], strict=True)
                 report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
                 seen += new._replace(left_out=())
                 manifest.finish()  # what was read of the model is whole
-                output.write(pages.of(window) if self.writes else b"", window.counts, predictions=len(window.predictions))
+                output.faults.add(new.left_out)
+                output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
             if left_out := [name for name in self.predictor.unread_columns(first) if name not in pages.arrangement.read]:
                 progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
-            if faults.count:
-                progress.warn(faults.summary())
+            if output.faults.count:
+                progress.warn(output.faults.summary())
             tell(output.rows, output.counts)
             output.finish(pages.writer)
         if output.path is not None:
@@ -211,13 +211,16 @@ class _Pages:
         if form.ending in WRITERS:
             self.writer = WRITERS[form.ending](self.arrangement.columns, safe=bool(layout.safe_csv))
 
-    def of(self, window: Window) -> bytes:
+    def of(self, window: Window, *, begins: bool) -> bytes:
+        """begins: whether these are the first predictions."""
         rows, examples, predictions, _, numbers = window
         if self.form.ending == TEXT:
             progress.show(self.presents.format_prediction(each, examples, row) for row, each in enumerate(predictions))
             return b""
+        if self.writer is None and not predictions:
+            return b""
         if self.writer is None:
-            between = self.presents.own_formats[self.form.ending] if rows.first else ""
+            between = "" if begins else self.presents.own_formats[self.form.ending]
             return (between + self.presents.format_file(predictions, examples, self.form.ending)).encode("utf-8")
         predicted = [
             self.presents.row(each, examples, row) | self.presents.detail(each, self.layout)

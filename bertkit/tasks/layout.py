@@ -27,7 +27,7 @@ class Layout:
     """What a row of the output has beside the columns that it always has, and how much detail."""
 
     id: str | None = option(
-        None, "column whose value is the id of a row in the output, by default id or else row: its number, from 0", used=_USED
+        None, "column with each row's id; default: the column id, else the row's number from 0, which row asks for", used=_USED
     )
     keep: tuple[str, ...] | None = option(None, "columns of the input that the output has too, or all", used=_USED)
     top_k: int | None = option(

@@ -81,7 +81,10 @@ class Recipe(ABC):
         MAX_FILE_SIZE, "refuse packed files that unpack to more than this", unit="GB", minimum=0, used=USE
     )
     on_error: str = option(
-        "fail", "at a row that cannot be used: fail; or skip it, counted and named", choices=("fail", "skip"), used=USE
+        "fail",
+        "what to do with a row that cannot be used: fail, or skip it; those skipped are counted, the first ones named",
+        choices=("fail", "skip"),
+        used=USE,
     )
     split_seed: int = option(
         0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
@@ -277,10 +280,14 @@ class Recipe(ABC):
 
         labelled: require all that training needs; without, to predict, empty texts are accepted. Raises DataError with the row.
         """
+        return self._standardize(self.usable(rows, labelled=labelled), labelled=labelled)
+
+    def usable(self, rows: Examples, *, labelled: bool) -> Examples:
+        """The rows without those that are `refused`. Raises DataError where none is left to train on."""
         faults = self.refused(rows, labelled=labelled)
         if labelled and faults and len(faults) == len(rows):
             raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
-        return self._standardize(rows.without(faults), labelled=labelled)
+        return rows.without(faults)
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         """With --on-error skip the rows that cannot be used, and why; else none, for `standardize` raises at the first one."""
@@ -292,8 +299,12 @@ class Recipe(ABC):
                 self._standardize(rows.part(begin, end), labelled=labelled)
             except DataError as error:
                 middle = (begin + end) // 2
+                if error.where == rows.source:
+                    raise  # it is no fault of rows
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
+                elif all(values[begin] is None for values in rows.columns.values()):
+                    found[begin] = f"the row cannot be read ({rows.where(begin)})"
                 else:
                     found[begin] = str(error)
         return found

@@ -35,6 +35,7 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
     rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
     training = rows.get(recipe.train_split)
     if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
+        training = replace(recipe, **recipe.find_columns(training).named).usable(training, labelled=True)
         order = np.random.default_rng(recipe.split_seed).permutation(len(training))
         rows[recipe.train_split] = training.select(sorted(order[: recipe.max_train_samples].tolist()))
     for each in rows.values():
@@ -59,8 +60,10 @@ class _Source:
         if self.parts is None:
             rows = self._read_whole(recipe.train_split)
             named = replace(recipe, **recipe.find_columns(rows).named)
+            rows = named.usable(rows, labelled=True)
             text, labels = named.split_by(rows)
-            self.parts = split_examples(rows, held_out, seed=recipe.split_seed, labels=labels, text=text)
+            train, held = split_examples(rows, held_out, seed=recipe.split_seed, labels=labels, text=text)
+            self.parts = train, replace(held, remarks=held.remarks._replace(left_out=()))  # which `train` tells
         return self.parts[split != recipe.train_split]
 
     def _read_whole(self, split: str) -> Examples:

@@ -363,8 +363,10 @@ def test_a_killed_command_goes_on_and_gives_the_same_bytes(
 def test_rows_left_out_are_counted_once_over_kills(ending: str, model: Path, run_bertkit, tmp_path: Path) -> None:
     content = [row | ({"text": None} if number % 5 == 2 or 20 <= number < 26 else {}) for number, row in enumerate(rows())]
     write_rows(tmp_path / "new.jsonl", content)
-    whole = ("predict", model, "new.jsonl", "--on-error", "skip", *FP32)
-    assert run_bertkit(*whole, "--output", f"whole.{ending}").code == 0
+    lines = (tmp_path / "new.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "new.jsonl").write_text("".join("{\n" if row in (8, 40) else line for row, line in enumerate(lines)))
+    whole = ("predict", model, "new.jsonl", "--on-error", "skip", "--id", "more", "--keep", "id", *FP32)
+    undisturbed = run_bertkit(*whole, "--output", f"whole.{ending}").err
     for at in (5, 3, 99):
         with pytest.MonkeyPatch.context() as patch:
             killing(patch, at, "computing")
@@ -373,10 +375,11 @@ def test_rows_left_out_are_counted_once_over_kills(ending: str, model: Path, run
             except Killed:
                 assert at < 99
     assert (tmp_path / f"out.{ending}").read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
-    kept = [row["id"] for row in content if row["text"]]
+    kept = [number for number, row in enumerate(content) if row["text"] and number not in (8, 40)]
     assert [row["id"] for row in read_rows(tmp_path / f"out.{ending}")] == kept
-    assert f"{COUNT} rows, {COUNT - len(kept)} left out" in ran.err
-    assert f"wrote {len(kept)} predictions" in ran.err
+    assert f"warning: left out {COUNT - len(kept)} lines or rows: " in undisturbed
+    assert f"wrote {len(kept)} predictions" in undisturbed
+    assert ran.err.replace("out.", "whole.").splitlines()[1:] == undisturbed.splitlines()
 
 
 @pytest.fixture

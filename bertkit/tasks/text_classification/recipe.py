@@ -169,7 +169,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             labels = self._standardize(rows.select(kept), labelled=True).columns["label"]
             bare = [row for row, label in zip(kept, labels, strict=True) if not self._is_label(label)]
             found |= {row: f"there is no label ({rows.where(row)})" for row in bare}
-        return found
+        return dict(sorted(found.items()))
 
     def _is_label(self, value: Any) -> bool:
         if self.multi_label:
@@ -194,6 +194,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 
     def _require_texts(self, rows: Examples, columns: dict[str, str]) -> None:
         """Raise DataError if a text has no column."""
+        if not rows.columns:
+            raise DataError("the rows have no columns", where=rows.source)
         for role in TEXTS:
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)

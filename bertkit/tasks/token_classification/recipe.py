@@ -108,13 +108,16 @@ class TokenClassification(ClassLossRecipe):
 
         Raises DataError where words and tags do not fit, or an entity does not fit its text.
         """
-        examples = standard_columns(
+        return standard_columns(
             rows,
             named=self._named,
             intent=(self.intent_column or "") if self.intent and labelled else None,
             to_predict=not labelled,
             cut=self.words,
         )
+
+    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+        examples = super().standardize(rows, labelled=labelled)
         if labelled and not any(examples.columns["tokens"]):
             raise DataError("no row has a word", where=examples.source)
         return examples

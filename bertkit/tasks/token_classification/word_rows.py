@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import FIX_ROW, Examples, join_blocks
+from bertkit.readers import Examples, join_blocks
 from bertkit.readers.columns import guess_column
 
 
@@ -27,7 +27,7 @@ def _columns_of_words(rows: Examples, named: Mapping[str, str | None]) -> tuple[
     words = named["tokens"] or guess_column(rows.columns, "tokens")
     if sentence is None or words is None or sentence in named.values() or words not in rows.columns:
         return None
-    if not all(isinstance(word, str) and " " not in word for word in rows.columns[words]):
+    if not all(word is None or (isinstance(word, str) and " " not in word) for word in rows.columns[words]):
         return None
     return sentence, words
 
@@ -51,8 +51,9 @@ def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
         last = value if filled else last
     if len(begins) == len(rows):  # sentences of one word, or no table of words
         return rows
-    if "" in cells:
-        raise DataError(f"column {words!r} is empty; expected a word", where=rows.where(cells.index("")), hint=FIX_ROW)
+    if (bad := next((row for row, word in enumerate(cells) if not word), None)) is not None:
+        hint = "correct or remove the row"  # without it the sentence would be another one
+        raise DataError(f"column {words!r} is empty; expected a word", where=rows.where(bad), hint=hint)
     spans = [*pairwise([*begins, len(rows)])]
     columns = {name: [values[start:end] for start, end in spans] for name, values in rows.columns.items() if name != sentence}
     return replace(rows, columns=columns, lines=[rows.lines[row] for row in begins])
