@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -89,6 +90,24 @@ def _check_launch() -> None:
     # set by `accelerate launch --cpu --num_processes 2`, which starts one process all the same
     if not asking and os.environ.get("ACCELERATE_USE_CPU") and numbers["MASTER_PORT"] and not _MPI & set(os.environ):
         raise UsageError("accelerate launch was asked for several processes and started one", hint=_LAUNCH)
+    if os.environ.get("MASTER_ADDR") and numbers["WORLD_SIZE"] is None:
+        _warn_once(f"MASTER_ADDR is set, but WORLD_SIZE is not: this process works alone; {_LAUNCH}")
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        what = "accelerate launch was given --use_fsdp; here each process keeps the whole model, which fits at BERT's sizes"
+        raise UsageError(what, hint="leave it out")
+
+
+def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint: str) -> None:
+    """Raise UsageError, on every process, where one has other values than the main process. own: plain values by name."""
+    if processes.num_processes == 1:
+        return
+    from accelerate.utils import gather_object
+
+    first, *others = gather_object([dict(own)])
+    for number, theirs in enumerate(others, 1):
+        if names := [name for name in {**first, **theirs} if first.get(name) != theirs.get(name)]:
+            told = (f"{name} is {theirs.get(name)!r}, and {first.get(name)!r} in the first" for name in names)
+            raise UsageError(f"process {number} of {processes.num_processes}: {listed([*told], 4, '; ')}", hint=hint)
 
 
 _LAUNCH = "to start several: torchrun --nproc-per-node 2 -m bertkit ..."

@@ -21,6 +21,7 @@ from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files, write_json
 from bertkit.manifest import MANIFEST, Manifest, replace_files, verify
 from bertkit.model.config import PRETRAINING
+from bertkit.model.devices import Processes, refuse_differences
 from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, WEIGHT_FILES
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 RUN_FILE, LOG_FILE = "run.json", "metrics.jsonl"
 _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
+_EQUAL = ("training", "task", "model", "data", "dtype", "total_steps")  # on all processes
 _MAY_CHANGE = {
     *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
     *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),
@@ -101,6 +103,16 @@ class RunFolder:
         _refuse_stateless(resume_from)
         return cls(output, resume_from, values)
 
+    def refuse_other_folders(self, processes: Processes) -> None:
+        """Raise UsageError where processes would begin at different steps, as with a folder on each machine."""
+        checkpoint = self.resume_from
+        manifest = checkpoint / MANIFEST if checkpoint is not None else None
+        state = {
+            "the checkpoint to resume from": None if checkpoint is None else checkpoint.name,
+            "its manifest": sha256(manifest.read_bytes()).hexdigest() if manifest is not None and manifest.is_file() else None,
+        }
+        refuse_differences(state, processes, hint="the output folder must be on a file system that all machines share")
+
     def refuse_other_settings(self, values: dict[str, Any]) -> None:
         """Raise UsageError if the unfinished run has different settings, model or data."""
         if self.unfinished is None:
@@ -123,6 +135,9 @@ class RunFolder:
     def open(self, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
         """Create and lock the output folder, and write run.json; the main process does. Unlocked at the end of the run."""
         self.refuse_other_settings(values)
+        settings = {name: value for part in _EQUAL for name, value in flat(values.get(part), part)}
+        settings = {name: value for name, value in settings.items() if not name.endswith((".source", ".name"))}  # paths
+        refuse_differences(settings, accelerator, hint="start all with the same command, model and data")
         accelerator.wait_for_everyone()  # every process has read the folder before the main one changes it
         with self.output.open() if accelerator.is_main_process else nullcontext():
             if accelerator.is_main_process:
@@ -133,7 +148,8 @@ class RunFolder:
                 before = (self.unfinished or {}).get("num_processes", accelerator.num_processes)
                 if before != accelerator.num_processes:
                     what = f"the run started with {plural(before, 'process', 'processes')}"
-                    progress.warn(f"{what}: with dropout, the final weights will differ slightly")
+                    exact = "data, their order and masks stay exactly the same"
+                    progress.warn(f"{what}: {exact}; rounding of sums and, with dropout, what is dropped will differ")
             yield
 
     def _start(self, values: dict[str, Any]) -> None:

@@ -88,6 +88,8 @@ def finetune(
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
+    if run is not None:
+        run.refuse_other_folders(accelerator)
     pretrained = open_pretrained(model)
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):

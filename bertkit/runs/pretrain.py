@@ -75,6 +75,7 @@ def pretrain(
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
     run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
+    run.refuse_other_folders(accelerator)
     meta = read_meta(corpus)
     tokenizer = Tokenizer.load(corpus)
     objective = OBJECTIVES[config.objective]

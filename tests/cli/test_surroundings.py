@@ -21,6 +21,7 @@ from trained import train
 
 from bertkit import progress
 from bertkit.cli import failures
+from bertkit.model import devices
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 UNICODE = (
@@ -245,6 +246,7 @@ def test_files_that_are_nested_deeply(run_bertkit, place: Path, tmp_path: Path, 
             {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
             ["several processes and started one"],
         ),
+        ({"ACCELERATE_USE_FSDP": "true"}, ["--use_fsdp", "keeps the whole model"]),
     ],
 )
 def test_several_processes_that_cannot_be(run_bertkit, place: Path, monkeypatch, environment, words: list[str]) -> None:
@@ -253,6 +255,15 @@ def test_several_processes_that_cannot_be(run_bertkit, place: Path, monkeypatch,
     ran = run_bertkit("predict", place / "run", place / "good.csv")
     assert ran.code == 2
     assert [word for word in words if word not in error_of(ran)] == []
+
+
+def test_an_address_without_a_number_of_processes_is_said(run_bertkit, place: Path, monkeypatch) -> None:
+    """As where a batch system starts several, of which each would work for itself."""
+    devices._warn_once.cache_clear()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    ran = run_bertkit("predict", place / "run", place / "good.csv")
+    assert ran.code == 0
+    assert "MASTER_ADDR is set, but WORLD_SIZE is not: this process works alone" in " ".join(ran.err.split())
 
 
 # --- signals ------------------------------------------------------------------------------------------------------------------

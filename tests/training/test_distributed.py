@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import run_command
 from safetensors.torch import load_file
 from shapes import CURVES, RUNS, SHAPES, TRAINING, logged_losses, prediction_run, seven, training_run
 
@@ -33,7 +34,14 @@ ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processe
 
 
 def launch(launcher: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run with two processes, each with one thread; fails where one of them fails."""
+    """Run with several processes; fails where one of them fails."""
+    done = start(launcher, *arguments)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+def start(launcher: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run with several processes, each with one thread."""
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "ACCELERATE_USE_CPU": "true"}
     command = [sys.executable, *launcher, *arguments]
@@ -44,8 +52,7 @@ def launch(launcher: Sequence[str], *arguments: str) -> subprocess.CompletedProc
         except subprocess.TimeoutExpired:
             os.killpg(started.pid, signal.SIGKILL)  # the launcher alone would leave its processes behind
             raise
-    assert started.returncode == 0, stderr[-4000:]
-    return subprocess.CompletedProcess(command, 0, stdout, stderr)
+    return subprocess.CompletedProcess(command, started.returncode, stdout, stderr)
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +177,44 @@ def test_finetune_by_two_processes_is_finetune_by_one(make_model_dir, run_bertki
     for key, value in weights[0].items():
         torch.testing.assert_close(weights[1][key], value, rtol=0, atol=2e-3 if key.endswith("key.bias") else 2e-4, msg=key)
     assert done.stderr.count("steps per epoch") == 1, "the other process is silent"
+
+
+# --- processes that differ ---------------------------------------------------------------------------------------------
+
+EACH_IN_ITS_OWN_FOLDER = """
+import os, sys
+os.chdir(os.environ["RANK"])
+from bertkit.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("differing", ["rows", "checkpoint"])
+def test_processes_that_differ_end_before_the_first_step(
+    differing: str, make_model_dir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a disk of its own, as two machines do; the one of the second process holds another row, or no run."""
+    for rank in ("0", "1"):
+        (tmp_path / rank).mkdir()
+        other = "bad" if (rank, differing) == ("1", "rows") else "good"
+        rows = [f"{other if row == 3 else 'good'} movie {row},{'no yes'.split()[row % 2]}\n" for row in range(16)]
+        (tmp_path / rank / "train.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    script = tmp_path / "command.py"
+    script.write_text(EACH_IN_ITS_OWN_FOLDER, encoding="utf-8")
+    command = f"finetune text-classification --train train.csv --validation 25% --model {make_model_dir()} --device cpu "
+    command += "--max-steps 4 --batch-size 4 --max-length 16 --precision fp32 --no-baselines "
+    command += "--keep-training-state --output-dir run"
+    if differing == "checkpoint":
+        monkeypatch.chdir(tmp_path / "0")
+        assert run_command(command.split()).code == 0
+        run = tmp_path / "0" / "run" / "run.json"
+        run.write_text(run.read_text(encoding="utf-8").replace('"status": "finished"', '"status": "running"'), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    failed = start((*TORCHRUN, "2"), str(script), *command.split())
+    assert failed.returncode != 0
+    said = " ".join(failed.stderr.split())
+    words = ["rows_sha256", "the same command, model and data"]
+    if differing == "checkpoint":
+        words = ["the checkpoint to resume from is None, and 'checkpoint-4' in the first", "all machines share"]
+    assert [word for word in (*words, "process 1 of 2") if word not in said] == [], said
+    assert not (tmp_path / "1" / "run").exists(), "nothing is begun"

@@ -382,3 +382,19 @@ def test_a_damaged_best_model_that_no_later_step_need_replace_is_not_resumed(unf
     weights[-1] ^= 1
     (unfinished / "model.safetensors").write_bytes(weights)
     refused(command(unfinished), "model.safetensors", "best model", code=4)
+
+
+def test_resuming_with_another_number_of_processes_says_what_stays_exact(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(
+        "text,label\n" + "".join(f"movie {row},{row % 2}\n" for row in range(16)), encoding="utf-8"
+    )
+    command = f"finetune text-classification --train train.csv --validation 25% --model {make_model_dir()} --device cpu "
+    command += "--max-steps 2 --batch-size 4 --precision fp32 --no-baselines --keep-training-state --output-dir run"
+    assert run_bertkit(*command.split()).code == 0
+    path = tmp_path / "run" / "run.json"
+    before = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(before | {"status": "running", "num_processes": 2}), encoding="utf-8")
+    ran = run_bertkit(*command.split())
+    assert ran.code == 0
+    said = " ".join(ran.err.split())
+    assert "the run started with 2 processes: data, their order and masks stay exactly the same; rounding of sums" in said
