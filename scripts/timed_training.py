@@ -73,7 +73,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
 
     def stamped(batches: Callable, steps: range, device: Any) -> Generator[list]:
         with closing(prefetched(batches, steps, device)) as ready:
-            while True:
+            for _ in steps:
                 stamps.append(time.perf_counter())
                 micro_batches = next(ready)
                 waited.append(time.perf_counter() - stamps[-1])

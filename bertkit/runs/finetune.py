@@ -48,6 +48,8 @@ from bertkit.training.vocabulary import UsedVocabulary
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+_ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # by how much held-out rows may differ from what was asked for without a warning
+
 
 def total_steps(config: TrainConfig, sampler: Sampler) -> int:
     """Optimizer steps of the whole run."""
@@ -57,9 +59,6 @@ def total_steps(config: TrainConfig, sampler: Sampler) -> int:
 def input_paths(recipe: Recipe, name: str) -> list[str | None]:
     """The files and folders of a recipe's data, and its own file."""
     return [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
-
-
-_ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # by how much held-out rows may differ from what was asked for without a warning
 
 
 def finetune(

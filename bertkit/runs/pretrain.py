@@ -121,7 +121,7 @@ def pretrain(
     elif config.hours is None:
         count, exact = samplers[0].epoch_length(meta["train"]["tokens"])
         if not exact:
-            progress.note(f"an epoch has about {count} sequences, by those of the first {COUNTED * WINDOW} shards")
+            progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards")
         steps = max(1, math.ceil(config.num_epochs * count / config.batch_size))
     else:
         progress.note(f"timing steps to plan for {config.hours:g} hours")

@@ -400,7 +400,7 @@ def test_an_estimated_epoch_is_said_and_its_steps_stay(
     monkeypatch.setattr(CorpusSampler, "epoch_length", lambda self, tokens: (100, False))
     with interrupted_at(2, monkeypatch):
         pretrain("run", eval_steps=20)
-    assert "about 100 sequences, by those of the first 64 shards" in capsys.readouterr().err
+    assert "about 100 sequences, estimated from 64 shards" in capsys.readouterr().err
     monkeypatch.setattr(CorpusSampler, "epoch_length", None)  # which a resumed run does not ask for
     assert pretrain("run", eval_steps=20)["total_steps"] == math.ceil(100 / 16)
 
