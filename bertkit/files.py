@@ -275,8 +275,14 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterato
 
     shared: only see that nobody writes; several may do so at once.
     """
-    with disk_errors(folder):
-        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with disk_errors(folder):
+            descriptor = os.open(folder, os.O_RDONLY)
+    except MachineError:
+        if folder.exists():
+            raise
+        what = f"another process has just finished or moved this {kind}"
+        raise UsageError(what, where=str(folder), hint="repeat the command") from None
     try:
         with suppress(ImportError, OSError):  # Windows and some network file systems lack such locks
             import fcntl

@@ -541,6 +541,21 @@ def test_a_second_command_does_not_go_on_with_what_the_first_has_finished(
     assert len(read_rows(tmp_path / "out.jsonl")) == COUNT
 
 
+def test_the_first_command_ends_just_before_the_second_one_locks_its_half(
+    model: Path, run_bertkit, tmp_path: Path, monkeypatch
+) -> None:
+    write_rows(tmp_path / "new.csv", rows())
+    real = outputs.lock
+
+    def late(partial: Path) -> Any:
+        partial.rename(tmp_path / "out.jsonl")
+        return real(partial)
+
+    monkeypatch.setattr(outputs, "lock", late)
+    second = run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", *FP32)
+    assert (second.code, "another process has just finished" in second.err) == (2, True), second.err
+
+
 def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, run_bertkit, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
