@@ -56,7 +56,7 @@ class Content:
 
     source: its name in errors. stored: the bytes as they are stored, perhaps packed. encoding: of a text that is not UTF-8;
     formats that are not text are read as they are. max_file_size: gigabytes that they may unpack to. faults: takes lines that
-    are not text, and what else readers cannot read; by default it raises. Reading raises DataError for what cannot be unpacked.
+    are not text; by default it raises. Reading raises DataError for what cannot be unpacked.
     """
 
     def __init__(
