@@ -225,6 +225,10 @@ class TrainConfig:
         minimum=1,
         used=USE,
     )
+    activation_checkpointing: bool = option(
+        False,
+        "keep only what goes into each layer and compute the rest again in the backward pass: less memory, the same result",
+    )
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
     )

@@ -120,7 +120,7 @@ _TABLE: dict[str, _Theirs] = {
     "text_column_delimiter": _refused(_JOINED),
     "label_all_tokens": _switch(refusal="a word has one tag, read at its first piece"),
     "metric_for_best_model": _refused("the first metric decides, on the first evaluation split: --metric NAME"),
-    "gradient_checkpointing": _switch(refusal="--micro-batch-tokens bounds the memory of a step"),
+    "gradient_checkpointing": _switch("--activation-checkpointing"),
     "config_name": _refused(_OWN_FOLDER),
     "tokenizer_name": _refused(_OWN_FOLDER),
     "model_revision": _refused("download that revision, and give its folder: --model FOLDER"),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bertkit.model.attention import Packing, Pattern, attend, round_rows
 from bertkit.model.batch import Batch, pack
@@ -137,6 +138,14 @@ class BertEncoder(nn.Module):
         self.is_decoder = config.is_decoder
         self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
         self.num_heads = config.num_attention_heads
+        self.stream = stream
+        self.activation_checkpointing = False  # whether training keeps only what goes into a layer, and computes it twice
+
+    def _run(self, layer: nn.Module, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
+        if not (self.activation_checkpointing and self.training and torch.is_grad_enabled()):
+            return layer(hidden, rows, pattern)
+        again = self.stream.replayed  # dropout draws from no other stream
+        return checkpoint(layer, hidden, rows, pattern, use_reentrant=False, preserve_rng_state=False, context_fn=again)
 
     def forward(self, hidden: Tensor, batch: Batch, states: list[Tensor] | None = None) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads.
@@ -148,12 +157,12 @@ class BertEncoder(nn.Module):
         for layer in self.layer[:-1]:
             if states is not None:
                 states.append(packing.unpad(packing.select(hidden)))
-            hidden = layer(hidden, hidden, packing.tokens)
+            hidden = self._run(layer, hidden, hidden, packing.tokens)
         rows = packing.select(hidden)
         if states is not None:
             states.append(packing.unpad(rows))
         for layer in self.layer[-1:]:
-            rows = layer(hidden, rows, packing.rows)
+            rows = self._run(layer, hidden, rows, packing.rows)
         return packing.unpad(rows)
 
 
@@ -207,6 +216,13 @@ class BertModel(nn.Module):
         padded = hidden.new_zeros(*input_ids.shape, hidden.shape[-1])
         padded[attended] = hidden
         return BertOutput(padded, self.pool(padded[:, 0]) if self.pooler is not None else None)
+
+
+def set_activation_checkpointing(module: nn.Module, active: bool) -> None:
+    """Whether training recomputes what is inside of a layer in the backward pass (Chen et al., 2016), with the same result."""
+    for part in module.modules():
+        if isinstance(part, BertEncoder):
+            part.activation_checkpointing = active
 
 
 def refuse(arguments: dict[str, Any]) -> None:

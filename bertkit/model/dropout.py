@@ -8,6 +8,10 @@ twenty times as long there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -24,6 +28,32 @@ class DropoutStream:
         self._sequence = np.random.SeedSequence(key)
         self._bits = np.random.SFC64(self._sequence)
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    def _state(self) -> tuple[Any, dict[torch.device, Tensor]]:
+        return self._bits.state, {device: generator.get_state() for device, generator in self._generators.items()}
+
+    def _restore(self, state: tuple[Any, dict[torch.device, Tensor]]) -> None:
+        self._bits.state, generators = state
+        for device in [*self._generators]:
+            if device in generators:
+                self._generators[device].set_state(generators[device])
+            else:
+                del self._generators[device]  # made from the seed when it is needed
+
+    def replayed(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """What torch's checkpoint takes as context_fn: a forward pass that is repeated draws the same bits again."""
+        begin = self._state()
+
+        @contextmanager
+        def again() -> Iterator[None]:
+            now = self._state()
+            self._restore(begin)
+            try:
+                yield
+            finally:
+                self._restore(now)
+
+        return nullcontext(), again()
 
     def keep_mask(self, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
         """A tensor of `like`'s dtype and device: 0 with probability p, else 1 / (1 - p); all 0 for p = 1."""

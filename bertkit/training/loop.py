@@ -27,6 +27,7 @@ from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.files import write_json
 from bertkit.manifest import finish, replace_files, write_folder
 from bertkit.model.batch import Batch
+from bertkit.model.bert import set_activation_checkpointing
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.precision import DTYPES
 from bertkit.training.checkpoint import (
@@ -107,6 +108,7 @@ def train(
     module = model.to(accelerator.device)
     if config.dropout is not None:
         set_dropout(module, config.dropout)
+    set_activation_checkpointing(module, config.activation_checkpointing)
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
