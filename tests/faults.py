@@ -199,7 +199,7 @@ FINETUNE = (
     f"finetune text-classification --train rows.csv --validation rows.csv --model model --max-steps 3 --eval-steps 2 {TINY}"
 )
 PRETRAIN = f"pretrain corpus --model-size tiny --hidden-size 32 --num-attention-heads 2 --max-steps 2 --eval-steps 1 {TINY}"
-BUILD = "corpus build text.txt --tokenizer model --validation 20% --num-processes 1"
+BUILD = "corpus build text.txt more.txt --tokenizer model --validation 20% --num-processes 1"
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,9 @@ WRITERS = {
     "seeds": Scenario(f"{FINETUNE} --seeds 2 --output-dir runs", "runs", every=7),
     "pretrain": Scenario(f"{PRETRAIN} --output-dir run", "run", (f"{BUILD} --output-dir corpus",)),
     "corpus": Scenario(f"{BUILD} --output-dir out", "out", every=0),
-    "merge": Scenario("corpus merge corpus corpus --output-dir out", "out", (f"{BUILD} --output-dir corpus",)),
+    "merge": Scenario(
+        "corpus merge corpus corpus --num-processes 1 --output-dir out", "out", (f"{BUILD} --output-dir corpus",)
+    ),
     "tokenizer": Scenario("tokenizer train text.txt --vocab-size 120 --output-dir out", "out"),
     "predict": Scenario(
         "predict run rows.csv --output out.csv", "out.csv", (f"{FINETUNE} --no-baselines --output-dir run",), 0
@@ -257,6 +259,7 @@ def world(folder: Path, model: Path) -> None:
     )
     text = "\n\n".join(f"{' '.join(rng.choices(words, k=9))}.\n{' '.join(rng.choices(words, k=9))}." for _ in range(20))
     (folder / "text.txt").write_text(text)
+    (folder / "more.txt").write_text(f"{text[-400:]}\n\n{text[:600]}\n\n{text[700:900]}")  # a part of its own, with duplicates
     shutil.copytree(model, folder / "model")
 
 

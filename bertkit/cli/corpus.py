@@ -15,6 +15,7 @@ from bertkit.readers.content import MAX_FILE_SIZE
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn plain text into shards of tokens.")
 
 Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
+NumProcesses = Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
 
 
@@ -64,7 +65,7 @@ def build(
     encoding: Encoding = None,
     on_error: OnError = "fail",
     max_file_size: MaxFileSize = MAX_FILE_SIZE,
-    num_processes: Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)] = None,
+    num_processes: NumProcesses = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Split text into sentences and tokens, in shards; exact duplicates and short documents are dropped.
@@ -107,15 +108,20 @@ def build(
 def merge(
     corpora: Annotated[list[Path], typer.Argument(help="Corpora with the same tokenizer, in order.", metavar="CORPUS...")],
     output_dir: Output,
+    num_processes: NumProcesses = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Join corpora: the result is byte-identical to one build of all texts in that order.
+
+    The same command resumes an interrupted merge.
 
     [bold]bertkit corpus merge corpora/a corpora/b --output-dir corpora/both[/]
     """
     from bertkit.corpus.build import merge_corpora
 
-    _show_counts(merge_corpora(corpora, output_dir, overwrite=overwrite), output_dir)
+    processes = num_processes or os.cpu_count() or 1
+    meta = merge_corpora(corpora, output_dir, num_processes=processes, overwrite=overwrite)
+    _show_counts(meta, output_dir)
 
 
 def _show_counts(meta: dict[str, Any], folder: Path) -> None:

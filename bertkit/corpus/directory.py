@@ -20,6 +20,7 @@ META = "meta.json"
 SPLITS = ("train", "validation")
 FORMAT = 1
 BUILDING, _PLAN = "building", "plan.json"
+DECIDED = "decided"  # below BUILDING, once all parts are there: which documents are kept, and in which shards
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         what = "the folder is not a corpus: there is no meta.json"
         hint = "build one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
         if (folder / BUILDING).is_dir():
-            what = f"the corpus is unfinished: {plural(len(parts_in(folder / BUILDING)), 'part')} of its text are done"
+            what = f"the corpus is unfinished: {_state_of(folder / BUILDING)}"
             hint = "repeat the command that builds it, which goes on from there"
         raise UsageError(what, where=str(folder), hint=hint) from None
     except (OSError, ValueError) as error:
@@ -68,9 +69,12 @@ def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence
         if changed := _changed(begun, json.loads(json.dumps(plan))):
             what = f"the output folder holds an unfinished corpus with different settings: {changed}"
             raise UsageError(what, where=str(folder), hint=f"repeat its command, which goes on from there; or {hint}")
-        if any(source["name"] == "-" for source in plan["sources"]):
+        if "corpora" not in plan and any(source["name"] == "-" for source in plan["sources"]):
             raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
     return output
+
+
+_READ = {"sources": "the text", "corpora": "the corpus"}  # what a build or a merge reads, by its key in a plan
 
 
 def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
@@ -84,11 +88,11 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
         before, now = begun.get(key), plan.get(key)
         if before == now:
             continue
-        if key == "sources" and before and now:
+        if key in _READ and before and now:
             names = [[source["name"] for source in sources] for sources in (before, now)]
             changed = [new for old, new in zip(before, now) if old != new]
             what = f"{named(changed)} has changed since" if names[0] == names[1] else f"was {named(before)}, is {named(now)}"
-            told.append(f"the text {what}")
+            told.append(f"{_READ[key]} {what}")
         elif key == "tokenizer":
             told.append("the tokenizer is another one")
         else:
@@ -103,7 +107,7 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
     with output.open():
         if _plan_of(building) is not None:
             sweep(building)
-            progress.note(f"resuming: {plural(len(parts_in(building)), 'part')} done")
+            progress.note(f"resuming: {_state_of(building)}")
         else:
             write_json(building / _PLAN, plan)
         yield building
@@ -116,6 +120,13 @@ def _plan_of(building: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return plan if isinstance(plan, dict) and plan.get("format") == FORMAT else None
+
+
+def _state_of(building: Path) -> str:
+    """How far a build is, in words."""
+    if (building / DECIDED).is_dir():
+        return "its documents are compared, and its shards are being written"
+    return f"{plural(len(parts_in(building)), 'part')} of its text are done"
 
 
 def parts_in(building: Path) -> list[tuple[int, Path]]:

@@ -70,10 +70,18 @@ class Shard:
     def load(cls, folder: Path) -> Shard:
         """The shard that `save` wrote, memory-mapped. Raises DataError for a damaged one."""
         verify(folder, lambda name: True, CORPUS_FILES)
-        try:
-            return cls(**{field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)})
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"the shard cannot be read: {error}", where=str(folder), hint=CORPUS_FILES.hint) from None
+        return cls.opened(folder)
+
+    @classmethod
+    def opened(cls, folder: Path) -> Shard:
+        """The shard that `save` wrote, memory-mapped and not compared with its manifest. Raises DataError."""
+        return cls(**{field.name: _mapped(folder, field.name) for field in fields(cls)})
+
+    @staticmethod
+    def load_hashes(folder: Path) -> NDArray[np.uint64]:
+        """The hashes alone of the shard that `save` wrote, memory-mapped. Raises DataError for damaged ones."""
+        verify(folder, lambda name: name == "hashes.npy", CORPUS_FILES)
+        return _mapped(folder, "hashes")
 
     @classmethod
     def joined(cls, parts: Sequence[Shard]) -> Shard:
@@ -86,6 +94,14 @@ class Shard:
             documents=offsets_of(np.concatenate([np.diff(part.documents) for part in parts])),
             hashes=np.concatenate([part.hashes for part in parts]),
         )
+
+
+def _mapped(folder: Path, name: str) -> NDArray:
+    """An array of a shard. Raises DataError."""
+    try:
+        return np.load(folder / f"{name}.npy", mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"the shard cannot be read: {error}", where=str(folder), hint=CORPUS_FILES.hint) from None
 
 
 class Shards(Sequence[Shard]):

@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 
 from bertkit.corpus import build as module
+from bertkit.corpus import splits
 from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
+from bertkit.corpus.splits import Decision
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Documents, find_sources
 from bertkit.text.tokenizer import Tokenizer
@@ -235,7 +237,7 @@ def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(small_parts, build
     write(tmp_path / "a.txt", made_documents(120, 1))
     build("whole", "a.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(module, "decide", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             build("again", "a.txt")
     flip(tmp_path / "again" / "building" / "00000-00001" / "counts.json")
@@ -244,6 +246,123 @@ def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(small_parts, build
     build("again", "a.txt")
     assert capsys.readouterr().err.count("is made again") == 2
     assert content(tmp_path / "again") == content(tmp_path / "whole")
+
+
+class Stop(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("own_parts", [True, False])
+def test_shards_are_written_without_a_second_copy_and_gone_on_with(
+    small_parts, build, tmp_path: Path, monkeypatch, own_parts: bool
+) -> None:
+    """Stopped before each writing and each deletion of the last pass, in turn; of a build and of a merge."""
+    rows = made_documents(120, 1)
+    write(tmp_path / "a.txt", [*rows, *rows[:70], ["one"], *rows[90:]])
+    build("whole", "a.txt", held_out=0.2)
+    before = content(tmp_path / "whole")
+
+    def start() -> None:
+        if own_parts:
+            build("again", "a.txt", held_out=0.2)
+        else:
+            merge_corpora([tmp_path / "whole"], tmp_path / "again")
+
+    again = tmp_path / "again"
+    starts, left = 0, 1
+    done: list[str] = []
+
+    def stopping(name: str) -> None:
+        def call(folder: Path, *more: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise Stop
+            left -= 1
+            assert (name, str(folder)) not in done, "nothing is done twice"
+            done.append((name, str(folder)))
+            decided = Decision.read(again / "building") if name == "write_folder" and own_parts else None
+            for part in decided.parts if decided else ():
+                if part.shards and part.is_done(again):
+                    assert not (again / "building" / part.folder).exists(), "a part is deleted before the next is written"
+            function(folder, *more)
+
+        function = getattr(splits, name)
+        monkeypatch.setattr(splits, name, call)
+
+    for name in ("write_folder", "remove_folder"):
+        stopping(name)
+    while True:
+        starts += 1
+        left = 1
+        try:
+            start()
+            break
+        except Stop:
+            assert content(tmp_path / "whole") == before
+    assert starts > 10
+    assert content(again) == before
+
+
+def test_a_part_that_is_damaged_while_shards_are_written_is_made_again(
+    small_parts, build, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    write(tmp_path / "a.txt", made_documents(120, 1))
+    build("whole", "a.txt", held_out=0.1)
+    write_shards = splits._write_shards
+
+    def damaging(part: Any, *more: Any) -> Any:
+        if part.folder == "00000-00002":
+            flip(tmp_path / "again" / "building" / part.folder / "input_ids.npy")
+        return write_shards(part, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(splits, "_write_shards", damaging)
+        with pytest.raises(DataError) as error:
+            build("again", "a.txt", held_out=0.1)
+    assert ("damaged" in error.value.what, "repeat the command" in str(error.value.hint)) == (True, True)
+    with pytest.raises(UsageError) as unfinished:
+        read_meta(tmp_path / "again")
+    assert "shards are being written" in unfinished.value.what
+    made: list[str] = []
+    write_part = module._write_part
+    monkeypatch.setattr(
+        module, "_write_part", lambda documents, folder: made.append(folder.name) or write_part(documents, folder)
+    )
+    build("again", "a.txt", held_out=0.1)
+    assert made == ["00000-00002"], "no other part"
+    assert content(tmp_path / "again") == content(tmp_path / "whole")
+
+
+def test_of_documents_the_first_of_each_is_kept_whatever_the_parts_and_processes(
+    build, tmp_path: Path, tokenizer: Tokenizer, monkeypatch
+) -> None:
+    """Against a dict of the texts, over several sources; what is held out too."""
+    rng = random.Random(0)
+    pool = made_documents(150, 8)
+    texts = [[rng.choice(pool) for _ in range(80)] for _ in range(4)]
+    for number, rows in enumerate(texts):
+        write(tmp_path / f"{number}.txt", rows)
+    names = [f"{number}.txt" for number in range(4)]
+    first = [*{json.dumps(row): row for rows in texts for row in rows}.values()]
+    shard = make_part(first, tokenizer, CorpusConfig(min_tokens=1))
+    expected: dict[str, list] = {"train": [], "validation": []}
+    for begin, end, hashed in zip(shard.documents[:-1], shard.documents[1:], shard.hashes):
+        tokens = [shard.input_ids[shard.sentences[s] : shard.sentences[s + 1]].tolist() for s in range(begin, end)]
+        expected["validation" if int(hashed) % 10**6 < 250_000 else "train"].append(tokens)
+    assert all(len(each) > 20 for each in expected.values())
+    found = {}
+    for part, processes in ((10**6, 1), (700, 1), (700, 3)):
+        monkeypatch.setattr(module, "PART", part)
+        name = f"{part}-{processes}"
+        meta = build(name, *names, min_tokens=1, held_out=0.25, num_processes=processes)
+        assert meta["documents"] == {"read": 320, "short": 0, "duplicates": 320 - len(first)}
+        assert {split: documents_in(tmp_path / name, split) for split in expected} == expected
+        found[name] = content(tmp_path / name)
+    assert found["700-1"] == found["700-3"]
+    for half in (names[:2], names[2:]):
+        build(half[0][0], *half, min_tokens=1, held_out=0.25)
+    merge_corpora([tmp_path / "0", tmp_path / "2"], tmp_path / "merged", num_processes=3)
+    assert content(tmp_path / "merged") == found["700-1"]
 
 
 def flip(path: Path) -> None:
@@ -277,24 +396,44 @@ def test_a_corpus_lists_the_sha256_of_its_files_and_notices_damage(small_parts, 
     Shard.load(shards[0])
 
 
+BUILD_IN_TWO = """
+import os, signal, sys
+from pathlib import Path
+from bertkit.corpus import build, splits
+
+def killed(items, what, total):
+    for number, item in enumerate(items):
+        if number == 20 and what == "shards, by parts":
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield item
+
+if __name__ == "__main__":
+    build.PART = 2000
+    if sys.argv[4] == "among the shards":
+        splits.progress.with_bar = killed
+    build.build_corpus([sys.argv[1]], Path(sys.argv[2]), Path(sys.argv[3]), build.CorpusConfig(), num_processes=2)
+"""
+
+
 @pytest.mark.e2e
+@pytest.mark.parametrize("where", ["among the parts", "among the shards"])
 def test_a_killed_build_of_two_processes_ends_its_workers_and_resumes(
-    small_parts, build, tiny_tokenizer_dir: Path, tmp_path: Path
+    small_parts, build, tiny_tokenizer_dir: Path, tmp_path: Path, where: str
 ) -> None:
     write(tmp_path / "a.txt", made_documents(1200, 5))
-    program = (
-        "import sys; from pathlib import Path; from bertkit.corpus import build; build.PART = 2000;"
-        "build.build_corpus([sys.argv[1]], Path(sys.argv[2]), Path(sys.argv[3]), build.CorpusConfig(), num_processes=2)"
-    )
-    (tmp_path / "build.py").write_text(f"if __name__ == '__main__':\n    {program}\n", encoding="utf-8")
+    (tmp_path / "build.py").write_text(BUILD_IN_TWO, encoding="utf-8")
     command = [sys.executable, *(str(path) for path in (tmp_path / "build.py", tmp_path / "a.txt", tiny_tokenizer_dir))]
-    running = subprocess.Popen([*command, str(tmp_path / "killed")], start_new_session=True)
+    running = subprocess.Popen([*command, str(tmp_path / "killed"), where], start_new_session=True)
     building = tmp_path / "killed" / "building"
-    while running.poll() is None and not (building / "00000-00001").is_dir():
-        time.sleep(0.01)
-    running.kill()
+    if where == "among the parts":
+        while running.poll() is None and not (building / "00000-00001").is_dir():
+            time.sleep(0.01)
+        running.kill()
     assert running.wait() == -signal.SIGKILL
     assert (building / "plan.json").is_file(), "killed before its end"
+    if where == "among the shards":
+        assert not (building / "00000-00000").exists()
+        assert len([*building.glob("00000-*")]) > 20, "most parts are left"
     build("killed", "a.txt", num_processes=2)
     build("whole", "a.txt")
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
@@ -318,6 +457,31 @@ def test_corpora_of_single_files_merge_to_that_of_all(small_parts, build, tmp_pa
     assert content(tmp_path / "merged") == content(tmp_path / "three") == content(tmp_path / "all")
     sources = [shard["source"] for shard in meta["train"]["shards"]]
     assert (sources, set(sources)) == (sorted(sources), {0, 1, 2})
+
+
+def test_an_unfinished_merge_resumes_only_of_the_same_corpora(
+    small_parts, build, run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """Also of corpora of standard input, for a merge reads no text."""
+    rows = made_documents(60, 2)
+    text = write(tmp_path / "a.txt", rows).read_bytes()
+    piped = ("corpus", "build", "-", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1)
+    assert run_bertkit(*piped, "-o", "piped", stdin=text).code == 0
+    build("c", "a.txt")
+    folders = [tmp_path / "piped", tmp_path / "c"]
+    merge_corpora(folders, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(splits, "_write_shards", lambda *_: (_ for _ in ()).throw(Stop))
+        for name in ("resumed", "changed"):
+            with pytest.raises(Stop):
+                merge_corpora(folders, tmp_path / name)
+    merge_corpora(folders, tmp_path / "resumed")
+    assert content(tmp_path / "resumed") == content(tmp_path / "whole")
+    write(tmp_path / "a.txt", rows[1:])
+    build("c", "a.txt", overwrite=True)
+    with pytest.raises(UsageError) as error:
+        merge_corpora(folders, tmp_path / "changed")
+    assert f"the corpus {folders[1]} has changed since" in error.value.what
 
 
 def test_documents_are_held_out_by_their_text_alone(build, tmp_path: Path) -> None:
@@ -577,7 +741,7 @@ def test_how_much_of_it_training_reads_is_told(
     small = ("--num-hidden-layers", 1, "--hidden-size", 64, "--max-steps", 1, "--objective", "mlm+sop", "--batch-size", 2)
     for command in (
         (*build, "-o", "c"),
-        ("corpus", "merge", "c", "-o", "d"),
+        ("corpus", "merge", "c", "--num-processes", 1, "-o", "d"),
         ("check", "c"),
         ("pretrain", "c", *small, "-o", "run"),
     ):
