@@ -1,8 +1,13 @@
 """One process's part of a large pre-training run: what its share of the steps costs, and how soon the run is resumed.
+With `--only duplicates` and `--only splits`, the last pass of a large corpus: finding duplicates, and writing shards.
 
 The corpus is synthetic: 10,000 shards of 4 million tokens, links to a few. Process 17 of 64 makes its share of steps that take
 in 300,000 tokens/s for each process. The run is resumed at a step, up to which the sampler has drawn once from the beginning;
 what it is given there must be the same. Prints one line of JSON.
+
+Duplicates: --documents of one token each, of which one in ten repeats an earlier one, are merged up to the first shard that is
+written; peak_mb is of the process. Splits: --shards of --tokens, of whose documents 1% are held out, are merged by 1 and by 2
+processes. Both also run with an older bertkit in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -10,10 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +33,7 @@ RANK, WORLD_SIZE = 17, 64
 SHAPES = ((4096, 128), (4096 * 64, 128), (4096, 512))  # sequences of a step, and tokens of each
 WINDOWS = 3  # over which a share is timed
 VOCAB_SIZE = 30_522
+TINY_PER_SHARD = 2**16  # documents
 TYPED = "--objective mlm+nsp --max-length 128 --batch-size 256 --seed 1 --device cpu --precision fp32"
 SIZE = "--hidden-size 64 --num-hidden-layers 1"
 STOPPED = """
@@ -51,6 +59,24 @@ main(sys.argv[1:])
 """
 
 
+# A merge up to its first shard.
+MERGE = """
+import json, os, re, sys, time
+from pathlib import Path
+from bertkit.corpus.build import merge_corpora
+from bertkit.corpus.shard import Shard
+def peak_mb():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+def stop(*_):
+    seconds = round(time.perf_counter() - start, 1)
+    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb(), "imports_mb": imported}), flush=True)
+    os._exit(0)
+Shard.take = stop
+imported, start = peak_mb(), time.perf_counter()
+merge_corpora([Path(sys.argv[1])], Path(sys.argv[2]))
+"""
+
+
 def synthetic_shard(seed: int, tokens: int) -> Any:
     """Sentences of about 25 tokens in documents of about 1,000, both with a long tail, as an encyclopaedia has them."""
     from bertkit.corpus.shard import Shard
@@ -70,16 +96,8 @@ def synthetic_shard(seed: int, tokens: int) -> Any:
 
 def write_corpus(folder: Path, shards: int, tokens: int) -> None:
     """A corpus as `bertkit corpus build` leaves it, with one shard of a hundred held out."""
-    from bertkit.corpus.directory import FORMAT, META
-    from bertkit.files import json_text, write_files
     from bertkit.manifest import write_folder
-    from bertkit.text.tokenizer import Tokenizer
 
-    model = folder / "model"
-    model.mkdir(parents=True)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (model / "vocab.txt").write_text("\n".join([*special, *(f"t{n}" for n in range(5, VOCAB_SIZE))]) + "\n", encoding="utf-8")
-    tokenizer = Tokenizer.load(model)
     made = [synthetic_shard(number, tokens) for number in range(DISTINCT)]
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "validation": []}
     for number in range(shards + shards // 100):
@@ -92,13 +110,85 @@ def write_corpus(folder: Path, shards: int, tokens: int) -> None:
             for file in (folder / f"train-{number % DISTINCT:05d}").iterdir():
                 os.link(file, folder / name / file.name)
         splits[split].append({"name": name, **made[number % DISTINCT].counts()})
-    totals = {
-        name: {count: sum(shard[count] for shard in found) for count in made[0].counts()} for name, found in splits.items()
-    }
+    describe(folder, splits)
+
+
+def describe(folder: Path, splits: dict[str, list[dict[str, Any]]], **config: Any) -> None:
+    """The tokenizer and meta.json of a corpus with these shards."""
+    from dataclasses import asdict
+
+    from bertkit.corpus.build import CorpusConfig
+    from bertkit.corpus.directory import FORMAT, META
+    from bertkit.files import json_text, write_files
+    from bertkit.text.tokenizer import Tokenizer
+
+    model = folder / "model"
+    model.mkdir(parents=True)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (model / "vocab.txt").write_text("\n".join([*special, *(f"t{n}" for n in range(5, VOCAB_SIZE))]) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(model)
+    names = ("documents", "sentences", "tokens")
+    totals = {split: {name: sum(shard[name] for shard in found) for name in names} for split, found in splits.items()}
     values = {name: getattr(tokenizer, name) for name in ("fingerprint", "vocab_hash", "vocab_size")}
-    meta = {"format": FORMAT, "tokenizer": values, "sources": [], "documents": {"duplicates": 0}, "hashes": "0" * 16}
-    meta |= {name: {**totals[name], "shards": found} for name, found in splits.items()}
+    documents = {"read": sum(each["documents"] for each in totals.values()), "short": 0, "duplicates": 0}
+    meta = {"format": FORMAT, "tokenizer": values, **asdict(CorpusConfig(**config)), "sources": []}
+    meta |= {"documents": documents, "hashes": "0" * 16}
+    meta |= {name: {**totals[name], "shards": [{"source": 0, **shard} for shard in found]} for name, found in splits.items()}
     write_files(folder, {**tokenizer.files(), META: json_text(meta)})
+
+
+def write_train(folder: Path, shards: Iterable[Any], **config: Any) -> None:
+    """A corpus with these shards, all of the train split."""
+    from bertkit.manifest import write_folder
+
+    found = []
+    for number, shard in enumerate(shards):
+        write_folder(folder / f"train-{number:05d}", shard.save)
+        found.append({"name": f"train-{number:05d}", **shard.counts()})
+    describe(folder, {"train": found, "validation": []}, **config)
+
+
+def tiny_documents(count: int) -> Iterator[Any]:
+    """Shards of documents of one token; the hash of each tenth one is that of an earlier one, all others differ."""
+    from bertkit.corpus.shard import Shard
+
+    for begin in range(0, count, TINY_PER_SHARD):
+        numbers = np.arange(begin, min(begin + TINY_PER_SHARD, count), dtype=np.uint64)
+        offsets = np.arange(len(numbers) + 1)
+        while (repeats := numbers % 10 == 9).any():
+            numbers[repeats] //= 2
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # splitmix64, one to one
+            numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+        ids = np.full(len(offsets) - 1, 5, dtype=np.uint16)
+        yield Shard(ids, np.packbits(ids > 0), offsets, offsets, numbers)
+
+
+def time_duplicates(folder: Path, documents: int) -> dict[str, Any]:
+    """Seconds and memory of a process that finds the duplicates, up to the first shard written; and how many it has found."""
+    write_train(folder / "corpus", tiny_documents(documents))
+    command = [sys.executable, "-c", MERGE, str(folder / "corpus"), str(folder / "merged")]
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    decided = folder / "merged" / "building" / "decided" / "parts.json"
+    found = json.loads(decided.read_text(encoding="utf-8"))["documents"]["duplicates"] if decided.is_file() else None
+    return {"documents": documents, **json.loads(out), "duplicates": found}
+
+
+def time_splits(folder: Path, shards: int, tokens: int) -> dict[str, Any]:
+    """Seconds to merge a corpus, by the number of processes; the files must be the same."""
+    from bertkit.corpus.build import merge_corpora
+    from bertkit.files import files_in, sha256_of
+
+    write_train(folder / "corpus", (synthetic_shard(number, tokens) for number in range(shards)), held_out=0.01)
+    seconds, sums = {}, set()
+    for processes in (1, 2):
+        how: dict[str, Any] = {"num_processes": processes} if processes > 1 else {}
+        begun = time.perf_counter()
+        merge_corpora([folder / "corpus"], folder / "merged", **how)
+        seconds[str(processes)] = round(time.perf_counter() - begun, 1)
+        sums.add(tuple(sha256_of(path) for path in files_in(folder / "merged")))
+        shutil.rmtree(folder / "merged")
+    megabytes = sum(path.stat().st_size for path in files_in(folder / "corpus")) // 10**6
+    return {"shards": shards, "tokens": tokens, "mb": megabytes, "seconds_by_processes": seconds, "same": len(sums) == 1}
 
 
 def open_sampler(corpus: Path, batch_size: int, max_length: int, **more: Any) -> Any:
@@ -181,12 +271,20 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=10_000)
     parser.add_argument("--tokens", type=int, default=4_000_000, help="of a shard")
     parser.add_argument("--step", type=int, default=1_000_000, help="at which the run is resumed")
-    parser.add_argument("--only", choices=["share", "resume"])
+    parser.add_argument("--documents", type=int, default=10_000_000, help="with --only duplicates")
+    parser.add_argument("--only", choices=["share", "resume", "duplicates", "splits"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if options.only in ("duplicates", "splits"):
+            if options.only == "duplicates":
+                found = time_duplicates(Path(folder), options.documents)
+            else:
+                found = time_splits(Path(folder), options.shards, options.tokens)
+            print(json.dumps(found))
+            return
         corpus = Path(folder) / "corpus"
         write_corpus(corpus, options.shards, options.tokens)
-        found: dict[str, Any] = {}
+        found = {}
         if options.only != "resume":
             found["share"] = [time_share(corpus, *shape) for shape in SHAPES]
             found["share"].append(time_share(corpus, *SHAPES[0], masking="whole-word"))

@@ -1,4 +1,5 @@
-"""scripts/timed_scale.py on a small corpus: a run resumed far on goes on with the sequences that it would have had."""
+"""scripts/timed_scale.py on a small corpus: a run resumed far on goes on with the sequences that it would have had; all
+duplicates are found, and any number of processes writes the same."""
 
 from __future__ import annotations
 
@@ -39,3 +40,22 @@ def test_a_share_is_timed_over_several_windows(corpus: Path) -> None:
     found = timed_scale.time_share(corpus, 1024, 128)
     assert 0 < found["of_it_own_sequences"] < found["share_of_a_core"]
     assert found["global_tokens_per_s"] > 0
+
+
+def test_the_duplicates_are_found(tmp_path: Path) -> None:
+    found = timed_scale.time_duplicates(tmp_path, 100_000)
+    assert (found["documents"], found["duplicates"]) == (100_000, 10_000)
+    assert found["peak_mb"] >= found["imports_mb"] > 10
+
+
+def test_of_tiny_documents_each_tenth_repeats_another() -> None:
+    hashes = [value for shard in timed_scale.tiny_documents(100_000) for value in shard.hashes.tolist()]
+    seen: set[int] = set()
+    repeated = [number for number, value in enumerate(hashes) if value in seen or seen.add(value)]
+    assert repeated == [*range(9, 100_000, 10)]
+
+
+def test_shards_are_the_same_by_one_and_two_processes(tmp_path: Path) -> None:
+    found = timed_scale.time_splits(tmp_path, 3, 20_000)
+    assert found["same"]
+    assert sorted(found["seconds_by_processes"]) == ["1", "2"]
