@@ -177,8 +177,9 @@ def _whole(folder: Path, documents: int, own_parts: bool) -> Shard:
             raise DataError(what, where=str(folder), hint=CORPUS_FILES.hint)
         return shard
     except DataError as error:
-        if not own_parts or not folder.is_dir():
+        if not own_parts:
             raise
-        remove_folder(folder)
+        if folder.is_dir():
+            remove_folder(folder)
         hint = "repeat the command, which makes the part again"
         raise DataError(f"a part of the unfinished corpus was damaged: {error.what}", where=error.where, hint=hint) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -303,16 +304,23 @@ def test_shards_are_written_without_a_second_copy_and_gone_on_with(
     assert content(again) == before
 
 
+@pytest.mark.parametrize("damage", ["flipped", "deleted", "another"])
 def test_a_part_that_is_damaged_while_shards_are_written_is_made_again(
-    small_parts, build, tmp_path: Path, monkeypatch, capsys
+    small_parts, build, tmp_path: Path, monkeypatch, damage: str
 ) -> None:
     write(tmp_path / "a.txt", made_documents(120, 1))
     build("whole", "a.txt", held_out=0.1)
     write_shards = splits._write_shards
 
     def damaging(part: Any, *more: Any) -> Any:
+        folder = tmp_path / "again" / "building" / part.folder
         if part.folder == "00000-00002":
-            flip(tmp_path / "again" / "building" / part.folder / "input_ids.npy")
+            if damage == "flipped":
+                flip(folder / "input_ids.npy")
+            else:
+                shutil.rmtree(folder)
+            if damage == "another":  # whole, of other text
+                shutil.copytree(folder.with_name("00000-00003"), folder)
         return write_shards(part, *more)
 
     with monkeypatch.context() as patch:
