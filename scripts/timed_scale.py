@@ -7,7 +7,7 @@ what it is given there must be the same. Prints one line of JSON.
 
 Duplicates: --documents of one token each, of which one in ten repeats an earlier one, are merged up to the first shard that is
 written; peak_mb is of the process. Splits: --shards of --tokens, of whose documents 1% are held out, are merged by 1 and by 2
-processes. Both also run with an older bertkit in PYTHONPATH.
+processes. Duplicates also runs with an older bertkit in PYTHONPATH.
 """
 
 from __future__ import annotations
