@@ -11,10 +11,10 @@ import pytest
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
 from bertkit.files import Kind, OutputFolder, lock
-from bertkit.model.directory import TOKENIZER
 from bertkit.runs.directory import RUN
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.submission import SUBMISSION
+from bertkit.text.tokenizer import TOKENIZER
 
 A_RUN = json.dumps({"status": "finished", "recipe": {}, "training": {}, "model": {}, "data": {}})
 # What one of each kind is made of.

@@ -54,8 +54,8 @@ def train(
     from bertkit import progress
     from bertkit.corpus.texts import Texts, report_left_out
     from bertkit.files import OutputFolder
-    from bertkit.model.directory import TOKENIZER
     from bertkit.readers.faults import POLICIES
+    from bertkit.text.tokenizer import TOKENIZER
     from bertkit.text.tokenizer_training import train_tokenizer
 
     if on_error not in POLICIES:

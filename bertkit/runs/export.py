@@ -17,7 +17,7 @@ from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors, remove_folder
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.model.devices import OneProcess
-from bertkit.model.directory import TOKENIZER_FILES, files_beside_weights
+from bertkit.model.directory import files_beside_weights
 from bertkit.model.heads import BertForTokenClassification
 from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
 from bertkit.model.padded import Padded
@@ -33,6 +33,7 @@ from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.tags import transitions
 from bertkit.tasks.token_classification.task import TokenClassificationTask
+from bertkit.text.tokenizer import TOKENIZER_FILES
 
 FORMATS = ("onnx",)
 FILL_MASK = "fill-mask"

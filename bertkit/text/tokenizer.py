@@ -23,9 +23,16 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Ragged, offsets_of, ranges
-from bertkit.files import write_files
+from bertkit.files import Kind, write_files
 from bertkit.text.truncation import cut_texts
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER = Kind(
+    "tokenizer",
+    lambda folder: any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")) or None,
+    re.compile("|".join(map(re.escape, TOKENIZER_FILES))),
+    at_once=True,
+)
 CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
 MOST_CACHED = 2**25  # bytes of cached words, about; with more the cache is emptied
 _BYTES_OF_A_WORD, _BYTES_OF_A_CHARACTER = 150, 4  # the objects of each word; its characters and pieces

@@ -723,6 +723,13 @@ def test_text_that_is_not_utf8_is_read(run_bertkit, tiny_tokenizer_dir: Path, tm
     assert (ran.code, "--encoding is 'nonsense'" in ran.err) == (2, True)
 
 
+@pytest.mark.e2e
+def test_workers_of_a_build_import_no_torch() -> None:
+    """Which would be most of their memory, in each of them."""
+    program = "import sys, bertkit.corpus.build; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 def reviews(rng: random.Random) -> list[list[str]]:
     return [[" ".join(rng.choices(WORDS, k=rng.randint(20, 300)))] for _ in range(500)]
 
