@@ -49,11 +49,13 @@ class Manifest:
     files: Mapping[str, str]
 
     @classmethod
-    def of(cls, folder: Path, names: Collection[str] | None = None) -> Manifest:
-        """The files that are there now; names: only these."""
+    def of(cls, folder: Path, names: Collection[str] | None = None, *, hashes: Mapping[str, str] | None = None) -> Manifest:
+        """The files that are there now; names: only these; hashes: those of which it is known."""
         paths = {path.relative_to(folder).as_posix(): path for path in files_in(folder)}
         paths.pop(MANIFEST, None)
-        return cls(folder, {name: sha256_of(path) for name, path in paths.items() if names is None or name in names})
+        chosen = {name: path for name, path in paths.items() if names is None or name in names}
+        known = hashes or {}
+        return cls(folder, {name: known[name] if name in known else sha256_of(path) for name, path in chosen.items()})
 
     @classmethod
     def read(cls, folder: Path, owner: Owner = MODEL) -> Manifest | None:
@@ -111,14 +113,14 @@ def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
         flush(folder.parent)
 
 
-def replace_files(folder: Path, write: Callable[[Path], object]) -> None:
+def replace_files(folder: Path, write: Callable[[Path], object], *, hashes: Mapping[str, str] | None = None) -> None:
     """Replace files of a folder by those that `write(temporary_folder)` makes, and its manifest by theirs.
 
-    While they are of two writings there is no manifest.
+    While they are of two writings there is no manifest. hashes: the sha256 of files of which it is known.
     """
     aside = folder / f"{UNFINISHED}files"
     with disk_errors(folder):
-        manifest = _fill(aside, write)
+        manifest = _fill(aside, write, hashes)
         (folder / MANIFEST).unlink(missing_ok=True)
         for name in (*manifest.files, MANIFEST):
             os.replace(aside / name, folder / name)
@@ -126,12 +128,12 @@ def replace_files(folder: Path, write: Callable[[Path], object]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _fill(folder: Path, write: Callable[[Path], object]) -> Manifest:
+def _fill(folder: Path, write: Callable[[Path], object], hashes: Mapping[str, str] | None = None) -> Manifest:
     """Write files and their manifest into a folder, all flushed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write(folder)
-    manifest = Manifest.of(folder)
+    manifest = Manifest.of(folder, hashes=hashes)
     (folder / MANIFEST).write_text(manifest.text, encoding="utf-8")
     mode = (folder / MANIFEST).stat().st_mode  # as the umask has it; safetensors writes 0600
     for path in files_in(folder):

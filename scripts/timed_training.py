@@ -84,7 +84,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
         state = train(model, batches, *rest, total_steps=total_steps, run_dir=run_dir)
         stamps.append(time.perf_counter())
-        more["save_model"](run_dir, model.state_dict(), total_steps)  # as a run has one, and out of the time
+        more["save_model"](total_steps)(run_dir, model.state_dict())  # as a run has one, and out of the time
         return state
 
     loop.prefetched, training.train = stamped, timed

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig, filled
@@ -379,9 +380,14 @@ def training_run(shape: Shape, config: TrainConfig, total_steps: int, run_dir: P
     saved: dict[str, Tensor] = {}
     saves: list[str] = []
 
-    def save_model(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
-        saved.update({name: tensor.clone() for name, tensor in state_dict.items()})
-        saves.append(f"{folder.name} at {step}")
+    def save_model(step: int) -> Callable[[Path, dict[str, Tensor]], None]:
+        def write(folder: Path, state_dict: dict[str, Tensor]) -> None:
+            saved.update({name: tensor.clone() for name, tensor in state_dict.items()})
+            saves.append(f"{folder.name} at {step}")
+            once = {id(tensor): name for name, tensor in state_dict.items()}
+            save_file({name: state_dict[name] for name in once.values()}, folder / "model.safetensors")
+
+        return write
 
     more = {"save_model": save_model, **more}
     state = train(module, batches, config, accelerator, total_steps=total_steps, run_dir=run_dir, **more)
@@ -434,7 +440,6 @@ def train_curves(folder: Path, total_steps: int) -> None:
 def train_and_predict(folder: Path, total_steps: int) -> None:
     """Train all RUNS in the processes that were started together, and predict seven features with two of the shapes."""
     from accelerate import Accelerator
-    from safetensors.torch import save_file
 
     for name, (shape, config) in RUNS.items():
         trained = training_run(shape, config, total_steps, folder / name)

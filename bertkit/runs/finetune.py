@@ -20,7 +20,7 @@ from bertkit.errors import listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
 from bertkit.model.devices import start_accelerator
-from bertkit.model.directory import load_weights, read_config, save_model
+from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
@@ -44,6 +44,7 @@ from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import TrainState, train
 from bertkit.training.tracking import check_trackers
 from bertkit.training.vocabulary import UsedVocabulary
+from bertkit.training.writer import WriteModel
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -196,14 +197,19 @@ def finetune(
 
     architecture = task.architecture(model_config)
 
-    def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
-        save_model(
-            folder,
-            state_dict=vocabulary.widen(state_dict, step=step, total_steps=steps),
-            config=tuned.configure(pretrained.config),
-            tokenizer=pretrained.tokenizer,
-            architecture=architecture,
-        )
+    def model_at(step: int) -> WriteModel:
+        tuned_config = tuned.configure(pretrained.config)  # the next evaluation, which may come first, tunes anew
+
+        def write(folder: Path, state_dict: dict[str, Tensor]) -> None:
+            save_model(
+                folder,
+                state_dict=vocabulary.widen(state_dict, step=step, total_steps=steps),
+                config=tuned_config,
+                tokenizer=pretrained.tokenizer,
+                architecture=architecture,
+            )
+
+        return write
 
     def finish() -> str:
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
@@ -217,7 +223,8 @@ def finetune(
         batches,
         in_precision,
         accelerator,
-        save_model=save,
+        save_model=model_at,
+        read_model=lambda folder: vocabulary.narrow_weights(read_state_dict(folder)),
         evaluate=evaluate,
         eval_every=eval_every,
         finish=finish,

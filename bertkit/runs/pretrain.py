@@ -165,7 +165,7 @@ def pretrain(
         check_finite(loss, "the held-out documents")
         return {f"validation/{name}": value for name, value in scores.items()}, -loss
 
-    def save(folder: Path, state_dict: dict[str, Tensor], step: int) -> None:
+    def save(folder: Path, state_dict: dict[str, Tensor]) -> None:
         architecture = objective.head.__name__
         save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
@@ -176,7 +176,7 @@ def pretrain(
         batches,
         in_precision,
         accelerator,
-        save_model=save,
+        save_model=lambda step: save,
         evaluate=evaluate if validation is not None else None,
         eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
         finish=partial(pretraining_card, values),

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from bertkit import manifest
 from bertkit.config import TrainConfig
 from bertkit.model.batch import Batch
+from bertkit.model.directory import read_state_dict
 from bertkit.runs.directory import RunFolder, describe_end, end_run
 from bertkit.training.checkpoint import drop_training_state
 from bertkit.training.loop import TrainState, train
 from bertkit.training.tracking import tracked
+from bertkit.training.writer import WriteModel
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -28,7 +30,8 @@ def train_run(
     config: TrainConfig,
     accelerator: Accelerator,
     *,
-    save_model: Callable[[Path, dict[str, Tensor], int], None],
+    save_model: Callable[[int], WriteModel],
+    read_model: Callable[[Path], dict[str, Tensor]] = read_state_dict,
     evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None,
     eval_every: int,
     finish: Callable[[], str],
@@ -49,6 +52,7 @@ def train_run(
             total_steps=values["total_steps"],
             run_dir=folder,
             save_model=save_model,
+            read_model=read_model,
             evaluate=evaluate,
             eval_every=eval_every,
             resume_from=run.resume_from,

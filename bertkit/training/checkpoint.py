@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -9,7 +10,8 @@ from pathlib import Path
 
 from bertkit.errors import ModelError
 from bertkit.files import disk_errors, remove_folder, write_files
-from bertkit.manifest import MANIFEST, Manifest, Owner
+from bertkit.manifest import MANIFEST, Manifest, Owner, replace_files
+from bertkit.model.directory import WEIGHT_FILES
 
 TRAINING = "training"  # the folder of a checkpoint that only a resumed run needs
 START_OVER = "--overwrite starts over, and keeps the old content under another name"
@@ -61,8 +63,34 @@ def drop_older_checkpoints(newest: Path, keep: str) -> None:
         remove_folder(path)
 
 
+def copy_to_root(checkpoint: Path, run_dir: Path) -> None:
+    """Make the model of a checkpoint that of a run's root. Its weights are a hard link if it is the run's own checkpoint, so
+    that they are on the disk once: files of weights are replaced, and never changed."""
+    manifest = Manifest.read(checkpoint, CHECKPOINT)
+    assert manifest is not None, "a checkpoint is written with its manifest"
+    files = {name: sha256 for name, sha256 in manifest.files.items() if "/" not in name}
+    linked = WEIGHT_FILES if checkpoint.resolve().parent == run_dir.resolve() else ()
+
+    def copy(folder: Path) -> None:
+        for name in files:
+            if name in linked:
+                _link(checkpoint / name, folder / name)
+            else:
+                shutil.copyfile(checkpoint / name, folder / name)
+
+    replace_files(run_dir, copy, hashes=files)
+
+
+def _link(file: Path, name: Path) -> None:
+    """Another name of a file; a copy of it where the file system has no hard links."""
+    try:
+        os.link(file, name)
+    except (OSError, NotImplementedError):
+        shutil.copyfile(file, name)
+
+
 def drop_training_state(run_dir: Path) -> None:
-    """Of every checkpoint keep the model alone: the state of the optimizer is more than three times as large."""
+    """Of every checkpoint keep the model alone: the state of the optimizer is twice as large."""
     for checkpoint in checkpoints_in(run_dir):
         if (checkpoint / TRAINING).is_dir() and (manifest := Manifest.read(checkpoint)) is not None:
             kept = {name: sha256 for name, sha256 in manifest.files.items() if not name.startswith(f"{TRAINING}/")}

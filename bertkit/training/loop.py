@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,15 +24,16 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, Stopped, UsageError
-from bertkit.files import write_json
-from bertkit.manifest import finish, replace_files, write_folder
+from bertkit.manifest import finish
 from bertkit.model.batch import Batch
 from bertkit.model.bert import set_activation_checkpointing
+from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.precision import DTYPES
 from bertkit.training.checkpoint import (
     START_OVER,
     TRAINING,
+    copy_to_root,
     drop_older_checkpoints,
     newest_checkpoint,
     verify_best,
@@ -42,6 +43,7 @@ from bertkit.training.learning_rate import learning_rate_of
 from bertkit.training.optimizer import Optimizer
 from bertkit.training.prefetch import prefetched
 from bertkit.training.totals import with_totals
+from bertkit.training.writer import OPTIMIZER, PROGRESS, CheckpointWriter, WriteModel
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -89,7 +91,8 @@ def train(
     *,
     total_steps: int,
     run_dir: Path,
-    save_model: Callable[[Path, dict[str, Tensor], int], None] | None = None,
+    save_model: Callable[[int], WriteModel] | None = None,
+    read_model: Callable[[Path], dict[str, Tensor]] = read_state_dict,
     evaluate: Callable[[nn.Module], tuple[dict[str, float | None], float | None]] | None = None,
     eval_every: int | None = None,
     resume_from: Path | None = None,
@@ -99,11 +102,13 @@ def train(
 
     config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process;
     called in a thread, some steps ahead.
-    save_model(folder, state_dict, step) writes a model folder; without it nothing is saved. evaluate(module) -> scores, and the
-    number that decides which step is best (higher is better); without it the last is. Every `eval_every` steps, and at the end,
-    the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a checkpoint, from which
-    training resumes bit-exactly. position: step -> what helps to find its batches soon when it is resumed; the checkpoint keeps
-    it. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM.
+    save_model(step) -> what writes the model of that step into a folder, every parameter under its name; it is called in a
+    thread while training goes on. Without it nothing is saved. read_model reads the weights of such a folder. evaluate(module)
+    -> scores, and the number that decides which step is best (higher is better); without it the last is. Every `eval_every`
+    steps, and at the end, the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a
+    checkpoint, from which training resumes bit-exactly. position: step -> what helps to find its batches soon when it is
+    resumed; the checkpoint keeps it. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM, once
+    what was begun is written.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
@@ -117,38 +122,38 @@ def train(
     saved_step: int | None = None
     clock = time.perf_counter()
 
-    def model_state() -> dict[str, Tensor]:
-        masters = {id(p): optimizer.masters[name] for name, p in optimizer.parameters.items()}  # a tied one has several names
-        return {name: masters.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
+    writer: CheckpointWriter | None = None
+    if main and save_model is not None:
+        writer = CheckpointWriter(run_dir, optimizer, save_model, keep=config.keep_checkpoints)
 
-    def save() -> None:
+    def save(*, checkpoint: bool, best: bool) -> None:
         nonlocal saved_step, clock
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
         state.position = None if position is None else position(state.step)
         finish(wait=False)  # nothing is saved that comes of damaged data
-        if main and save_model is not None and state.step != saved_step:  # rewriting one would leave none for a moment
-            checkpoint = run_dir / f"checkpoint-{state.step}"
-            write_folder(checkpoint, lambda folder: _write(folder, save_model, model_state(), optimizer.state(), state))
-            drop_older_checkpoints(checkpoint, config.keep_checkpoints)
-        saved_step = state.step
-        accelerator.wait_for_everyone()
+        checkpoint = checkpoint and state.step != saved_step  # rewriting one would leave none for a moment
+        if writer is not None and (checkpoint or best):
+            writer.save(dataclasses.asdict(state), checkpoint=checkpoint, best=best)
+        saved_step = state.step if checkpoint else saved_step
 
-    def save_best() -> None:
-        if main and save_model is not None and state.best_step == state.step:
-            replace_files(run_dir, lambda folder: save_model(folder, model_state(), state.step))
-        accelerator.wait_for_everyone()
+    def all_saved() -> None:
+        if writer is not None:
+            writer.wait()
+        accelerator.wait_for_everyone()  # a launcher ends all where one process ends
 
     if resume_from is not None:
         verified = verify_checkpoint(resume_from)
-        state = _restore(resume_from, optimizer, accelerator.device)
+        state = _restore(resume_from, optimizer, read_model, accelerator.device)
         if resume_from.resolve().parent == run_dir.resolve():
             saved_step = state.step
             if main and resume_from.resolve() == (newest_checkpoint(run_dir) or run_dir).resolve():
                 drop_older_checkpoints(resume_from, config.keep_checkpoints)  # as the kill may have prevented
         if state.best_step != state.step:
             verify_best(run_dir, verified.files)  # no later step needs to be better
-        save_best()  # the kill may have come between the checkpoint and the copy in the root
+        elif writer is not None:
+            copy_to_root(resume_from, run_dir)  # the kill may have come between the checkpoint and its link in the root
+        accelerator.wait_for_everyone()
     if main:
         log.drop_after(state.step)
 
@@ -172,16 +177,20 @@ def train(
     stop_early = should_stop_early(state, config, accelerator)
     with (
         _stop_requested() as stop,
+        writer or nullcontext(),
         progress.bar("train", total_steps, done=state.step) as bar,
         closing(prefetched(batches, range(state.step, total_steps), accelerator.device)) as ready,
     ):
         steps = with_totals(ready, stop, accelerator.num_processes)
         while state.step < total_steps and not stop_early:
             micro_batches, weights, stopping = next(steps)
+            if writer is not None:
+                writer.check()
             if stopping:
                 if window.losses:
                     report()  # raises where a loss is not finite, which must not be saved
-                save()
+                save(checkpoint=True, best=False)
+                all_saved()
                 number = stop[0] if stop else signal.SIGINT  # another process may have got it
                 raise Interrupted(state.step, saved=save_model is not None, number=number)
             for micro_step, batch in enumerate(micro_batches):
@@ -209,11 +218,13 @@ def train(
                         progress.note(f"step {state.step}: {_summary(scores)}")
                 else:
                     state.best_step = state.step  # nothing says which is best: the last one
-            if evaluating if config.save_steps is None else state.step % config.save_steps == 0 or state.step == total_steps:
-                save()
+            due = evaluating if config.save_steps is None else state.step % config.save_steps == 0 or state.step == total_steps
+            best = evaluating and state.best_step == state.step
+            if due or best:
+                save(checkpoint=due, best=best)
             if evaluating:
-                save_best()
                 window.start = time.perf_counter()  # tokens_per_second is that of training
+        all_saved()
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
     return state
@@ -295,33 +306,21 @@ class _Window:
         return {**loss, "grad_norm": norm, "tokens_per_second": tokens / seconds}
 
 
-def _write(
-    folder: Path,
-    save_model: Callable[[Path, dict[str, Tensor], int], None],
-    model_state: dict[str, Tensor],
-    optimizer_state: dict[str, Tensor],
-    state: TrainState,
-) -> None:
-    from safetensors.torch import save_file
-
-    save_model(folder, model_state, state.step)
-    training = folder / TRAINING
-    training.mkdir()
-    save_file({name: tensor.contiguous() for name, tensor in optimizer_state.items()}, training / "optimizer.safetensors")
-    write_json(training / "progress.json", dataclasses.asdict(state))
-
-
-def _restore(checkpoint: Path, optimizer: Optimizer, device: torch.device) -> TrainState:
+def _restore(
+    checkpoint: Path, optimizer: Optimizer, read_model: Callable[[Path], dict[str, Tensor]], device: torch.device
+) -> TrainState:
     from safetensors.torch import load_file
 
     name = str(device) if device.type == "cuda" else device.type  # safetensors knows no cpu:0
-    optimizer.restore(load_file(checkpoint / TRAINING / "optimizer.safetensors", device=name))
+    state = load_file(checkpoint / TRAINING / OPTIMIZER, device=name)
+    masters = {name.removeprefix("master."): tensor for name, tensor in state.items() if name.startswith("master.")}
+    optimizer.restore(masters or read_model(checkpoint), state)  # older versions kept the masters there too
     return read_progress(checkpoint)
 
 
 def read_progress(checkpoint: Path) -> TrainState:
     """The progress that a checkpoint holds. Raises ModelError where it is not readable."""
-    path = checkpoint / TRAINING / "progress.json"
+    path = checkpoint / TRAINING / PROGRESS
     try:
         return TrainState(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):

@@ -6,7 +6,7 @@ every save writes them. With a float32 (or float64) module the parameters are th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -41,7 +41,7 @@ class Optimizer:
     def __init__(
         self, module: nn.Module, config: TrainConfig, *, dtype: torch.dtype = torch.float32, num_processes: int = 1
     ) -> None:
-        self.config = config
+        self.module, self.config = module, config
         self._collected = False  # whether the masters hold gradients of this step
         self.parameters = dict(module.named_parameters())
         self.masters = {name: p.detach().clone() if p.dtype != dtype else p for name, p in self.parameters.items()}
@@ -110,24 +110,33 @@ class Optimizer:
             parameter.grad = None
         self._collected = True
 
+    def weights(self) -> dict[str, Tensor]:
+        """The module's state dict with the masters as its parameters: a tied one is the same tensor under each of its names."""
+        masters = {id(p): self.masters[name] for name, p in self.parameters.items()}
+        return {name: masters.get(id(tensor), tensor) for name, tensor in self.module.state_dict(keep_vars=True).items()}
+
     def state(self) -> dict[str, Tensor]:
-        """Everything a restart needs, by parameter name: masters, the rule's moments, and the count of updates."""
-        state = {f"master.{name}": master.detach() for name, master in self.masters.items()}
+        """What a restart needs beside the weights, by parameter name: the rule's moments, and the count of updates."""
+        state: dict[str, Tensor] = {}
         for name, moments in self.moments.items():
             state[f"step.{name}"] = torch.tensor(float(self.updates))
             state |= {f"{moment}.{name}": tensor for moment, tensor in moments.items()}
         return state
 
     @torch.no_grad()
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state` gave."""
-        for name, master in self.masters.items():
-            master.copy_(state[f"master.{name}"])
-            self.parameters[name].copy_(master)
+    def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Put back what `weights`, in float32, and `state` gave. Of a tied parameter one of its names is enough."""
+        restored = {name: tensor for name, tensor in self.weights().items() if name in weights}
+        lacking = {id(master) for master in self.masters.values()} - {id(tensor) for tensor in restored.values()}
+        assert not lacking, "save_model writes every parameter under its name"
+        for name, tensor in restored.items():
+            tensor.copy_(weights[name])
         for name, moments in self.moments.items():
             self.updates = int(state[f"step.{name}"])
             for moment, tensor in moments.items():
                 tensor.copy_(state[f"{moment}.{name}"])
+        for name, parameter in self.parameters.items():
+            parameter.copy_(self.masters[name])
         self.__dict__.pop("rule", None)
 
 

@@ -59,3 +59,8 @@ class UsedVocabulary:
         weight = self.full * remaining
         weight[torch.from_numpy(self.tokens)] = state_dict[name].to("cpu", weight.dtype)
         return {**state_dict, name: weight}
+
+    def narrow_weights(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What `widen` was given, from what it returned."""
+        name = f"{_EMBEDDING}.weight"
+        return {**state_dict, name: state_dict[name][torch.from_numpy(self.tokens)]}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from shapes import SHAPES, TRAINING, Classifier, Trained, logged_losses, oracle_run, sentences, training_run
 from torch import Tensor, nn
 
@@ -174,12 +175,12 @@ def scored_run(
 def test_evaluates_and_saves_at_the_steps_it_should_and_keeps_the_best(tmp_path: Path) -> None:
     found = scored_run(tmp_path, [0.2, 0.7, 0.7, None], 11, eval_every=3)
     # steps 3, 6, 9 and the last; the best is the first of equals
-    root, aside = ".unfinished-files at ", [f".unfinished-checkpoint-{step} at {step}" for step in (3, 6, 9, 11)]
-    assert found.saves == [aside[0], f"{root}3", aside[1], f"{root}6", aside[2], aside[3]]
+    assert found.saves == [f".unfinished-checkpoint-{step} at {step}" for step in (3, 6, 9, 11)]
     assert (found.state.step, found.state.best_step, found.state.best_objective) == (11, 6, 0.7)
     assert found.state.best_scores == {"dev/accuracy": 0.7}
     assert found.state.last_scores == {"dev/accuracy": None}
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["checkpoint-11", "manifest.json", "metrics.jsonl"]
+    names = ["checkpoint-11", "manifest.json", "metrics.jsonl", "model.safetensors"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == names
     scored = [(event["step"], event["dev/accuracy"]) for event in events(tmp_path) if "dev/accuracy" in event]
     assert scored == [(3, 0.2), (6, 0.7), (9, 0.7), (11, None)]
     assert found.module.training
@@ -222,8 +223,8 @@ def test_early_stopping_counts_evaluations_without_a_better_score(tmp_path: Path
 
 def test_without_an_evaluation_the_last_model_is_kept(tmp_path: Path) -> None:
     found = training_run(SENTENCE, TRAINING, 4, tmp_path, eval_every=2)
-    steps = [f"{folder} at {step}" for step in (2, 4) for folder in (f".unfinished-checkpoint-{step}", ".unfinished-files")]
-    assert (found.saves, found.state.best_step) == (steps, 4)
+    assert (found.saves, found.state.best_step) == ([f".unfinished-checkpoint-{step} at {step}" for step in (2, 4)], 4)
+    assert_equal(load_file(tmp_path / "model.safetensors"), found.parameters)
 
 
 def test_log_has_a_mean_over_the_steps_since_the_last_line(tmp_path: Path) -> None:
@@ -262,7 +263,8 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_saves_nothing(bad: fl
     with pytest.raises(UsageError) as caught:
         training_run(SENTENCE, config, 20, tmp_path, module=Breaks(bad, at=6), eval_every=4)
     assert f"{bad} at step 6" in caught.value.what
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["checkpoint-4", "manifest.json", "metrics.jsonl"]
+    names = ["checkpoint-4", "manifest.json", "metrics.jsonl", "model.safetensors"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == names
     assert [event["step"] for event in events(tmp_path)] == [4]
 
 
@@ -320,7 +322,7 @@ def test_stopping_at_a_checkpoint_leaves_it_as_it_is(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return training_batches(SENTENCE.features, sampler, 1)(step)
 
-    more = {"save_model": lambda *_: None, "resume_from": tmp_path / "checkpoint-4"}
+    more = {"save_model": lambda step: lambda *_: None, "resume_from": tmp_path / "checkpoint-4"}
     with pytest.raises(Interrupted):
         train(with_dropout(), stopping, ONE_A_TIME, start_accelerator("cpu"), total_steps=9, run_dir=tmp_path, **more)
     assert (tmp_path / "checkpoint-4").stat().st_ino == number

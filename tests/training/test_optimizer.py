@@ -162,20 +162,21 @@ def test_optimizer_resumes_bit_exactly(done: int, dtype: torch.dtype, rule: str)
     module, other = Small(), Small()
     optimizer = Optimizer(module, config, dtype=dtype)
     run(optimizer, module, range(done))
-    state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    weights, state = copy_of(optimizer)
     run(optimizer, module, range(done, done + 4))
 
     for parameter in other.parameters():
         nn.init.normal_(parameter)  # what was there before must not matter
     again = Optimizer(other, config, dtype=dtype)
     run(again, other, range(20, 22))
-    again.restore(state)
-    kept = {name: tensor.clone() for name, tensor in state.items()}
+    again.restore(weights, state)
+    kept = [{name: tensor.clone() for name, tensor in part.items()} for part in (weights, state)]
     run(again, other, range(done, done + 4))
-    after, expected = again.state(), optimizer.state()
-    assert after.keys() == expected.keys()
-    assert all(torch.equal(after[name], expected[name]) for name in expected)
-    assert all(torch.equal(state[name], kept[name]) for name in kept), "what was restored from is not written into"
+    for part, after, expected in zip((weights, state), copy_of(again), copy_of(optimizer), strict=True):
+        assert after.keys() == part.keys() == expected.keys()
+        assert all(torch.equal(after[name], expected[name]) for name in expected)
+    for part, before in zip((weights, state), kept, strict=True):
+        assert all(torch.equal(part[name], before[name]) for name in before), "what was restored from is not written into"
     for (name, p), q in zip(other.named_parameters(), module.parameters(), strict=True):
         assert torch.equal(p, q), name
 
@@ -199,24 +200,32 @@ def test_adamw_without_bias_correction_is_berts_own() -> None:
             decay = config.weight_decay if name == "dense.weight" else 0.0
             expected[name] = value - rate * (m[name] / (v[name].sqrt() + config.adam_epsilon) + decay * value)
         if step == 5:  # a restart counts on
-            state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+            weights, state = (
+                {name: tensor.clone() for name, tensor in of().items()} for of in (optimizer.weights, optimizer.state)
+            )
             optimizer = Optimizer(ours, config)
-            optimizer.restore(state)
+            optimizer.restore(weights, state)
     for name, value in expected.items():
         found = ours.get_parameter(name)
         torch.testing.assert_close(found.double(), value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
         assert not torch.allclose(found, other.get_parameter(name), atol=1e-4), "the correction is no small thing"
 
 
+def copy_of(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Its weights and its state, as they are now."""
+    weights, state = ({name: t.detach().clone() for name, t in of().items()} for of in (optimizer.weights, optimizer.state))
+    return weights, state
+
+
 @pytest.mark.parametrize("rule", RULES)
-def test_state_names_masters_moments_and_counts(rule: str) -> None:
+def test_state_names_moments_and_counts_and_has_no_weights(rule: str) -> None:
     """The names in checkpoints, which stay; the moments of both rules are Adam's."""
     module = Small()
     optimizer = Optimizer(module, dataclasses.replace(SETTINGS, optimizer=rule), dtype=torch.bfloat16)
     set_gradients(module, gradients(0, module))
     optimizer.step(1e-2)
-    expected = {f"{part}.{name}" for part in ("master", "exp_avg", "exp_avg_sq", "step") for name in gradients(0, module)}
-    assert set(optimizer.state()) == expected | {"master.frozen.weight", "master.frozen.bias"}
+    expected = {f"{part}.{name}" for part in ("exp_avg", "exp_avg_sq", "step") for name in gradients(0, module)}
+    assert set(optimizer.state()) == expected
     assert {tensor.dtype for tensor in optimizer.state().values()} == {torch.float32}
     assert optimizer.state()["step.dense.weight"] == 1
 
@@ -242,5 +251,5 @@ def test_tensors_larger_than_a_block_are_updated_whole(monkeypatch: pytest.Monke
         for step in range(3):
             set_gradients(module, gradients(step, module))
             norm = optimizer.step(1e-2)
-        results.append((norm, optimizer.state(), {name: p.detach().float() for name, p in module.named_parameters()}))
+        results.append((norm, copy_of(optimizer), {name: p.detach().float() for name, p in module.named_parameters()}))
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-7)

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from bertkit.cli import main
+from bertkit.model.directory import read_state_dict
 from bertkit.training import checkpoint
 from bertkit.training import loop as training
 
@@ -239,11 +240,13 @@ def test_what_is_refused_changes_nothing(unfinished: Path, data: Path, command, 
 
 def test_a_checkpoint_opens_on_the_first_cpu_as_torchrun_calls_it(stopped: Path) -> None:
     class Optimizer:
-        def restore(self, state: dict[str, torch.Tensor]) -> None:
-            self.state = state
+        def restore(self, weights: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
+            self.weights, self.state = weights, state
 
     optimizer: Any = Optimizer()
-    assert training._restore(stopped / CHECKPOINT, optimizer, torch.device("cpu:0")).step == STEP + 1
+    restored = training._restore(stopped / CHECKPOINT, optimizer, read_state_dict, torch.device("cpu:0"))
+    assert restored.step == STEP + 1
+    assert optimizer.weights
     assert optimizer.state
 
 

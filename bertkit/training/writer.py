@@ -1,0 +1,139 @@
+"""Checkpoints and the best model of a run, written in the background from a copy in host memory while training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertkit.files import write_json
+from bertkit.manifest import replace_files, write_folder
+from bertkit.training.checkpoint import TRAINING, copy_to_root, drop_older_checkpoints
+from bertkit.training.optimizer import Optimizer
+
+OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"  # in the folder TRAINING of a checkpoint
+WriteModel = Callable[[Path, dict[str, Tensor]], object]  # writes a model folder from a state dict
+
+
+class HostCopies:
+    """Copies of tensors in host memory, in the same buffers each time; pinned where they come from a GPU."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def reserve(self, tensors: Mapping[str, Tensor]) -> None:
+        """Make the buffers, and write to every page: the system would hand these out one by one while `take` waits."""
+        for name, tensor in _once(tensors).items():
+            if name not in self._buffers:
+                with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():  # a thread begins with the first
+                    buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+                self._buffers[name] = buffer.zero_()
+
+    @torch.no_grad()
+    def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of all, which the next call overwrites; one of a tensor that has several names."""
+        self.reserve(tensors)
+        copies = {id(t): self._buffers[name].copy_(t, non_blocking=t.is_cuda) for name, t in _once(tensors).items()}
+        for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+            torch.cuda.synchronize(device)
+        return {name: copies[id(tensor)] for name, tensor in tensors.items()}
+
+
+def _once(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor under the last of its names."""
+    return dict({id(tensor): (name, tensor) for name, tensor in tensors.items()}.values())
+
+
+class CheckpointWriter:
+    """Writes what a run saves in a thread, one save after the other; a context that ends once all is written.
+
+    What goes wrong in the thread is raised by the next of `check`, `wait`, `save` and the end of the context; not there if the
+    context ends with another error.
+    """
+
+    def __init__(self, run_dir: Path, optimizer: Optimizer, save_model: Callable[[int], WriteModel], *, keep: str) -> None:
+        """save_model: step -> what writes the model of that step, later. keep: how many checkpoints, or "all"."""
+        self.run_dir, self.optimizer, self.save_model, self.keep = run_dir, optimizer, save_model, keep
+        self._weights, self._state = HostCopies(), HostCopies()
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> CheckpointWriter:
+        self._start(self._reserve)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.wait()
+        elif self._thread is not None:
+            self._thread.join()
+
+    def save(self, progress: dict[str, Any], *, checkpoint: bool, best: bool) -> None:
+        """Begin to save the step that `progress` is about: a checkpoint, the best model so far, or both.
+
+        Returns once all is copied; training may go on then.
+        """
+        self.wait()
+        weights = self._weights.take(self.optimizer.weights())
+        state = self._state.take(self.optimizer.state()) if checkpoint else None
+        self._start(partial(self._write, self.save_model(progress["step"]), weights, state, progress, best=best))
+
+    def check(self) -> None:
+        """Raise what has gone wrong; waits for nothing."""
+        if self._thread is not None and not self._thread.is_alive():
+            self.wait()
+
+    def wait(self) -> None:
+        """Until all is written."""
+        if self._thread is not None:
+            self._thread.join()
+        self._thread, error, self._error = None, self._error, None
+        if error is not None:
+            raise error
+
+    def _start(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self._error = error
+
+        self._thread = Thread(target=run, name="checkpoints")  # no daemon: the end of the process waits for it too
+        self._thread.start()
+
+    def _reserve(self) -> None:
+        self._weights.reserve(self.optimizer.weights())
+        self._state.reserve(self.optimizer.state())
+
+    def _write(
+        self,
+        write_model: WriteModel,
+        weights: dict[str, Tensor],
+        state: dict[str, Tensor] | None,
+        progress: dict[str, Any],
+        *,
+        best: bool,
+    ) -> None:
+        if state is None:
+            replace_files(self.run_dir, lambda folder: write_model(folder, weights))
+            return
+
+        def write(folder: Path) -> None:
+            from safetensors import torch as safetensors
+
+            write_model(folder, weights)
+            (folder / TRAINING).mkdir()
+            safetensors.save_file(state, folder / TRAINING / OPTIMIZER)
+            write_json(folder / TRAINING / PROGRESS, progress)
+
+        checkpoint = self.run_dir / f"checkpoint-{progress['step']}"
+        write_folder(checkpoint, write)
+        drop_older_checkpoints(checkpoint, self.keep)
+        if best:
+            copy_to_root(checkpoint, self.run_dir)
