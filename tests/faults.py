@@ -2,9 +2,9 @@
 
     python tests/faults.py [--every N] [SCENARIO ...]
 
-An operation is one by which a command changes the file system: a file opened to be written, a write, a flush, a rename, a
-deletion. At each in turn the process is killed (from then on nothing it does has an effect), or the disk is full or read-only.
-Then the same command is repeated, and has to end with the files of a run without a fault.
+An operation is one by which a command changes the file system: a file opened to be written, a write, a flush, a link, a rename,
+a deletion. At each in turn, of each thread, the process is killed (from then on nothing it does has an effect), or the disk is
+full or read-only. Then the same command is repeated, and has to end with the files of a run without a fault.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 KILL, FULL, READ_ONLY = KINDS = ("kill", "full disk", "read-only disk")
 HANG = 120  # seconds after which a command counts as hanging
@@ -41,19 +43,35 @@ class Killed(BaseException):
     """Stands for SIGKILL: whatever still runs, such as a `finally`, changes no file."""
 
 
-class Disk:
-    """The file system below a folder, with a fault at one operation. count: the operations so far."""
+MAIN = threading.main_thread().name
 
-    def __init__(self, folder: Path, at: int | None = None, kind: str = KILL) -> None:
+
+class Operation(NamedTuple):
+    """The so-many-th of a thread: in what order those of several threads come is another matter each time."""
+
+    number: int
+    thread: str = MAIN
+
+
+class Disk:
+    """The file system below a folder, with a fault at one operation. counts: the operations so far, by thread."""
+
+    def __init__(self, folder: Path, at: Operation | None = None, kind: str = KILL) -> None:
         self.folder, self.at, self.kind = os.path.realpath(folder), at, kind
-        self.count, self.broken = 0, False
+        self.counts: Counter[str] = Counter()
+        self.broken = False
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [Operation(number, thread) for thread in sorted(self.counts) for number in range(self.counts[thread])]
 
     def operate(self, path: Any, what: str, half: Callable[[], object] = lambda: None) -> None:
         """Count an operation, or fail. half: does a part of it."""
         if not os.path.realpath(path).startswith(self.folder + os.sep):
             return
-        self.count += 1
-        here = self.count - 1 == self.at
+        thread = threading.current_thread().name
+        here = Operation(self.counts[thread], thread) == self.at
+        self.counts[thread] += 1
         if here and what == "write" and self.kind != READ_ONLY:
             half()
         self.broken = self.broken or here
@@ -78,6 +96,10 @@ class Disk:
 
             return call
 
+        def linked(source: Any, path: Any, **options: Any) -> None:
+            self.operate(path, "create")
+            link(source, path, **options)
+
         def flushed(descriptor: int) -> None:  # nothing is flushed to the disk: no machine crashes here
             self.operate(os.readlink(f"/proc/self/fd/{descriptor}"), "flush")
 
@@ -96,10 +118,15 @@ class Disk:
             self.operate(path, "write", lambda: Path(path).write_bytes(b"half"))
             save_file(tensors, path, *more, **options)
 
-        os_open, real_open, save_file = os.open, io.open, safetensors.torch.save_file
+        os_open, link, real_open, save_file = os.open, os.link, io.open, safetensors.torch.save_file
         patches = [(os, name, counted(getattr(os, name), "rename")) for name in ("replace", "rename")]
         patches += [(os, name, counted(getattr(os, name), "delete")) for name in ("unlink", "remove", "rmdir")]
-        patches += [(os, "mkdir", counted(os.mkdir, "create")), (os, "fsync", flushed), (os, "open", opened)]
+        patches += [
+            (os, "mkdir", counted(os.mkdir, "create")),
+            (os, "link", linked),
+            (os, "fsync", flushed),
+            (os, "open", opened),
+        ]
         patches += [(io, "open", file_opened), (builtins, "open", file_opened), (safetensors.torch, "save_file", saved)]
         before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
         for owner, name, function in patches:
@@ -216,11 +243,11 @@ class Scenario:
     every: int = 1
 
     @property
-    def faults(self) -> Callable[[int], list[tuple[int, str]]]:
-        """Number of operations -> the faults to try."""
+    def faults(self) -> Callable[[list[Operation]], list[tuple[Operation, str]]]:
+        """All operations -> the faults to try."""
         if self.every == 0:
-            return lambda count: [(at, kind) for at in range(count) for kind in KINDS]
-        return lambda count: [(at, KINDS[at % len(KINDS)]) for at in range(0, count, self.every)]
+            return lambda operations: [(at, kind) for at in operations for kind in KINDS]
+        return lambda operations: [(at, KINDS[n % len(KINDS)]) for n, at in [*enumerate(operations)][:: self.every]]
 
     @property
     def argv(self) -> list[str]:
@@ -336,8 +363,8 @@ def fail_everywhere(name: str, place: Path, model: Path, *, every: int = 1, offs
         ran = run(scenario.argv, disk)
     assert ran.code == 0, ran.err
     expected = content_of(whole / scenario.output)
-    for at, kind in scenario.faults(disk.count)[offset::every]:
-        what = f"{name}: {kind} at operation {at} of {disk.count}"
+    for at, kind in scenario.faults(disk.operations)[offset::every]:
+        what = f"{name}: {kind} at operation {at.number} of {disk.counts[at.thread]} of {at.thread}"
         folder = shutil.copytree(before, place / "tried")
         with inside(folder):
             tally.operations += 1
@@ -364,7 +391,7 @@ def _interrupted_run(folder: Path) -> None:
     with inside(folder):
         run(FLIPPED["checkpoint"].argv, disk)
         shutil.rmtree("run")
-        for at in range(disk.count - 1, 0, -1):
+        for at in reversed(disk.operations):
             run(FLIPPED["checkpoint"].argv, Disk(folder, at))
             if list(Path("run").glob("checkpoint-2")) and Path("run/model.safetensors").exists():
                 return

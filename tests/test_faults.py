@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from faults import FLIPPED, KILL, WRITERS, Disk, Killed, Tally, fail_everywhere, flip_everywhere, start_twice
+from faults import FLIPPED, KILL, WRITERS, Disk, Killed, Operation, Tally, fail_everywhere, flip_everywhere, start_twice
 
 pytestmark = pytest.mark.e2e
 EVERY = {"finetune": 150, "corpus": 40, "predict": 4, "tokenizer": 5, "eval": 4, "merge": 30, "recipe": 3}
@@ -50,6 +50,6 @@ def test_a_killed_process_changes_nothing_any_more(tmp_path: Path) -> None:
         finally:
             os.unlink(tmp_path / "a")
 
-    with Disk(tmp_path, at=1, kind=KILL).watched(), pytest.raises(Killed):
+    with Disk(tmp_path, at=Operation(1), kind=KILL).watched(), pytest.raises(Killed):
         killed()
     assert (tmp_path / "a").read_text(encoding="utf-8") == "wh"
