@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -61,8 +62,7 @@ class CheckpointWriter:
         """save_model: step -> what writes the model of that step, later. keep: how many checkpoints, or "all"."""
         self.run_dir, self.optimizer, self.save_model, self.keep = run_dir, optimizer, save_model, keep
         self._weights, self._state = HostCopies(), HostCopies()
-        self._thread: Thread | None = None
-        self._error: BaseException | None = None
+        self._begun: Future[None] | None = None  # Thread.join returns too early once a signal has interrupted it
 
     def __enter__(self) -> CheckpointWriter:
         self._start(self._reserve)
@@ -71,8 +71,8 @@ class CheckpointWriter:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.wait()
-        elif self._thread is not None:
-            self._thread.join()
+        elif self._begun is not None:
+            self._begun.exception()
 
     def save(self, progress: dict[str, Any], *, checkpoint: bool, best: bool) -> None:
         """Begin to save the step that `progress` is about: a checkpoint, the best model so far, or both.
@@ -86,26 +86,29 @@ class CheckpointWriter:
 
     def check(self) -> None:
         """Raise what has gone wrong; waits for nothing."""
-        if self._thread is not None and not self._thread.is_alive():
+        if self._begun is not None and self._begun.done():
             self.wait()
 
     def wait(self) -> None:
         """Until all is written."""
-        if self._thread is not None:
-            self._thread.join()
-        self._thread, error, self._error = None, self._error, None
-        if error is not None:
-            raise error
+        if self._begun is not None:
+            error = self._begun.exception()
+            self._begun = None
+            if error is not None:
+                raise error
 
     def _start(self, work: Callable[[], None]) -> None:
+        begun: Future[None] = Future()
+
         def run() -> None:
             try:
                 work()
+                begun.set_result(None)
             except BaseException as error:
-                self._error = error
+                begun.set_exception(error)
 
-        self._thread = Thread(target=run, name="checkpoints")  # no daemon: the end of the process waits for it too
-        self._thread.start()
+        self._begun = begun
+        Thread(target=run, name="checkpoints").start()  # no daemon: the end of the process waits for it too
 
     def _reserve(self) -> None:
         self._weights.reserve(self.optimizer.weights())

@@ -46,7 +46,7 @@ def command(make_model_dir: Callable[..., Path], data: Path) -> Callable[..., li
     """A function that gives `finetune` with dropout and several micro-batches a step, into a folder."""
     model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     rows = ["--train", str(data / "train.csv"), "--validation", str(data / "dev.csv"), "--model", str(model)]
-    return lambda run, *more: ["finetune", "text-classification", *rows, *OPTIONS, "--output-dir", str(run), *more]
+    return lambda run, *more: ["finetune", "text-classification", *rows, *OPTIONS, *more, "--output-dir", str(run)]
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def stop_with(stop: Callable[[], None], patch: pytest.MonkeyPatch, *where: int) 
 
 # Counts what the loop does and kills its own process, SIGKILL and all: no `finally`, no flushing, no handler.
 KILLED = """
-import os, signal, sys
+import os, signal, sys, time
 from bertkit.training import checkpoint
 from bertkit.training import loop as training
 from bertkit.cli import main
@@ -137,6 +137,8 @@ def killing(model, seed, step, micro_step, rank):
     if (step, micro_step) == (int(sys.argv[1]), int(sys.argv[2])):
         assert (step, micro_step - 1) in seen
         assert not any(p.grad is not None for p in model.parameters())  # collected to the masters
+        while not os.path.isdir(os.path.join(sys.argv[-1], "checkpoint-5")):  # which is written meanwhile
+            time.sleep(0.01)
         print("in mid-accumulation", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     seed_dropout(model, seed, step, micro_step, rank)
@@ -148,7 +150,7 @@ sys.exit(main(sys.argv[3:]))
 def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(command, tmp_path: Path, capsys) -> None:
     assert main(command(tmp_path / "whole", "--precision", "bf16")) == 0
     run = tmp_path / "killed"
-    arguments = command(run, "--precision", "bf16")
+    arguments = command(run, "--precision", "bf16")  # which ends with the folder
     program = [sys.executable, "-c", KILLED, str(STEP), str(MICRO_STEP), *arguments]
     killed = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "in mid-accumulation\n"), killed.stderr
