@@ -31,6 +31,7 @@ from bertkit.runs import finetune
 from bertkit.training.checkpoint import verify_checkpoint
 from bertkit.training.loop import Interrupted
 from bertkit.training.optimizer import Optimizer
+from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import CheckpointWriter, HostCopies
 
 SENTENCE = SHAPES["sentence"]
@@ -170,7 +171,7 @@ def test_a_checkpoint_has_the_thresholds_of_its_own_evaluation(
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
     command = f"finetune text-classification --train rows.csv --validation rows.csv --model {make_model_dir()} {TUNED}"
     assert run_bertkit(*command.split(), "--no-baselines", "--output-dir", "plain").code == 0
-    score, save, tuned = finetune.score_splits, finetune.save_model, []
+    score, widen, tuned = finetune.score_splits, UsedVocabulary.widen, []
     second = threading.Event()
 
     def scored(*arguments: Any, **more: Any) -> Any:
@@ -181,7 +182,7 @@ def test_a_checkpoint_has_the_thresholds_of_its_own_evaluation(
         return found
 
     monkeypatch.setattr(finetune, "score_splits", scored)
-    monkeypatch.setattr(finetune, "save_model", lambda folder, **more: (second.wait(PATIENCE), save(folder, **more)))
+    monkeypatch.setattr(UsedVocabulary, "widen", lambda *args, **more: (second.wait(PATIENCE), widen(*args, **more))[1])
     assert run_bertkit(*command.split(), "--no-baselines", "--output-dir", "slow").code == 0
     configs = {
         (run, step): json.loads((tmp_path / run / f"checkpoint-{step}" / "config.json").read_text(encoding="utf-8"))["bertkit"]
