@@ -44,6 +44,7 @@ CONFIG = BertConfig(
     attention_probs_dropout_prob=0.0,
     initializer_range=0.2,
 )
+MEASURED = {"tokens_per_second", "matrix_share", "peak_memory_mib"}  # of what metrics.jsonl holds: no two runs have the same
 CLS = 2
 NUM_CLASSES = 3
 NUM_FEATURES = (

@@ -56,7 +56,8 @@ KEPT = {
     "config.json": ("architectures", "problem_type", "id2label", "label2id", "hidden_size", "num_hidden_layers", "vocab_size"),
 }
 UNREAD = {"manifest.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
-MEASURED = {"tokens_per_second", "seconds", "versions", "measured"}  # keys whose values are left out
+# Keys whose values are left out.
+MEASURED = {"tokens_per_second", "matrix_share", "peak_memory_mib", "seconds", "versions", "measured"}
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)%?")
 FRAME = re.compile(r"[\u2500-\u257f]+")
 

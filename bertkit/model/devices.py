@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -95,6 +96,17 @@ def _check_launch() -> None:
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
         what = "accelerate launch was given --use_fsdp; here each process keeps the whole model, which fits at BERT's sizes"
         raise UsageError(what, hint="leave it out")
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """The most MiB that this process has had: of a GPU's memory, else of the machine's; None where that is not known."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
+    with suppress(ImportError):  # on Windows
+        import resource
+
+        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10), 1)
+    return None
 
 
 def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint: str) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FASTER = 1.2  # bf16 has to be, for it costs some accuracy
 ALTERNATIONS = 5
 OPERATIONS = 2e9  # of one timed pass: some milliseconds
+TOKENS_OF_A_GPU = 8192  # of one
+CPU = torch.device("cpu")
 
 
 class Precision(NamedTuple):
@@ -68,7 +71,7 @@ def resolve_precision(
         return Precision("bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32")
     if device.type != "cpu" or not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
         return Precision("fp32")
-    rates = [_rates(config, training=training) if processes.is_main_process else None]
+    rates = [_rates(config, tuple(DTYPES), training=training) if processes.is_main_process else None]
     if processes.num_processes > 1:
         from accelerate.utils import broadcast_object_list
 
@@ -78,8 +81,18 @@ def resolve_precision(
     return Precision("bf16" if found["bf16"] >= FASTER * found["fp32"] else "fp32", found)
 
 
-def _rates(config: BertConfig, *, training: bool) -> dict[str, float]:
-    """The rates of this machine, from the user's cache or measured."""
+def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) -> float | None:
+    """GFLOP/s of a layer's linear maps, forward and backward, in one process; None in others than the main one."""
+    if not processes.is_main_process:
+        return None
+    if processes.device.type == "cpu":
+        return _rates(config, [precision.name], training=True)[precision.name]
+    shape = (config.hidden_size, config.intermediate_size)
+    return measure_rates(*shape, [precision.name], training=True, device=processes.device)[precision.name]
+
+
+def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[str, float]:
+    """The rates of this machine by dtype, from the user's cache or measured."""
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision.json"
     shape = f"{config.hidden_size}x{config.intermediate_size}"
     machine = f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
@@ -87,36 +100,44 @@ def _rates(config: BertConfig, *, training: bool) -> dict[str, float]:
     known = {}
     with suppress(OSError, ValueError):
         known = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(known, dict) or not _are_rates(known.get(key)):
-        known = known if isinstance(known, dict) else {}
-        known[key] = measure_rates(config.hidden_size, config.intermediate_size, training=training)
+    known = known if isinstance(known, dict) else {}
+    if not _are_rates(known.get(key), names):
+        known[key] = measure_rates(config.hidden_size, config.intermediate_size, names, training=training)
         with suppress(OSError):  # a home that cannot be written
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, known)
     return known[key]
 
 
-def _are_rates(values: Any) -> bool:
-    return isinstance(values, dict) and all(isinstance(values.get(name), float) and values[name] > 0 for name in DTYPES)
+def _are_rates(values: Any, names: Sequence[str]) -> bool:
+    return isinstance(values, dict) and all(isinstance(values.get(name), float) and values[name] > 0 for name in names)
 
 
-def measure_rates(hidden_size: int, intermediate_size: int, *, training: bool) -> dict[str, float]:
-    """GFLOP/s of a layer's linear maps in fp32 and bf16, the best of alternated passes. training: backward too."""
+def measure_rates(
+    hidden_size: int,
+    intermediate_size: int,
+    names: Sequence[str] = tuple(DTYPES),
+    *,
+    training: bool,
+    device: torch.device = CPU,
+) -> dict[str, float]:
+    """GFLOP/s of a layer's linear maps in each dtype, the best of alternated passes. training: backward too."""
     shapes = [(hidden_size, hidden_size)] * 4 + [(intermediate_size, hidden_size), (hidden_size, intermediate_size)]
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
-    tokens = int(min(max(OPERATIONS / of_token, 64), 1024))
-    weights = {
-        name: [torch.rand(shape, dtype=dtype, requires_grad=training) for shape in shapes] for name, dtype in DTYPES.items()
-    }
-    inputs = {
-        name: [torch.rand(tokens, shape[1], dtype=dtype, requires_grad=training) for shape in shapes]
-        for name, dtype in DTYPES.items()
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in DTYPES}
+    tokens = int(min(max(OPERATIONS / of_token, 64), 1024)) if device.type == "cpu" else TOKENS_OF_A_GPU
+
+    def random(*shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.rand(shape, dtype=dtype, device=device, requires_grad=training)
+
+    weights = {name: [random(*shape, dtype=DTYPES[name]) for shape in shapes] for name in names}
+    inputs = {name: [random(tokens, columns, dtype=DTYPES[name]) for _, columns in shapes] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(ALTERNATIONS + 1):
-        for name in DTYPES:
+        for name in names:
             begin = time.perf_counter()
             _pass(inputs[name], weights[name], training=training)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             if turn:  # the first one prepares
                 seconds[name].append(time.perf_counter() - begin)
     return {name: round(tokens * of_token / min(taken) / 1e9, 1) for name, taken in seconds.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from bertkit import progress
@@ -19,10 +17,10 @@ from bertkit.config import TrainConfig, filled
 from bertkit.errors import listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
-from bertkit.model.devices import start_accelerator
+from bertkit.model.devices import peak_memory, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import resolve_precision
+from bertkit.model.precision import matrix_rate, resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import why_another_share
@@ -228,6 +226,7 @@ def finetune(
         evaluate=evaluate,
         eval_every=eval_every,
         finish=finish,
+        matrix_rate=matrix_rate(precision, model_config, accelerator),
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
@@ -284,8 +283,6 @@ def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]]) ->
 def _dry_run(
     module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int, num_parameters: int
 ) -> dict[str, Any]:
-    import resource  # Windows lacks it
-
     trial = min(3, steps)
     with tempfile.TemporaryDirectory() as folder:
         train(module, batches, replace(config, logging_steps=1), accelerator, total_steps=trial, run_dir=Path(folder))
@@ -295,14 +292,11 @@ def _dry_run(
         return {}
     tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
     tokens = float(np.mean([sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]))
-    if accelerator.device.type == "cuda":
-        memory = torch.cuda.max_memory_allocated() / 2**20
-    else:
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    memory = peak_memory(accelerator.device)
     seconds = steps * tokens * accelerator.num_processes / tokens_per_second
     measured = {
         "parameters": num_parameters,
-        "peak memory, MiB": round(memory),
+        "peak memory, MiB": None if memory is None else round(memory),
         "steps": steps,
         "tokens a second": round(tokens_per_second),
         "training, seconds": round(seconds),

@@ -34,7 +34,7 @@ from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import resolve_precision
+from bertkit.model.precision import matrix_rate, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
 from bertkit.runs.directory import RunFolder, describe_run, scores_table
@@ -181,6 +181,7 @@ def pretrain(
         eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
         finish=partial(pretraining_card, values),
         position=position_at,
+        matrix_rate=matrix_rate(precision, model_config, accelerator),
     )
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))

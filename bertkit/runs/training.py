@@ -36,6 +36,7 @@ def train_run(
     eval_every: int,
     finish: Callable[[], str],
     position: Callable[[int], list[int]] | None = None,
+    matrix_rate: float | None = None,
 ) -> TrainState:
     """Train in a run folder, from its checkpoint if it resumes; then write the model card and the final run.json.
 
@@ -57,6 +58,7 @@ def train_run(
             eval_every=eval_every,
             resume_from=run.resume_from,
             position=position,
+            matrix_rate=matrix_rate,
         )
         manifest.finish()
         values |= describe_end(state)

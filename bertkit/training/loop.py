@@ -27,8 +27,10 @@ from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import finish
 from bertkit.model.batch import Batch
 from bertkit.model.bert import set_activation_checkpointing
+from bertkit.model.devices import peak_memory
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
+from bertkit.model.flops import flop_counter
 from bertkit.model.precision import DTYPES
 from bertkit.training.checkpoint import (
     START_OVER,
@@ -97,6 +99,7 @@ def train(
     eval_every: int | None = None,
     resume_from: Path | None = None,
     position: Callable[[int], list[int]] | None = None,
+    matrix_rate: float | None = None,
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
@@ -107,8 +110,9 @@ def train(
     -> scores, and the number that decides which step is best (higher is better); without it the last is. Every `eval_every`
     steps, and at the end, the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a
     checkpoint, from which training resumes bit-exactly. position: step -> what helps to find its batches soon when it is
-    resumed; the checkpoint keeps it. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM, once
-    what was begun is written.
+    resumed; the checkpoint keeps it. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then
+    gives the share. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM, once what was begun is
+    written.
     """
     module = model.to(accelerator.device)
     if config.dropout is not None:
@@ -159,6 +163,7 @@ def train(
 
     module.train()
     window = _Window(accelerator)
+    flops = flop_counter(module)
 
     def record(event: dict[str, Any]) -> None:
         if main:
@@ -169,8 +174,10 @@ def train(
         event = {
             "step": state.step,
             "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
-            **window.read(state.step),
+            **window.read(state.step, matrix_rate),
         }
+        if (memory := peak_memory(accelerator.device)) is not None:
+            event["peak_memory_mib"] = memory
         record(event)
         return event
 
@@ -198,7 +205,7 @@ def train(
                 outputs = module(batch.to(accelerator.device))
                 losses = step_losses(outputs.loss_sums, batch.weights, weights)
                 optimizer.backward(losses.sum(), last=micro_step == len(micro_batches) - 1)
-                window.add(losses.detach(), len(batch.input_ids), first=micro_step == 0)
+                window.add(losses.detach(), len(batch.input_ids), flops(batch), first=micro_step == 0)
             window.terms = sorted(weights)
             window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
             state.step += 1
@@ -269,28 +276,30 @@ class _Window:
 
     def _begin(self) -> None:
         self.losses: list[Tensor] = []
-        self.tokens = 0
+        self.tokens, self.flops = 0, 0.0
         self.start = time.perf_counter()
 
-    def add(self, losses: Tensor, tokens: int, *, first: bool) -> None:
+    def add(self, losses: Tensor, tokens: int, flops: float, *, first: bool) -> None:
         """losses: (terms,) of a micro-batch."""
         if first:
             self.losses.append(losses)
         else:
             self.losses[-1] = self.losses[-1] + losses
-        self.tokens += tokens
+        self.tokens, self.flops = self.tokens + tokens, self.flops + flops
 
-    def read(self, step: int) -> dict[str, float]:
-        """Mean loss, of each term too where there are several, last gradient norm and tokens/s, over all processes.
+    def read(self, step: int, matrix_rate: float | None) -> dict[str, float]:
+        """Mean loss, of each term too where there are several, last gradient norm, tokens/s and the share of matrix_rate, over
+        all processes.
 
         Raises UsageError for a loss that is not finite.
         """
-        count = torch.full((1, len(self.terms)), float(self.tokens), dtype=self.losses[0].dtype, device=self.losses[0].device)
-        losses = torch.cat([torch.stack(self.losses), count])  # (steps + 1, terms)
+        losses = torch.stack(self.losses)  # (steps, terms)
+        counts = torch.tensor([self.tokens, self.flops], dtype=losses.dtype).to(losses.device)
+        sums = torch.cat([counts, losses.flatten()])
         if self.accelerator.num_processes > 1:
-            losses = self.accelerator.reduce(losses, "sum")
-        tokens = float(losses[-1, 0])
-        by_step = losses[:-1].tolist()
+            sums = self.accelerator.reduce(sums, "sum")
+        tokens, flops, *each = sums.tolist()
+        by_step = [each[begin : begin + len(self.terms)] for begin in range(0, len(each), len(self.terms))]
         values = [sum(each) for each in by_step]
         norm = float(self.grad_norm)
         for index, value in enumerate([*values, norm]):
@@ -303,7 +312,10 @@ class _Window:
         self._begin()
         by_term = {f"{term}_loss": math.fsum(each) / len(each) for term, each in zip(self.terms, zip(*by_step), strict=True)}
         loss = {"loss": math.fsum(values) / len(values), **(by_term if len(self.terms) > 1 else {})}
-        return {**loss, "grad_norm": norm, "tokens_per_second": tokens / seconds}
+        speed = {"tokens_per_second": tokens / seconds}
+        if matrix_rate is not None:
+            speed["matrix_share"] = flops / seconds / (1e9 * matrix_rate * self.accelerator.num_processes)
+        return {**loss, "grad_norm": norm, **speed}
 
 
 def _restore(

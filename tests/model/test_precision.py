@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from bertkit.model import devices as module_of_warnings
 from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
-from bertkit.model.precision import FASTER, Precision, measure_rates, resolve_precision
+from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, resolve_precision
 from bertkit.runs.finetune import finetune
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import open_target
@@ -30,9 +30,9 @@ def rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list
     def set_rates(fp32: float, bf16: float) -> list[tuple[int, int, bool]]:
         measured: list[tuple[int, int, bool]] = []
 
-        def measure(hidden_size: int, intermediate_size: int, *, training: bool) -> dict[str, float]:
+        def measure(hidden_size: int, intermediate_size: int, names: Sequence[str], *, training: bool) -> dict[str, float]:
             measured.append((hidden_size, intermediate_size, training))
-            return {"fp32": fp32, "bf16": bf16}
+            return {name: {"fp32": fp32, "bf16": bf16}[name] for name in names}
 
         monkeypatch.setattr(module, "measure_rates", measure)
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
@@ -107,6 +107,18 @@ def test_rates_are_those_of_this_machine(training: bool) -> None:
     found = measure_rates(64, 128, training=training)
     assert list(found) == ["fp32", "bf16"]
     assert all(rate > 0 for rate in found.values())
+    assert list(measure_rates(64, 128, ["bf16"], training=training)) == ["bf16"]
+
+
+def test_the_rate_of_matrix_products_is_measured_by_the_main_process_alone(rates) -> None:
+    measured, accelerator = rates(100.0, 200.0), start_accelerator("cpu")
+    assert matrix_rate(Precision("bf16"), SMALL, accelerator) == 200.0
+    assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0, "the cache lacks it"
+    assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
+    assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0
+    assert len(measured) == 3, "once both are known, nothing is measured"
+    other = SimpleNamespace(device=torch.device("cpu"), is_main_process=False, num_processes=2)
+    assert matrix_rate(Precision("fp32"), SMALL, other) is None
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])

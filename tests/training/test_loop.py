@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from shapes import SHAPES, TRAINING, Classifier, Trained, logged_losses, oracle_run, sentences, training_run
+from shapes import MEASURED, SHAPES, TRAINING, Classifier, Trained, logged_losses, oracle_run, sentences, training_run
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
@@ -24,6 +24,7 @@ from bertkit.features import Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.devices import start_accelerator
 from bertkit.model.dropout import set_dropout
+from bertkit.model.flops import flop_counter
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import Interrupted, TrainState, step_losses, train
 
@@ -44,7 +45,7 @@ def with_dropout() -> nn.Module:
 def events(run_dir: Path) -> list[dict[str, Any]]:
     """What metrics.jsonl holds, but for the times."""
     found = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in event.items() if name != "tokens_per_second"} for event in found]
+    return [{name: value for name, value in event.items() if name not in MEASURED} for event in found]
 
 
 def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -53,6 +54,23 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     for name, tensor in expected.items():
         assert found[name].dtype == tensor.dtype, name
         assert torch.equal(found[name], tensor), name
+
+
+def test_speed_and_memory_are_logged(tmp_path: Path) -> None:
+    """The share is that of the operations of the steps since the last event, in the seconds that the tokens took."""
+    config = dataclasses.replace(TRAINING, logging_steps=3)
+    training_run(SENTENCE, config, 7, tmp_path, matrix_rate=2.0)
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    sampler = Sampler(len(SENTENCE.features), config.batch_size, config.seed)
+    batches = training_batches(SENTENCE.features, sampler, config.micro_batch_tokens, rank=0, world_size=1)
+    count = flop_counter(SENTENCE.build())
+    for event, steps in zip(logged, ([0, 1, 2], [3, 4, 5], [6]), strict=True):
+        made = [batch for step in steps for batch in batches(step)]
+        seconds = sum(len(batch.input_ids) for batch in made) / event["tokens_per_second"]
+        assert event["matrix_share"] * 2e9 * seconds == pytest.approx(sum(map(count, made)), rel=1e-5)
+        assert event["peak_memory_mib"] > 100
+    training_run(SENTENCE, config, 3, tmp_path / "without")
+    assert "matrix_share" not in (tmp_path / "without" / "metrics.jsonl").read_text(encoding="utf-8")
 
 
 # --- the plain loop ----------------------------------------------------------------------------------------------------

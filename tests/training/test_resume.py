@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from shapes import MEASURED
 
 from bertkit.cli import main
 from bertkit.model.directory import read_state_dict
@@ -96,7 +97,7 @@ def hash_of(run: Path) -> str:
 def log_of(run: Path) -> list[dict[str, Any]]:
     """metrics.jsonl but for the times."""
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in event.items() if name != "tokens_per_second"} for event in events]
+    return [{name: value for name, value in event.items() if name not in MEASURED} for event in events]
 
 
 def assert_same_run(found: Path, expected: Path) -> None:

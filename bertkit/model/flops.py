@@ -1,0 +1,49 @@
+"""How many floating-point operations a training step needs: over the rate of plain matrix products, its share of the limit.
+
+Counted are linear maps and attention of real tokens, forward and backward; a multiplication and an addition are two. What
+padding costs, or computing activations again, is not, nor is element-wise work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import nn
+
+from bertkit.model.batch import Batch
+from bertkit.model.bert import BertLayer, BertModel
+from bertkit.model.language_model import LanguageModel
+
+
+def flop_counter(module: nn.Module) -> Callable[[Batch], float]:
+    """A function that counts those of a batch, from the shapes of the module's parameters; 0 for one without a BERT."""
+    bert = next((part for part in module.modules() if isinstance(part, BertModel)), None)
+    if bert is None:
+        return lambda batch: 0.0
+    *lower, last = (layer for layer in bert.encoder.layer if isinstance(layer, BertLayer))
+    of_pair = 4 * bert.config.hidden_size  # a query and a key: the score, and the sum of values
+    keys = [last.attention.self.key, last.attention.self.value]
+    of_token = sum(_linear(layer.modules()) for layer in lower) + _linear(keys)  # the last layer reads all tokens,
+    of_row = _linear(last.modules()) - _linear(keys)  # and computes the rows that the head reads
+    token_pairs, row_pairs = sum(map(_passes, lower)) * of_pair, _passes(last) * of_pair
+    of_sequence = _linear(bert.pooler.modules()) if bert.pooler is not None else 0
+    of_output = _linear(module.modules()) - _linear(bert.modules())
+    term = module.term if isinstance(module, LanguageModel) else None
+
+    def count(batch: Batch) -> float:
+        tokens, rows = batch.token_counts, batch.row_counts
+        outputs = rows.sum() if term is None else len(batch.labels[term])
+        linear = of_token * tokens.sum() + of_row * rows.sum() + of_sequence * len(tokens) + of_output * outputs
+        return float(linear + token_pairs * (tokens * tokens).sum() + row_pairs * (rows * tokens).sum())
+
+    return count
+
+
+def _passes(part: nn.Module) -> int:
+    """Forward, and backward to its input and to its weights; parts are frozen from below, and so is all beneath."""
+    return 3 if any(parameter.requires_grad for parameter in part.parameters()) else 1
+
+
+def _linear(parts: Iterable[nn.Module]) -> int:
+    """Of the linear maps among the parts, applied to one row."""
+    return sum(2 * part.weight.numel() * _passes(part) for part in parts if isinstance(part, nn.Linear))
