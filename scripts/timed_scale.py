@@ -1,9 +1,10 @@
-"""One process's part of a large pre-training run: what its share of the steps costs, and how soon the run is resumed.
-With `--only duplicates` and `--only splits`, the last pass of a large corpus: finding duplicates, and writing shards.
+"""One process's part of a large pre-training run: what its share of the steps costs, how soon the run is resumed, how long
+training waits for a checkpoint; and the last pass of a large corpus: finding duplicates, and writing shards.
 
 The corpus is synthetic: 10,000 shards of 4 million tokens, links to a few. Process 17 of 64 makes its share of steps that take
 in 300,000 tokens/s for each process. The run is resumed at a step, up to which the sampler has drawn once from the beginning;
-what it is given there must be the same. Prints one line of JSON.
+what it is given there must be the same. Checkpoints are those of BERT-large with random weights, whose steps are the update
+alone. Prints one line of JSON.
 
 Duplicates: --documents of one token each, of which one in ten repeats an earlier one, are merged up to the first shard that is
 written; peak_mb is of the process. Splits: --shards of --tokens, of whose documents 1% are held out, are merged by 1 and by 2
@@ -16,11 +17,13 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,11 @@ def synthetic_shard(seed: int, tokens: int) -> Any:
     )
 
 
+def write_vocabulary(folder: Path) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*special, *(f"t{n}" for n in range(5, VOCAB_SIZE))]) + "\n", encoding="utf-8")
+
+
 def write_corpus(folder: Path, shards: int, tokens: int) -> None:
     """A corpus as `bertkit corpus build` leaves it, with one shard of a hundred held out."""
     from bertkit.manifest import write_folder
@@ -115,8 +123,6 @@ def write_corpus(folder: Path, shards: int, tokens: int) -> None:
 
 def describe(folder: Path, splits: dict[str, list[dict[str, Any]]], **config: Any) -> None:
     """The tokenizer and meta.json of a corpus with these shards."""
-    from dataclasses import asdict
-
     from bertkit.corpus.build import CorpusConfig
     from bertkit.corpus.directory import FORMAT, META
     from bertkit.files import json_text, write_files
@@ -124,8 +130,7 @@ def describe(folder: Path, splits: dict[str, list[dict[str, Any]]], **config: An
 
     model = folder / "model"
     model.mkdir(parents=True)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (model / "vocab.txt").write_text("\n".join([*special, *(f"t{n}" for n in range(5, VOCAB_SIZE))]) + "\n", encoding="utf-8")
+    write_vocabulary(model)
     tokenizer = Tokenizer.load(model)
     names = ("documents", "sentences", "tokens")
     totals = {split: {name: sum(shard[name] for shard in found) for name in names} for split, found in splits.items()}
@@ -266,29 +271,120 @@ def time_resume(corpus: Path, folder: Path, step: int) -> dict[str, Any]:
     }
 
 
+def time_saves(folder: Path, size: str) -> dict[str, Any]:
+    """Seconds that training waits for a checkpoint, the first and the second, and for one that it waits for to the end; seconds
+    that the writer takes to get its memory, and to write, and those of a step meanwhile; and of copies to memory that was not
+    there before, and to the same again."""
+    import torch
+
+    from bertkit.config import TrainConfig, filled
+    from bertkit.model.config import BertConfig
+    from bertkit.model.directory import save_model
+    from bertkit.model.language_model import BertForPreTraining
+    from bertkit.text.tokenizer import Tokenizer
+    from bertkit.training.checkpoint import verify_checkpoint
+    from bertkit.training.loop import TrainState
+    from bertkit.training.optimizer import Optimizer
+    from bertkit.training.writer import CheckpointWriter, HostCopies
+
+    config = BertConfig.of_size(size, vocab_size=VOCAB_SIZE)
+    write_vocabulary(folder)
+    tokenizer = Tokenizer.load(folder)
+    module = BertForPreTraining(config)
+    optimizer = Optimizer(module, filled(TrainConfig(precision="fp32", learning_rate=1e-4)))
+    gradients = {name: torch.rand_like(parameter) for name, parameter in optimizer.parameters.items()}
+    reserved: list[float] = []
+    written: list[float] = []
+
+    def step() -> float:
+        begun = time.perf_counter()
+        for name, parameter in optimizer.parameters.items():
+            parameter.grad = gradients[name]
+        optimizer.step(1e-4)
+        return time.perf_counter() - begun
+
+    def write_model(folder: Path, state_dict: Any) -> None:
+        save_model(folder, state_dict=state_dict, config=config, tokenizer=tokenizer, architecture="BertForPreTraining")
+
+    class Timed(CheckpointWriter):
+        def _reserve(self) -> None:
+            begun = time.perf_counter()
+            super()._reserve()
+            reserved.append(time.perf_counter() - begun)
+
+        def _write(self, *arguments: Any, **more: Any) -> None:
+            begun = time.perf_counter()
+            super()._write(*arguments, **more)
+            written.append(time.perf_counter() - begun)
+
+    step()
+    alone = min(step() for _ in range(3))
+    copied: list[float] = []
+    copies = HostCopies()
+    for _ in range(2):
+        begun = time.perf_counter()
+        copies.take({**optimizer.weights(), **optimizer.state()})
+        copied.append(time.perf_counter() - begun)
+    del copies
+    waited: list[float] = []
+    meanwhile: list[float] = []
+    run = folder / "run"
+    run.mkdir()
+    with Timed(run, optimizer, lambda _: write_model, keep="1") as writer:
+        while not reserved:
+            step()
+        for number in (1, 2):
+            begun = time.perf_counter()
+            writer.save(asdict(TrainState(step=number)), checkpoint=True, best=True)
+            waited.append(time.perf_counter() - begun)
+            while len(written) < number:
+                meanwhile.append(step())
+        begun = time.perf_counter()
+        writer.save(asdict(TrainState(step=3)), checkpoint=True, best=True)
+        writer.wait()
+        at_once = time.perf_counter() - begun
+    verify_checkpoint(run / "checkpoint-3")
+    on_disk = {path.stat().st_ino: path.stat().st_size for path in run.rglob("*") if path.is_file()}
+    return {
+        "parameters": sum(parameter.numel() for parameter in optimizer.parameters.values()),
+        "waited_s": [round(seconds, 2) for seconds in waited],
+        "waited_to_the_end_s": round(at_once, 1),
+        "memory_s": round(reserved[0], 2),
+        "writer_s": [round(seconds, 1) for seconds in written],
+        "bytes": sum(on_disk.values()),
+        "step_s": round(alone, 2),
+        "steps_meanwhile": len(meanwhile),
+        "step_meanwhile_s": [round(each, 2) for each in (statistics.median(meanwhile), max(meanwhile))],
+        "copied_to_new_memory_s": round(copied[0], 2),
+        "copied_again_s": round(copied[1], 2),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, default=10_000)
     parser.add_argument("--tokens", type=int, default=4_000_000, help="of a shard")
     parser.add_argument("--step", type=int, default=1_000_000, help="at which the run is resumed")
     parser.add_argument("--documents", type=int, default=10_000_000, help="with --only duplicates")
-    parser.add_argument("--only", choices=["share", "resume", "duplicates", "splits"])
+    parser.add_argument("--model-size", default="large", help="of the model that is saved")
+    parser.add_argument("--only", choices=["share", "resume", "save", "duplicates", "splits"])
     options = parser.parse_args()
+    wanted = [options.only] if options.only else ["share", "resume", "save"]
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        if options.only in ("duplicates", "splits"):
-            if options.only == "duplicates":
-                found = time_duplicates(Path(folder), options.documents)
-            else:
-                found = time_splits(Path(folder), options.shards, options.tokens)
-            print(json.dumps(found))
-            return
+        if "save" in wanted:
+            found["save"] = time_saves(Path(folder), options.model_size)
+        if "duplicates" in wanted:
+            found["duplicates"] = time_duplicates(Path(folder), options.documents)
+        if "splits" in wanted:
+            found["splits"] = time_splits(Path(folder), options.shards, options.tokens)
         corpus = Path(folder) / "corpus"
-        write_corpus(corpus, options.shards, options.tokens)
-        found = {}
-        if options.only != "resume":
+        if {"share", "resume"} & {*wanted}:
+            write_corpus(corpus, options.shards, options.tokens)
+        if "share" in wanted:
             found["share"] = [time_share(corpus, *shape) for shape in SHAPES]
             found["share"].append(time_share(corpus, *SHAPES[0], masking="whole-word"))
-        if options.only != "share":
+        if "resume" in wanted:
             found["resume"] = time_resume(corpus, Path(folder), options.step)
     print(json.dumps(found))
 

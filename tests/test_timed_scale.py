@@ -1,4 +1,4 @@
-"""scripts/timed_scale.py on a small corpus: a run resumed far on goes on with the sequences that it would have had; all
+"""scripts/timed_scale.py on small data: a run resumed far on has the sequences that it would have had; saves are timed; all
 duplicates are found, and any number of processes writes the same."""
 
 from __future__ import annotations
@@ -59,3 +59,11 @@ def test_shards_are_the_same_by_one_and_two_processes(tmp_path: Path) -> None:
     found = timed_scale.time_splits(tmp_path, 3, 20_000)
     assert found["same"]
     assert sorted(found["seconds_by_processes"]) == ["1", "2"]
+
+
+def test_saves_are_timed_that_hold_weights_and_moments_once(tmp_path: Path) -> None:
+    found = timed_scale.time_saves(tmp_path, "tiny")
+    weights_and_moments = 3 * 4 * found["parameters"]
+    assert weights_and_moments < found["bytes"] < 1.1 * weights_and_moments
+    assert (len(found["waited_s"]), len(found["writer_s"])) == (2, 3)
+    assert found["steps_meanwhile"] > 0

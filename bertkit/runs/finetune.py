@@ -40,6 +40,7 @@ from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import TrainState, train
+from bertkit.training.optimizer import RULES
 from bertkit.training.tracking import check_trackers
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
@@ -293,6 +294,9 @@ def _dry_run(
     tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
     tokens = float(np.mean([sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]))
     memory = peak_memory(accelerator.device)
+    if memory is not None and accelerator.device.type == "cpu":  # what is saved is copied first, in float32
+        copied = sum(p.numel() * (1 + p.requires_grad * len(RULES[config.optimizer].moments)) for p in module.parameters())
+        memory += copied * 4 / 2**20
     seconds = steps * tokens * accelerator.num_processes / tokens_per_second
     measured = {
         "parameters": num_parameters,
