@@ -11,7 +11,8 @@ import pretraining_results as pretraining
 
 DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
-TRAINER, DEFAULTS = "trainer", "defaults"  # the results that trainer_results.py and defaults_results.py write
+# the results that trainer_results.py, defaults_results.py and scale_results.py write
+TRAINER, DEFAULTS, SCALE = "trainer", "defaults", "scale"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -150,6 +151,7 @@ TABLES = {
     "small": tuple(f"{task}{name}" for task in FEW for name in SETTINGS),
     "trainer": (*FIVE_SEEDS, TRAINER),
     "defaults": (DEFAULTS,),
+    "scale": (SCALE,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
 }

@@ -25,6 +25,7 @@ import bench
 import defaults_results as defaults
 import headlines
 import pretraining_results as pretraining
+import scale_results as scale
 import trainer_results as trainer
 from entries import BENCHES, ENTRIES, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
@@ -204,6 +205,8 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         return "\n".join([*pretraining.render(results[0]), "", *_commands(results), ""])
     if any(values["name"] == trainer.NAME for values in results):
         return _render_trainer(results)
+    if results[0]["name"] == scale.NAME:
+        return "\n".join([*_table(scale.HEADER, scale.rows(results[0]), numbers_from=3), "", scale.note(results[0]), ""])
     if results[0]["name"] == defaults.NAME:
         return "\n".join([*_table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *_commands(results), ""])
     if "constant" in results[0]:
@@ -350,6 +353,7 @@ def main() -> None:
         *entries,
         trainer.NAME,
         defaults.NAME,
+        scale.NAME,
         *BENCHES,
     ]  # the pre-trained model is what some entries begin with
     if unknown := [name for name in options.names if name not in known]:
@@ -365,8 +369,8 @@ def main() -> None:
                 lines = [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
             elif name == trainer.NAME:
                 lines = [trainer.command(task) for task in trainer.TASKS]
-            elif name == defaults.NAME:
-                lines = defaults.commands()
+            elif name in (defaults.NAME, scale.NAME):
+                lines = (defaults if name == defaults.NAME else scale).commands()
             else:
                 lines = commands(entries[name]) if name in entries else pretraining.commands()
             state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
@@ -384,6 +388,8 @@ def main() -> None:
             subprocess.run(command, check=True)
         elif name == trainer.NAME:
             write_result(name, trainer.measure(force=options.force))
+        elif name == scale.NAME:
+            write_result(name, scale.measure())
         elif name == defaults.NAME:
             write_result(name, defaults.measure(execute, force=options.force))
         elif name == pretraining.NAME:
