@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from bertkit.errors import DataError, MachineError, Stopped, UsageError, UserError
+from bertkit.model import peers
 from bertkit.progress import console, plain, silence
 
 BUG = 1
@@ -36,6 +37,7 @@ _FULL = _Failure(MachineError, None, "free some space or choose another folder")
 _FILES = _Failure(MachineError, "too many open files", "raise the limit (ulimit -n 4096), or use fewer --num-processes")
 _NAMED = _Failure(UsageError, None, "choose another file or folder")
 _GONE = _Failure(UsageError, "a file or folder is gone", "was it moved or removed while the command ran? repeat the command")
+_ENDED = "its own messages say why, or those of the system, as where it ran out of memory; repeat the command: it resumes"
 _BY_NUMBER = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), _FULL),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), _FILES),
@@ -67,6 +69,7 @@ def end(error: BaseException) -> int:
         error = error.__cause__
     if isinstance(error, KeyboardInterrupt):
         _say(str(error) or "stopped")
+        peers.failed("stopped by a signal", wait=False)
         return getattr(error, "exit_code", Stopped().exit_code)
     if isinstance(error, SystemExit):
         if not isinstance(error.__context__, BrokenPipeError):
@@ -94,6 +97,8 @@ def explain(error: Exception) -> UserError | None:
         return _OUT_OF_MEMORY
     if isinstance(error, RuntimeError) and words.startswith("Symlink loop"):  # Path.resolve before Python 3.13
         error = OSError(errno.ELOOP, os.strerror(errno.ELOOP), words.partition("'")[2].rstrip("'"))
+    if isinstance(error, RuntimeError) and "gloo/transport" in words:  # a connection that is closed
+        return MachineError(peers.failure() or "another process has ended", hint=_ENDED)
     if type(error).__name__ in ("DistNetworkError", "DistStoreError", "DistBackendError"):  # of torch
         hint = "are all processes started, and do MASTER_ADDR and MASTER_PORT name the first one's machine and a free port?"
         return MachineError(f"the processes cannot reach each other: {words}", hint=hint)
@@ -134,6 +139,7 @@ def _fail(what: str, hint: str | None, code: int) -> int:
     _say(f"error: {line}", style="red")
     if hint:
         _say(f"hint: {hint}")
+    peers.failed(what.replace("\n", " ")[:_LONGEST], wait=True)
     return code
 
 

@@ -13,6 +13,7 @@ import torch
 
 from bertkit import progress
 from bertkit.errors import MachineError, UsageError, listed
+from bertkit.model import peers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -74,7 +75,11 @@ def start_accelerator(device: str = "auto") -> Accelerator:
         if (value := os.environ.get(name, none)) != none:
             _warn_once(f"{name}={value} is ignored: {instead}")
     plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, the environment's would win
-    return Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
+    if accelerator.num_processes > 1:
+        store = torch.distributed.distributed_c10d._get_default_store()
+        peers.watch(store, accelerator.process_index, accelerator.num_processes)
+    return accelerator
 
 
 def _check_launch() -> None:

@@ -25,6 +25,7 @@ from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import finish
+from bertkit.model import peers
 from bertkit.model.batch import Batch
 from bertkit.model.bert import set_activation_checkpointing
 from bertkit.model.devices import peak_memory
@@ -194,6 +195,7 @@ def train(
             if writer is not None:
                 writer.check()
             if stopping:
+                peers.stopping()
                 if window.losses:
                     report()  # raises where a loss is not finite, which must not be saved
                 save(checkpoint=True, best=False)

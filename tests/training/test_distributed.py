@@ -218,3 +218,40 @@ def test_processes_that_differ_end_before_the_first_step(
         words = ["the checkpoint to resume from is None, and 'checkpoint-4' in the first", "all machines share"]
     assert [word for word in (*words, "process 1 of 2") if word not in said] == [], said
     assert not (tmp_path / "1" / "run").exists(), "nothing is begun"
+
+
+# --- a process that fails ----------------------------------------------------------------------------------------------
+
+ONE_FAILS = """
+import ctypes, os, sys
+import bertkit.training.loop as loop
+from bertkit.cli import main
+from bertkit.errors import DataError
+
+def fail(*_):
+    if os.environ["RANK"] == os.environ["FAILING"] or os.environ["FAILING"] == "all":
+        raise {"ValueError": ValueError, "DataError": DataError}[os.environ["ERROR"]]("of this process")
+    ctypes.CDLL(None).sleep(200)  # as a collective of NCCL, which notices nothing and runs no signal handler
+
+loop.seed_dropout = fail
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("failing", "error"), [("1", "ValueError"), ("0", "DataError"), ("all", "DataError")])
+def test_a_process_that_fails_ends_the_others_with_its_error(
+    failing: str, error: str, make_model_dir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAILING", failing)
+    monkeypatch.setenv("ERROR", error)
+    (tmp_path / "rows.csv").write_text("text,label\n" + "good movie,yes\nbad movie,no\n" * 4, encoding="utf-8")
+    (tmp_path / "command.py").write_text(ONE_FAILS, encoding="utf-8")
+    command = f"command.py finetune text-classification --train rows.csv --validation rows.csv --model {make_model_dir()} "
+    command += "--max-steps 4 --max-length 16 --precision fp32 --no-baselines --output-dir run"
+    failed = start((*TORCHRUN, "2"), *command.split())
+    assert failed.returncode != 0
+    line = "of this process" if error == "DataError" else "ValueError: of this process"
+    told = [f"error: {line}"] if failing != "1" else [f"error: rank 1: {line}"]
+    told += [] if failing == "all" else [f"error: process {failing} of 2 failed: {line}"]
+    assert sorted(each for each in failed.stderr.splitlines() if each.startswith("error: ")) == sorted(told)

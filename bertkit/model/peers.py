@@ -1,0 +1,112 @@
+"""The processes that were started together: one that fails ends the others, which would wait for it in a collective forever.
+
+Each watches, in a thread, what the first to fail has left in the store by which they found each other. A collective may hang in
+code that no Python signal handler can interrupt, so the thread also sees the signals that ask to stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from threading import Lock, Thread, current_thread, main_thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+_POLL = 1.0  # seconds
+_OWN = 5.0  # in which a process may end by itself: where all have the same error, one says it
+_STORE = 10.0  # in which the others may end after the one that has the store
+_SIGNAL = 25.0  # torchrun kills 30 seconds after the signal, and says nothing
+_FAILURE, _ENDED = "bertkit/failure", "bertkit/ended"  # keys: the first failure; how many processes have failed or were ended
+
+_watch: _Watch | None = None
+
+
+def watch(store: Store, rank: int, num_processes: int) -> None:
+    """From now on end this process, with a line, where another one fails."""
+    global _watch
+    if _watch is None:
+        _watch = _Watch(store, rank, num_processes)
+
+
+def failed(line: str, *, wait: bool) -> None:
+    """Tell the others why this process ends. wait: until they have ended too, or will not soon.
+
+    A launcher ends them without a word once this one has ended.
+    """
+    if _watch is not None:
+        _watch.failed(line, wait=wait)
+
+
+def failure() -> str | None:
+    """What another process failed with, if it has said so."""
+    with suppress(RuntimeError):
+        return None if _watch is None else _watch.failure()
+    return None
+
+
+def stopping() -> None:
+    """All processes have agreed to stop: none hangs, and what they still write may take its time."""
+    if _watch is not None:
+        _watch.patient = True
+
+
+class _Watch:
+    def __init__(self, store: Store, rank: int, num_processes: int) -> None:
+        self.store: Store = store.clone()  # type: ignore[attr-defined]  # a connection of its own: another one's wait locks it
+        self.rank, self.num_processes = rank, num_processes
+        self.patient = "TORCHELASTIC_RUN_ID" not in os.environ  # other launchers may leave more time after a signal
+        self._ending = Lock()  # who has it ends the process
+        self._signals, written = socket.socketpair()
+        written.setblocking(False)
+        self._written = written
+        if current_thread() is main_thread():
+            signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+        self._signals.settimeout(_POLL)
+        Thread(target=self._run, name="peers", daemon=True).start()
+
+    def failure(self) -> str | None:
+        """What another process failed with, if it has said so. Raises RuntimeError where the store is gone."""
+        if not self.store.check([_FAILURE]):
+            return None
+        rank, line = json.loads(self.store.get(_FAILURE))
+        return f"process {rank} of {self.num_processes} failed: {line}"
+
+    def failed(self, line: str, *, wait: bool) -> None:
+        self._ending.acquire(blocking=False)
+        with suppress(RuntimeError):  # the store is gone, and the others see it
+            if self.store.add(_ENDED, 1) == 1:
+                self.store.set(_FAILURE, json.dumps([self.rank, line]))
+            until = time.monotonic() + _OWN + 3 * _POLL
+            while wait and self.store.add(_ENDED, 0) < self.num_processes and time.monotonic() < until:
+                time.sleep(_POLL / 10)
+
+    def _run(self) -> None:
+        due: dict[str, float] = {}  # why to end the process -> when
+        while not self._ending.locked():
+            now = time.monotonic()
+            if self._asked_to_stop() and not self.patient:
+                due.setdefault("asked to stop, and no step ended since: another process may have ended", now + _SIGNAL)
+            try:
+                if (line := self.failure()) is not None:
+                    due.setdefault(line, now + _OWN)
+            except RuntimeError:
+                due.setdefault("the launcher or the first process has ended", now + _STORE)
+            late = [line for line, when in due.items() if when <= now]
+            if late and self._ending.acquire(blocking=False):
+                os.write(2, f"error: {late[0]}\n".encode())
+                with suppress(RuntimeError):
+                    self.store.add(_ENDED, 1)
+                os._exit(1)
+
+    def _asked_to_stop(self) -> bool:
+        """Whether a signal came within the time of a poll."""
+        try:
+            return bool({signal.SIGINT, signal.SIGTERM} & {*self._signals.recv(64)})
+        except TimeoutError:
+            return False
