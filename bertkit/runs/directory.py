@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 RUN_FILE, LOG_FILE = "run.json", "metrics.jsonl"
 _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
+SAME = "start all with the same command, model and data"
 _EQUAL = ("training", "task", "model", "data", "dtype", "total_steps")  # on all processes
 _MAY_CHANGE = {
     *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
@@ -139,7 +140,7 @@ class RunFolder:
         self.refuse_other_settings(values)
         settings = {name: value for part in _EQUAL for name, value in flat(values.get(part), part)}
         settings = {name: value for name, value in settings.items() if not name.endswith((".source", ".name"))}  # paths
-        refuse_differences(settings, accelerator, hint="start all with the same command, model and data")
+        refuse_differences(settings, accelerator, hint=SAME)
         accelerator.wait_for_everyone()  # every process has read the folder before the main one changes it
         with self.output.open() if accelerator.is_main_process else nullcontext():
             if accelerator.is_main_process:

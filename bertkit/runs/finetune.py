@@ -17,7 +17,7 @@ from bertkit.config import TrainConfig, filled
 from bertkit.errors import listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
-from bertkit.model.devices import peak_memory, start_accelerator
+from bertkit.model.devices import peak_memory, refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import matrix_rate, resolve_precision
@@ -27,7 +27,7 @@ from bertkit.readers.splitting import why_another_share
 from bertkit.report import show
 from bertkit.runs.baselines import fit_baselines
 from bertkit.runs.card import model_card
-from bertkit.runs.directory import RunFolder, describe_run, scores_table
+from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
 from bertkit.runs.predict import predict_examples
 from bertkit.runs.target import open_target
@@ -120,6 +120,9 @@ def finetune(
     splits[recipe.train_split] = replace(splits[recipe.train_split], features=learned)
     for split in splits.values():
         check_segments(split.features, pretrained.config)
+    described = {name: split.describe(task) for name, split in splits.items()}
+    same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
+    refuse_differences(same, accelerator, hint=SAME)
     if dry_run:
         training = splits[recipe.train_split]
         show(preview(task, training.examples, training.features, pretrained.tokenizer, count=num_examples))
@@ -138,7 +141,6 @@ def finetune(
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
     reinitialize(module, model_config, config)
 
-    described = {name: split.describe(task) for name, split in splits.items()}
     num_parameters = sum(p.numel() for p in module.parameters())  # before unused embeddings are set aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}

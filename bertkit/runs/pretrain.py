@@ -31,13 +31,13 @@ from bertkit.features import Features, offsets_of
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
-from bertkit.model.devices import start_accelerator
+from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import matrix_rate, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
-from bertkit.runs.directory import RunFolder, describe_run, scores_table
+from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
 from bertkit.runs.evaluate import check_finite
 from bertkit.runs.training import train_run
 from bertkit.text.tokenizer import Tokenizer
@@ -77,6 +77,8 @@ def pretrain(
     run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
     run.refuse_other_folders(accelerator)
     meta = read_meta(corpus)
+    same = {name: value for part in ("tokenizer", "hashes") for name, value in flat(meta[part], f"corpus.{part}")}
+    refuse_differences(same, accelerator, hint=SAME)
     tokenizer = Tokenizer.load(corpus)
     objective = OBJECTIVES[config.objective]
     module, model_config, started_from = _build(config, objective, meta, corpus, tokenizer, model, architecture)

@@ -202,7 +202,7 @@ def test_processes_that_differ_end_before_the_first_step(
     script = tmp_path / "command.py"
     script.write_text(EACH_IN_ITS_OWN_FOLDER, encoding="utf-8")
     command = f"finetune text-classification --train train.csv --validation 25% --model {make_model_dir()} --device cpu "
-    command += "--max-steps 4 --batch-size 4 --max-length 16 --precision fp32 --no-baselines "
+    command += "--max-steps 4 --batch-size 4 --max-length 16 --precision fp32 "
     command += "--keep-training-state --output-dir run"
     if differing == "checkpoint":
         monkeypatch.chdir(tmp_path / "0")
@@ -218,6 +218,26 @@ def test_processes_that_differ_end_before_the_first_step(
         words = ["the checkpoint to resume from is None, and 'checkpoint-4' in the first", "all machines share"]
     assert [word for word in (*words, "process 1 of 2") if word not in said] == [], said
     assert not (tmp_path / "1" / "run").exists(), "nothing is begun"
+
+
+def test_processes_with_different_corpora_end_before_they_read_them(
+    make_model_dir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has held-out documents and the other has none: it would not take part in what they add up of these."""
+    model = make_model_dir()
+    for rank, share in (("0", "--validation 20%"), ("1", "")):
+        (tmp_path / rank).mkdir()
+        text = "\n\n".join(f"good movie {rank}.\nbad book {number}." for number in range(40))
+        (tmp_path / rank / "text.txt").write_text(text, encoding="utf-8")
+        monkeypatch.chdir(tmp_path / rank)
+        build = f"corpus build text.txt --tokenizer {model} {share} --num-processes 1 --output-dir corpus"
+        assert run_command(build.split()).code == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "command.py").write_text(EACH_IN_ITS_OWN_FOLDER, encoding="utf-8")
+    command = f"command.py pretrain corpus --model {model} --max-steps 2 --batch-size 4 --max-length 16 --output-dir run"
+    failed = start((*TORCHRUN, "2"), *command.split())
+    assert failed.returncode != 0
+    assert failed.stderr.count("error: process 1 of 2: corpus.hashes is '") == 1, failed.stderr
 
 
 # --- a process that fails ----------------------------------------------------------------------------------------------
