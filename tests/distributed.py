@@ -40,7 +40,7 @@ COMMANDS = {
 
 
 def work(argv: Sequence[str]) -> None:
-    """A bertkit process whose steps take a while, and of which one may fail in the sixth. FAILING: its rank. PAUSE: seconds a step."""
+    """A bertkit process whose steps take a while, and of which one may fail. FAILING: its rank. PAUSE: seconds a step."""
     from bertkit.cli import run as bertkit
     from bertkit.training import loop
 
