@@ -69,6 +69,8 @@ class Started:
         paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
         name, _, value = self.mark.partition("=")
         self.environment = os.environ | {"PYTHONPATH": paths, "ACCELERATE_USE_CPU": "true", name: value} | environment
+        if restarts:  # else gloo may read addresses of before the restart, of which torchrun keeps the store
+            self.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         port = random.randrange(20000, 30000)
         nodes = "--standalone" if len(folders) == 1 else f"--nnodes {len(folders)} --rdzv-backend c10d --rdzv-id {port}"
         nodes += "" if len(folders) == 1 else f" --rdzv-endpoint 127.0.0.1:{port} --local-addr 127.0.0.1"

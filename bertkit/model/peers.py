@@ -22,7 +22,8 @@ _POLL = 1.0  # seconds
 _OWN = 5.0  # in which a process may end by itself: where all have the same error, one says it
 _STORE = 10.0  # in which the others may end after the one that has the store
 _SIGNAL = 25.0  # torchrun kills 30 seconds after the signal, and says nothing
-_FAILURE, _ENDED = "bertkit/failure", "bertkit/ended"  # keys: the first failure; how many processes have failed or were ended
+# Keys: the first failure; how many processes have failed or were ended. torchrun keeps the store where it restarts all.
+_FAILURE, _ENDED = (f"bertkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{name}" for name in ("failure", "ended"))
 
 _watch: _Watch | None = None
 
