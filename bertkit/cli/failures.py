@@ -92,7 +92,13 @@ def explain(error: Exception) -> UserError | None:
         return error
     if isinstance(error, RecursionError):
         return DataError("a file is nested too deeply", hint="are its brackets those of a damaged file?")
-    out_of_memory = ("can't allocate memory", "cannot allocate memory", "failed to map segment", "Cannot allocate memory")
+    out_of_memory = (
+        "can't start new thread",
+        "can't allocate memory",
+        "cannot allocate memory",
+        "failed to map segment",
+        "Cannot allocate memory",
+    )
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in words for w in out_of_memory):
         return _OUT_OF_MEMORY
     if isinstance(error, RuntimeError) and words.startswith("Symlink loop"):  # Path.resolve before Python 3.13

@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit import manifest, progress
+from bertkit import progress
 from bertkit.corpus.directory import BUILDING, DECIDED, META, SPLITS
 from bertkit.corpus.duplicates import bounds_of, find_repeated
 from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.workers import CallEach
 from bertkit.errors import DataError
 from bertkit.files import UNFINISHED, disk_errors, json_text, remove_folder, sha256_of, write_files
-from bertkit.manifest import MANIFEST, Manifest, verify, write_folder
+from bertkit.manifest import MANIFEST, Manifest, Owner, write_folder
 from bertkit.text.tokenizer import Tokenizer
 
+_DECIDED = Owner("unfinished corpus", DataError, "--overwrite builds it again", strict=True)
 _PARTS, _REPEATED = "parts.json", "repeated.npy"
 
 
@@ -58,12 +59,14 @@ class Decision:
         folder = building / DECIDED
         if not folder.is_dir():
             return None
-        verify(folder, lambda name: True, CORPUS_FILES)
+        decided = Manifest.read(folder, _DECIDED)
+        if decided is not None:
+            decided.compare([*decided.files], _DECIDED)  # at once: parts are deleted by what it says
         values = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
         return cls(**{**values, "parts": [PartKept(**part) for part in values["parts"]]})
 
     def missing(self, building: Path) -> set[str]:
-        """The parts that are neither there nor done: damaged ones are deleted."""
+        """The parts that are neither there nor done, such as damaged ones, which were deleted."""
         return {
             part.folder for part in self.parts if not (building / part.folder).is_dir() and not part.is_done(building.parent)
         }
@@ -170,8 +173,9 @@ def _write_shards(
 def _whole(folder: Path, documents: int, own_parts: bool) -> Shard:
     """The shard in a part's folder, all of it compared with its manifest. Raises DataError; a damaged part is deleted."""
     try:
+        if (whole := Manifest.read(folder, CORPUS_FILES)) is not None:
+            whole.compare([*whole.files], CORPUS_FILES)  # at once: the part may be deleted soon
         shard = Shard.load(folder)
-        manifest.finish()  # the part may be deleted soon
         if len(shard.hashes) != documents:
             what = f"the part has {len(shard.hashes)} documents and had {documents}"
             raise DataError(what, where=str(folder), hint=CORPUS_FILES.hint)

@@ -1,4 +1,4 @@
-"""How many floating-point operations a training step needs: over the rate of plain matrix products, its share of the limit.
+"""How many floating-point operations the tokens of a training step need.
 
 Counted are linear maps and attention of real tokens, forward and backward; a multiplication and an addition are two. What
 padding costs, or computing activations again, is not, nor is element-wise work.
@@ -16,9 +16,9 @@ from bertkit.model.language_model import LanguageModel
 
 
 def flop_counter(module: nn.Module) -> Callable[[Batch], float]:
-    """A function that counts those of a batch, from the shapes of the module's parameters; 0 for one without a BERT."""
+    """A function that counts those of a batch, from the shapes of the module's parameters; 0 without layers of a BERT."""
     bert = next((part for part in module.modules() if isinstance(part, BertModel)), None)
-    if bert is None:
+    if bert is None or not bert.encoder.layer:
         return lambda batch: 0.0
     *lower, last = (layer for layer in bert.encoder.layer if isinstance(layer, BertLayer))
     of_pair = 4 * bert.config.hidden_size  # a query and a key: the score, and the sum of values

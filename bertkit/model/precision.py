@@ -82,8 +82,9 @@ def resolve_precision(
 
 
 def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) -> float | None:
-    """GFLOP/s of a layer's linear maps, forward and backward, in one process; None in others than the main one."""
-    if not processes.is_main_process:
+    """GFLOP/s of a layer's linear maps, forward and backward, in one process; None in others than the main one, and where it
+    cannot be measured."""
+    if not processes.is_main_process or processes.device.type not in ("cpu", "cuda"):
         return None
     if processes.device.type == "cpu":
         return _rates(config, [precision.name], training=True)[precision.name]
@@ -102,7 +103,8 @@ def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[
         known = json.loads(path.read_text(encoding="utf-8"))
     known = known if isinstance(known, dict) else {}
     if not _are_rates(known.get(key), names):
-        known[key] = measure_rates(config.hidden_size, config.intermediate_size, names, training=training)
+        before = known[key] if _are_rates(known.get(key), ()) else {}
+        known[key] = {**before, **measure_rates(config.hidden_size, config.intermediate_size, names, training=training)}
         with suppress(OSError):  # a home that cannot be written
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, known)

@@ -84,7 +84,7 @@ def copy_to_root(checkpoint: Path, run_dir: Path) -> None:
 def _link(file: Path, name: Path) -> None:
     """Another name of a file; a copy of it where the file system has no hard links."""
     try:
-        os.link(file, name)
+        os.link(file.resolve(), name)
     except (OSError, NotImplementedError):
         shutil.copyfile(file, name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertkit.errors import Stopped
 from bertkit.files import write_json
 from bertkit.manifest import replace_files, write_folder
 from bertkit.training.checkpoint import TRAINING, copy_to_root, drop_older_checkpoints
@@ -71,8 +72,9 @@ class CheckpointWriter:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.wait()
-        elif self._begun is not None:
-            self._begun.exception()
+        while self._begun is not None and not self._begun.done():
+            with suppress(Stopped):  # however often a signal asks: the folder's lock must not end before the thread
+                self._begun.exception()
 
     def save(self, progress: dict[str, Any], *, checkpoint: bool, best: bool) -> None:
         """Begin to save the step that `progress` is about: a checkpoint, the best model so far, or both.
@@ -107,8 +109,14 @@ class CheckpointWriter:
             except BaseException as error:
                 begun.set_exception(error)
 
+        thread = Thread(target=run, name="checkpoints")  # no daemon: the end of the process waits for it too
         self._begun = begun
-        Thread(target=run, name="checkpoints").start()  # no daemon: the end of the process waits for it too
+        try:
+            thread.start()
+        except BaseException as error:
+            if thread.ident is None:  # it never began
+                begun.set_exception(error)
+            raise
 
     def _reserve(self) -> None:
         self._weights.reserve(self.optimizer.weights())

@@ -66,5 +66,7 @@ def test_as_torch_counts_them(name: str, frozen: str | None) -> None:
     assert flop_counter(module)(batch) == pytest.approx(torchs.get_total_flops(), rel=tolerance)
 
 
-def test_a_module_without_bert_counts_nothing() -> None:
-    assert flop_counter(nn.Linear(3, 3))(batch_of(None, {})) == 0
+def test_a_module_without_layers_counts_nothing() -> None:
+    flat = BertForSequenceClassification(dataclasses.replace(CONFIG, num_hidden_layers=0))
+    for module in (nn.Linear(3, 3), flat):
+        assert flop_counter(module)(batch_of(None, {})) == 0

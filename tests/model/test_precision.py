@@ -116,7 +116,7 @@ def test_the_rate_of_matrix_products_is_measured_by_the_main_process_alone(rates
     assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0, "the cache lacks it"
     assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
     assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0
-    assert len(measured) == 3, "once both are known, nothing is measured"
+    assert len(measured) == 2, "each once: both are known then"
     other = SimpleNamespace(device=torch.device("cpu"), is_main_process=False, num_processes=2)
     assert matrix_rate(Precision("fp32"), SMALL, other) is None
 

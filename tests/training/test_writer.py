@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from shapes import CONFIG, SHAPES, TRAINING, Classifier, PreTrainer, Trained, lo
 from test_reads import CASES
 from torch import Tensor, nn
 
+from bertkit.cli.failures import explain
 from bertkit.errors import MachineError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, Manifest
 from bertkit.model.bert import initialize
 from bertkit.model.directory import read_state_dict, save_model
 from bertkit.runs import finetune
 from bertkit.training.checkpoint import verify_checkpoint
-from bertkit.training.loop import Interrupted
+from bertkit.training.loop import Interrupted, TrainState
 from bertkit.training.optimizer import Optimizer
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import CheckpointWriter, HostCopies
@@ -294,6 +296,52 @@ def test_a_second_ctrl_c_while_the_last_checkpoint_is_written_leaves_it_whole(tm
     assert not isinstance(stopped.value, Interrupted)
     assert_whole(tmp_path, *disk.written)
     assert len(disk.written) == 1
+
+
+def test_however_many_signals_come_the_writer_ends_before_its_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock of the folder ends after it: no other process may find a thread at work there."""
+    disk = SlowDisk(1)
+    writer = CheckpointWriter(tmp_path, Optimizer(Classifier(), TRAINING), disk, keep="1")
+    waits = 0
+
+    def interrupted(begun: Future[None], timeout: float | None = None) -> BaseException | None:
+        nonlocal waits
+        waits += 1
+        if not begun.done():
+            if waits == 3:
+                disk.go_on.set()
+            raise Stopped(number=signal.SIGINT)
+        return None
+
+    def train() -> None:
+        with writer:
+            writer.wait()
+            writer.save(dataclasses.asdict(TrainState(step=1)), checkpoint=True, best=False)
+            assert disk.begun.wait(PATIENCE)
+            monkeypatch.setattr(Future, "exception", interrupted)
+            raise UsageError("of training")
+
+    with pytest.raises(UsageError):
+        train()
+    assert (waits >= 3, disk.written) == (True, [1])
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_and_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    writer = CheckpointWriter(tmp_path, Optimizer(Classifier(), TRAINING), SlowDisk(), keep="1")
+
+    def train() -> None:
+        with writer:
+            writer.wait()
+            monkeypatch.setattr(threading.Thread, "start", start)
+            writer.save(dataclasses.asdict(TrainState(step=1)), checkpoint=True, best=False)
+
+    with pytest.raises(RuntimeError, match="new thread"):
+        train()
+    explained = explain(RuntimeError("can't start new thread"))
+    assert isinstance(explained, MachineError)
 
 
 def test_ctrl_c_says_that_nothing_was_saved_where_the_disk_is_full(tmp_path: Path) -> None:
