@@ -30,7 +30,7 @@ import trainer_results as trainer
 from entries import BENCHES, ENTRIES, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale")))
 RUNS = Path("runs/results")  # of the repository
 
 # --- running ---------------------------------------------------------------------------------------------------------------

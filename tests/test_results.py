@@ -19,6 +19,7 @@ import bench
 import defaults_results
 import headlines
 import pretraining_results
+import scale_results
 import trainer_results
 
 import results
@@ -71,12 +72,24 @@ def test_every_table_is_rendered_from_its_files() -> None:
 
 def test_every_result_is_shown_once() -> None:
     assert [block["name"] for block in BLOCKS["README.md"]] == [headlines.NAME]
-    shown = [name for page in ("results.md", "speed.md") for block in BLOCKS[page] for name in results.TABLES[block["name"]]]
+    shown = [
+        name
+        for page in ("results.md", "speed.md", "scale.md")
+        for block in BLOCKS[page]
+        for name in results.TABLES[block["name"]]
+    ]
     assert len(shown) == len(set(shown))
     assert (
         {path.stem for path in FILES}
         <= set(shown)
-        == {pretraining_results.NAME, trainer_results.NAME, defaults_results.NAME, *ENTRIES, *results.BENCHES}
+        == {
+            pretraining_results.NAME,
+            trainer_results.NAME,
+            defaults_results.NAME,
+            scale_results.NAME,
+            *ENTRIES,
+            *results.BENCHES,
+        }
     )
 
 
