@@ -37,7 +37,7 @@ def measure() -> dict[str, Any]:
         command = [sys.executable, str(ROOT / "scripts" / "timed_scale.py"), *options]
         out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         found |= json.loads(out.splitlines()[-1])
-    return {"name": NAME, **found, **provenance()}
+    return {"name": NAME, "command": commands(), **found, **provenance()}
 
 
 def note(values: Mapping[str, Any]) -> str:

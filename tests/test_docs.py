@@ -261,9 +261,11 @@ def test_every_recipe_is_named() -> None:
 
 def test_every_option_that_is_named_exists() -> None:
     known = set(re.findall(r"`(--[\w-]+)`", generated_pages.options_page())) | {"--help", "--install-completion"}
-    others = {"--nnodes", "--nproc-per-node", "--standalone", "--no-deps", "--force", "--quick"}  # of other programs
+    # of other programs
+    others = {"--nnodes", "--nproc-per-node", "--standalone", "--max-restarts", "--no-deps", "--force", "--quick"}
     for name, text in (PAGES | OTHERS).items():
-        shown = re.sub(r"```sh\n.*?```", "", text, flags=re.DOTALL)  # how results were made, by scripts too
+        made = r"```sh\n.*?```|<!-- results:.*?<!-- /results:"  # results, and how they were made, by scripts too
+        shown = re.sub(made, "", text, flags=re.DOTALL)
         used = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+(?!\w)", shown))
         assert used - known <= others, name
 
@@ -312,7 +314,7 @@ def test_the_tree_names_every_file_and_no_other() -> None:
 
 def test_generated_pages_say_so_first() -> None:
     generated = [name for name, text in PAGES.items() if "<!-- results:" in text or "<!-- tree" in text or name == "options.md"]
-    assert set(generated) == {"README.md", "results.md", "speed.md", "architecture.md", "options.md"}
+    assert set(generated) == {"README.md", "results.md", "speed.md", "scale.md", "architecture.md", "options.md"}
     for name in set(generated) - {"README.md"}:
         assert PAGES[name].startswith("<!-- Generated "), name
 
