@@ -6,6 +6,7 @@ code that no Python signal handler can interrupt, so the thread also sees the si
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -69,7 +70,16 @@ class _Watch:
         if current_thread() is main_thread():
             signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
         self._signals.settimeout(_POLL)
-        Thread(target=self._run, name="peers", daemon=True).start()
+        self._thread = Thread(target=self._run, name="peers", daemon=True)
+        self._thread.start()
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        """End the thread: where it is in torch's code when Python ends, the process is aborted."""
+        self._ending.acquire(blocking=False)
+        with suppress(OSError):
+            self._written.send(b"\0")
+        self._thread.join(_OWN)
 
     def failure(self) -> str | None:
         """What another process failed with, if it has said so. Raises RuntimeError where the store is gone."""
