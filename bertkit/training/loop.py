@@ -42,8 +42,7 @@ from bertkit.training.checkpoint import (
     verify_best,
     verify_checkpoint,
 )
-from bertkit.training.learning_rate import learning_rate_of
-from bertkit.training.optimizer import Optimizer
+from bertkit.training.optimizer import Optimizer, learning_rate_of
 from bertkit.training.prefetch import prefetched
 from bertkit.training.totals import with_totals
 from bertkit.training.writer import OPTIMIZER, PROGRESS, CheckpointWriter, WriteModel

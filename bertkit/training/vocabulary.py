@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from bertkit.config import TrainConfig
 from bertkit.features import Features, Ragged
 from bertkit.model.layerwise import learning_rate_scales
-from bertkit.training.learning_rate import learning_rate_of
-from bertkit.training.optimizer import RULES
+from bertkit.training.optimizer import RULES, learning_rate_of
 
 _EMBEDDING = "bert.embeddings.word_embeddings"
 

@@ -44,7 +44,7 @@ from bertkit.runs.predict import predict_window
 from bertkit.runs.pretrain import micro_batches_at
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
-from bertkit.training.learning_rate import learning_rate_at
+from bertkit.training.optimizer import learning_rate_at
 
 pytestmark = pytest.mark.e2e
 
