@@ -60,13 +60,11 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.directory import read_meta
     from bertkit.model.config import BertConfig
-    from bertkit.runs import training
-    from bertkit.runs.finetune import finetune
-    from bertkit.runs.pretrain import pretrain
+    from bertkit.runs import finetune, pretrain
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 
-    train, prefetched = training.train, loop.prefetched
+    train, prefetched = loop.train, loop.prefetched
     stamps: list[float] = []
     timed_steps: list[Step] = []
     waited: list[float] = []
@@ -87,7 +85,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         more["save_model"](total_steps)(run_dir, model.state_dict())  # as a run has one, and out of the time
         return state
 
-    loop.prefetched, training.train = stamped, timed
+    loop.prefetched, finetune.train, pretrain.train = stamped, timed, timed
     typed = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,
@@ -100,14 +98,14 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         corpus = Path(options.data + CORPUS)
         architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
         with tempfile.TemporaryDirectory() as folder:
-            pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
+            pretrain.pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
         return since_warmup(stamps, timed_steps, options.warmup, waited)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
     recipe = load_recipe(options.family).overridden(typed)
     with tempfile.TemporaryDirectory() as folder:
-        finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
+        finetune.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
     return since_warmup(stamps, timed_steps, options.warmup, waited)
 
 

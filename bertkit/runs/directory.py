@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from bertkit import __version__, progress
 from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files, write_json
-from bertkit.manifest import MANIFEST, Manifest, replace_files, verify
+from bertkit.manifest import MANIFEST, Manifest, finish, replace_files, verify
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences
 from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
@@ -155,6 +155,24 @@ class RunFolder:
                     progress.warn(f"{what}: {exact}; rounding of sums and, with dropout, what is dropped will differ")
             yield
 
+    def end(self, values: dict[str, Any], state: TrainState, accelerator: Accelerator, card: Callable[[], str]) -> None:
+        """Write the model card and the final run.json, which makes the run finished; the main process does.
+
+        card: completes `values`, the content of run.json, now that the training has ended, and returns the model card.
+        """
+        finish()  # a run on damaged data does not end
+        values |= {
+            "status": "finished",
+            "seconds": round(state.seconds, 1),
+            "best": {"step": state.best_step, "scores": state.best_scores},
+            "last": {"step": state.step, "scores": state.last_scores},
+        }
+        if accelerator.is_main_process:
+            _write_end(self.output.path, {"README.md": card(), RUN_FILE: json_text(values)})
+            if not values["training"]["keep_training_state"]:
+                drop_training_state(self.output.path)
+        accelerator.wait_for_everyone()
+
     def _start(self, values: dict[str, Any]) -> None:
         """Write run.json; if the checkpoint is in another run's folder, copy that run's best model and metrics.jsonl too."""
         path = self.output.path
@@ -260,16 +278,6 @@ def describe_run(
     return json.loads(json.dumps(values, default=str))
 
 
-def describe_end(state: TrainState) -> dict[str, Any]:
-    """What the end of a run adds to run.json."""
-    return {
-        "status": "finished",
-        "seconds": round(state.seconds, 1),
-        "best": {"step": state.best_step, "scores": state.best_scores},
-        "last": {"step": state.step, "scores": state.last_scores},
-    }
-
-
 def scores_table(state: TrainState, published: Mapping[str, float] | None = None) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of the best, the last and, if any, the published scores."""
     columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})", *(["published"] if published else [])]
@@ -284,9 +292,8 @@ def write_run_file(folder: Path, values: dict[str, Any]) -> None:
     write_json(folder / RUN_FILE, values)
 
 
-def end_run(folder: Path, values: dict[str, Any], *, card: str) -> None:
-    """Write the model card and the final run.json, which makes a run finished, and list both in its manifest."""
-    texts = {"README.md": card, RUN_FILE: json_text(values)}
+def _write_end(folder: Path, texts: dict[str, str]) -> None:
+    """Write what ends a run, and list it in the manifest."""
     before = Manifest.read(folder) or Manifest.of(folder, _MODEL_FILES)  # a run that an older version began has none
     hashes = {name: sha256(text.encode()).hexdigest() for name, text in texts.items()}
     log = Manifest.of(folder, {LOG_FILE}).files

@@ -31,7 +31,6 @@ from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
 from bertkit.runs.predict import predict_examples
 from bertkit.runs.target import open_target
-from bertkit.runs.training import train_run
 from bertkit.tasks.defaults import Settings, resolve_training
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe, published_scores
@@ -41,7 +40,7 @@ from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import TrainState, train
 from bertkit.training.optimizer import RULES
-from bertkit.training.tracking import check_trackers
+from bertkit.training.tracking import check_trackers, tracked
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
 
@@ -216,21 +215,22 @@ def finetune(
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
         return model_card(values, pretrained.name, architecture)
 
-    eval_every = config.eval_steps or sampler.steps_per_epoch
-    state = train_run(
-        run,
-        values,
-        module,
-        batches,
-        in_precision,
-        accelerator,
-        save_model=model_at,
-        read_model=lambda folder: vocabulary.narrow_weights(read_state_dict(folder)),
-        evaluate=evaluate,
-        eval_every=eval_every,
-        finish=finish,
-        matrix_rate=matrix_rate(precision, model_config, accelerator),
-    )
+    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
+        state = train(
+            module,
+            batches,
+            in_precision,
+            accelerator,
+            total_steps=steps,
+            run_dir=output_dir,
+            save_model=model_at,
+            read_model=lambda folder: vocabulary.narrow_weights(read_state_dict(folder)),
+            evaluate=evaluate,
+            eval_every=config.eval_steps or sampler.steps_per_epoch,
+            resume_from=run.resume_from,
+            matrix_rate=matrix_rate(precision, model_config, accelerator),
+        )
+        run.end(values, state, accelerator, finish)
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
     if to_beat is not None:

@@ -39,11 +39,10 @@ from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
 from bertkit.runs.evaluate import check_finite
-from bertkit.runs.training import train_run
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate, deal, evaluation_batches
 from bertkit.training.loop import read_progress, train
-from bertkit.training.tracking import check_trackers
+from bertkit.training.tracking import check_trackers, tracked
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -171,20 +170,22 @@ def pretrain(
         architecture = objective.head.__name__
         save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
 
-    state = train_run(
-        run,
-        values,
-        module,
-        batches,
-        in_precision,
-        accelerator,
-        save_model=lambda step: save,
-        evaluate=evaluate if validation is not None else None,
-        eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
-        finish=partial(pretraining_card, values),
-        position=position_at,
-        matrix_rate=matrix_rate(precision, model_config, accelerator),
-    )
+    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
+        state = train(
+            module,
+            batches,
+            in_precision,
+            accelerator,
+            total_steps=steps,
+            run_dir=output_dir,
+            save_model=lambda step: save,
+            evaluate=evaluate if validation is not None else None,
+            eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
+            resume_from=run.resume_from,
+            position=position_at,
+            matrix_rate=matrix_rate(precision, model_config, accelerator),
+        )
+        run.end(values, state, accelerator, partial(pretraining_card, values))
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))
         loss = state.best_scores[f"validation/{objective.token_term}_loss"]
