@@ -28,7 +28,7 @@ from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_
 from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.class_loss import ClassLossRecipe
-from bertkit.tasks.defaults import resolve_training
+from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.family import guess_family
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
@@ -143,6 +143,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     findings: list[Finding] = []
     remarks = Remarks()
     rows: dict[str, Examples] = {}
+    chosen: dict[str, Any] = {}
     # Where held-out rows are no split of their own, all rows are checked together.
     whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
     for split in splits:
@@ -155,8 +156,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             columns = settle_columns(recipe, rows[splits[0]])
             recipe, remarks = replace(recipe, **columns.named), columns.remarks
             if pretrained is not None:  # as finetune would choose what nobody states
-                recipe = replace(recipe, training=resolve_training(recipe, rows[splits[0]], pretrained).training)
-    recipe = replace(recipe, training=filled(recipe.training))
+                chosen = choose_settings(recipe, rows[splits[0]], pretrained)
+    recipe = replace(recipe, training=filled(recipe.training, chosen))
     examples_of: dict[str, Examples] = {}
     refused: dict[str, list[Finding]] = {split: [] for split in rows}  # why training would not take a split
     unlabelled: set[str] = set()

@@ -31,7 +31,7 @@ from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
 from bertkit.runs.predict import predict_examples
 from bertkit.runs.target import open_target
-from bertkit.tasks.defaults import Settings, resolve_training
+from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import to_json
@@ -73,15 +73,15 @@ def finetune(
     num_examples: int = 3,
     checked: bool = False,
     data: Splits | None = None,
-    settings: Settings | None = None,
+    chosen: Mapping[str, Any] | None = None,
     baselines: bool = False,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
     differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: remarks on the rows were
-    shown before, and are not repeated. data, settings: the recipe's splits and training settings, where they are already read
-    and resolved. baselines: compare with what it must beat.
+    shown before, and are not repeated. data, chosen: the recipe's splits, and the settings that nobody stated, where they are
+    already read and chosen. baselines: compare with what it must beat.
     """
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
@@ -102,15 +102,16 @@ def finetune(
     assert training_rows is not None
     before = (run and run.unfinished) or {}  # run.json of the run to resume
     earlier = _resolved_earlier(before) if before else {}
-    if settings is None or earlier:
-        settings = resolve_training(recipe, rows[recipe.train_split], pretrained, earlier=earlier)
-    config = filled(recipe.training, asdict(settings.training))
+    if chosen is None or earlier:
+        chosen = choose_settings(recipe, rows[recipe.train_split], pretrained, earlier=earlier)
+    config = filled(recipe.training, earlier, chosen)
     check_max_length(config.max_length, pretrained.config)
     task = Task.fit(
         replace(recipe, training=config), training_rows, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder)
     )
-    if settings.chosen:
-        progress.note(str(settings))
+    if chosen:
+        by, *settings = [f"{name} {value}" for name, value in chosen.items()]
+        progress.note(f"chosen {by}: {', '.join(settings)}")
     if not checked:
         report_remarks(task.remarks)
     _report_held_out(task, rows)
@@ -176,7 +177,7 @@ def finetune(
         model={"name": model, "fresh_head": task.fresh_head, **pretrained.fingerprint()},
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
-        chosen=settings.chosen or before.get("chosen"),
+        chosen=chosen or before.get("chosen"),
         baselines=to_beat.first_scores() if to_beat is not None else before.get("baselines"),
         task=task.to_json(),
         dtype=precision.recorded,

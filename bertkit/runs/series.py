@@ -30,7 +30,7 @@ from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, RUN, changed_settings, finished_run, read_run_file
 from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetune import finetune, input_paths
-from bertkit.tasks.defaults import Settings, resolve_training
+from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import as_asked, to_json
 from bertkit.tasks.splits import Splits, read_splits
@@ -130,17 +130,16 @@ def finetune_series(
     read: dict[str, Examples] = {}  # each file once for all runs
     data = read_splits(resolved, read=read) if series.own_rows or not earlier else None
     if earlier:  # what nobody states is as in the first runs
-        chosen = earlier.get("chosen")
-        settings = Settings(filled(recipe.training, chosen or {}), chosen)
+        chosen = earlier.get("chosen") or {}
     else:
         assert data is not None
-        settings = resolve_training(resolved, data.rows[resolved.train_split], pretrained)
+        chosen = choose_settings(resolved, data.rows[resolved.train_split], pretrained)
     varied = series.changes(recipe, 1, count).get("training", {})
     plan = {
         "recipe": to_json(resolved, name=name),
-        "training": dataclasses.asdict(settings.training) | dict.fromkeys(varied),
+        "training": dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied),
         "model": {"name": model, "fresh_head": fresh_head},
-        "chosen": settings.chosen,
+        "chosen": chosen or None,
     }
     if series.own_rows:
         assert data is not None
@@ -175,7 +174,7 @@ def finetune_series(
             fresh_head=fresh_head,
             checked=remarked,
             data=read_splits(own.resolved(), read=read) if series.own_rows else data,
-            settings=settings,
+            chosen=chosen,
             baselines=baselines and (series.own_rows or number == 1),
         )
         remarked = not series.own_rows

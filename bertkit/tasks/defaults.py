@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bertkit.config import TrainConfig, filled
 from bertkit.errors import plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
@@ -33,31 +32,20 @@ SAMPLE = 2000  # rows whose lengths are looked at
 STEP = 8  # lengths are multiples of it
 
 
-class Settings(NamedTuple):
-    """training: every setting has a value. chosen: those that nobody stated, and "by" what they were chosen, if any were."""
-
-    training: TrainConfig
-    chosen: dict[str, Any] | None = None
-
-    def __str__(self) -> str:
-        by, *settings = [f"{name} {value}" for name, value in (self.chosen or {}).items()]
-        return f"chosen {by}: {', '.join(settings)}"
-
-
-def resolve_training(
+def choose_settings(
     recipe: Recipe, rows: Examples, pretrained: Pretrained, *, earlier: Mapping[str, Any] | None = None
-) -> Settings:
-    """Fill in every training setting of a resolved recipe.
+) -> dict[str, Any]:
+    """The training settings to choose that a resolved recipe does not state, and "by" what they were chosen; empty if none.
 
-    rows: of training, as the data has them. earlier: settings of a run to resume, which win over a choice. Raises DataError for
-    rows that cannot be trained on.
+    rows: of training, as the data has them. earlier: settings of a run to resume, which are not chosen anew. Raises DataError
+    for rows that cannot be trained on.
     """
     stated = {**(earlier or {}), **{name: value for name, value in asdict(recipe.training).items() if value is not None}}
     left = [name for name in _CHOICES if stated.get(name) is None]
     if "max_steps" in stated and "num_epochs" in left:
         left.remove("num_epochs")
     if not left:
-        return Settings(filled(recipe.training, stated))
+        return {}
     named = replace(recipe, **recipe.find_columns(rows).named)
     examples = named.standardize(rows, labelled=True)
     labels = set() if getattr(recipe, "regression", False) else {name for names in named.labels_of(examples) for name in names}
@@ -80,7 +68,7 @@ def resolve_training(
         chosen["num_epochs"] = min(max(epochs, FEWEST_EPOCHS), most)
     if "max_length" in left:
         chosen["max_length"] = _max_length(named, examples, pretrained)
-    return Settings(filled(recipe.training, stated, chosen), chosen)
+    return chosen
 
 
 _CHOICES = ("learning_rate", "batch_size", "num_epochs", "max_length")

@@ -157,7 +157,7 @@ class Recipe(ABC):
     def resolved(self) -> Self:
         """This recipe with defaults filled in, absolute paths, and the splits that there are.
 
-        The training settings are left to `resolve_training`, which needs rows. Raises UsageError if no data is named, or two
+        The training settings are left to `choose_settings`, which needs rows. Raises UsageError if no data is named, or two
         kinds of data are, and for options that exclude each other.
         """
         recipe = filled(self)

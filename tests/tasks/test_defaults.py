@@ -17,7 +17,7 @@ from bertkit.readers import Examples
 from bertkit.runs.finetune import finetune
 from bertkit.runs.series import SEEDS, finetune_series
 from bertkit.tasks import MultipleChoice, QuestionAnswering, Recipe, TextClassification, TokenClassification
-from bertkit.tasks.defaults import resolve_training
+from bertkit.tasks.defaults import choose_settings
 from bertkit.text.tokenizer import Tokenizer
 
 SIZES = {"tiny": (2, 128), "minilm": (6, 384), "base": (12, 768), "large": (24, 1024)}
@@ -42,9 +42,8 @@ def rows_of(count: int, labels: int = 2, words: int = 3) -> Examples:
 
 
 def resolved(recipe: Recipe, rows: Examples, tokenizer: Tokenizer, config: BertConfig, **options: Any) -> dict[str, Any]:
-    found = resolve_training(filled(recipe), rows, Pretrained("m", Path("m"), config, tokenizer), **options)
-    assert all(getattr(found.training, name) is not None for name in CHOSEN)
-    return {name: getattr(found.training, name) for name in CHOSEN}
+    chosen = choose_settings(filled(recipe), rows, Pretrained("m", Path("m"), config, tokenizer), **options)
+    return {name: chosen[name] for name in CHOSEN}
 
 
 @pytest.mark.parametrize(
@@ -130,17 +129,16 @@ def test_what_is_stated_wins_and_so_does_an_earlier_run(tokenizer: Tokenizer, st
     (name, value) = next(iter(stated.items()))
     recipe, rows, config = TextClassification(training=TrainConfig(**stated)), rows_of(300), config_of(6, 384)
     pretrained = Pretrained("m", Path("m"), config, tokenizer)
-    found = resolve_training(filled(recipe), rows, pretrained)
-    assert getattr(found.training, name) == value
-    assert set(found.chosen or {}) == {"by", *CHOSEN} - {name}
-    earlier = resolve_training(filled(TextClassification()), rows, pretrained, earlier=stated)
-    assert getattr(earlier.training, name) == value
+    found = choose_settings(filled(recipe), rows, pretrained)
+    assert set(found) == {"by", *CHOSEN} - {name}
+    assert getattr(filled(recipe.training, found), name) == value
+    assert set(choose_settings(filled(TextClassification()), rows, pretrained, earlier=stated)) == {"by", *CHOSEN} - {name}
 
 
 def test_nothing_is_chosen_where_all_is_stated(tokenizer: Tokenizer) -> None:
     recipe = TextClassification(training=TrainConfig(learning_rate=1e-4, batch_size=8, max_steps=3, max_length=16))
-    found = resolve_training(filled(recipe), rows_of(3), Pretrained("m", Path("m"), config_of(6, 384), tokenizer))
-    assert (found.chosen, found.training) == (None, filled(recipe.training))
+    pretrained = Pretrained("m", Path("m"), config_of(6, 384), tokenizer)
+    assert choose_settings(filled(recipe), rows_of(3), pretrained) == {}
 
 
 def test_run_json_and_folders_of_seeds_record_the_choice(
