@@ -57,8 +57,7 @@ def evaluate(
     from bertkit.metrics.bootstrap import RESAMPLES
     from bertkit.report import show
     from bertkit.runs import masked_inference
-    from bertkit.runs import predict as inference
-    from bertkit.runs.scores import report_scores
+    from bertkit.runs.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
     from bertkit.tasks.recipe import published_scores
@@ -77,7 +76,7 @@ def evaluate(
     if corpus is not None:
         raise UsageError("--corpus is for pre-trained models; a recipe has data of its own")
     opened = open_target(run, recipe, overrides, others=others)
-    scored, examples = inference.evaluate_target(opened, tuple(split) if split else None)
+    scored, examples = evaluate_target(opened, tuple(split) if split else None)
     if output is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):
             folder = output / name if number else output

@@ -21,7 +21,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.readers import Examples
 from bertkit.report import Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
-from bertkit.runs.predict import evaluate_target
+from bertkit.runs.scores import evaluate_target
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.presentation import Prediction

@@ -20,7 +20,7 @@ from bertkit.model.batch import Batch
 from bertkit.model.devices import Processes
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, Remarks
-from bertkit.tasks.presentation import Prediction, told
+from bertkit.tasks.presentation import Count, Prediction, told
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
@@ -149,6 +149,12 @@ def report_remarks(remarks: Remarks, prefix: str = "") -> None:
         progress.note(prefix + note)
     for warning in told.warnings:
         progress.warn(prefix + warning)
+
+
+def tell(rows: int, counts: Iterable[Count]) -> None:
+    """Print how many rows there were, if there is something to tell of them."""
+    if words := told(counts):
+        progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
 
 
 def predict_split(task: Task, module: nn.Module, split: Split, processes: Processes, *, bar: Bar = NO_BAR) -> Predictions:

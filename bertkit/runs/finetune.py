@@ -29,7 +29,7 @@ from bertkit.runs.baselines import fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
-from bertkit.runs.predict import predict_examples
+from bertkit.runs.predictor import predict_examples
 from bertkit.runs.target import open_target
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.preview import preview

@@ -1,63 +1,210 @@
-"""Evaluate a run folder, or any Hugging Face model of a family, and predict rows with it, window by window."""
+"""`bertkit predict`: rows from files to files, window by window, in bounded memory, and on from where a kill stopped it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bertkit import progress
-from bertkit.errors import UsageError, plural
-from bertkit.metrics.classification import check_metrics
-from bertkit.model.devices import start_accelerator
-from bertkit.model.pretrained import check_segments
+import torch
+
+from bertkit import __version__, manifest, progress
+from bertkit.config import options_of
+from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.model.devices import OneProcess, start_accelerator
+from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
-from bertkit.readers import Examples
-from bertkit.runs.evaluate import Scored, encode_split, hash_of_rows, report_remarks
+from bertkit.readers import Examples, Remarks, windows
+from bertkit.readers.content import source_name
+from bertkit.runs.evaluate import report_remarks, tell
+from bertkit.runs.masked_inference import is_language_model, open_to_fill
+from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
 from bertkit.runs.predictor import Predictor, TaskPredictor
-from bertkit.runs.target import Opened
-from bertkit.tasks.presentation import Count, Prediction, told
-from bertkit.tasks.saved import refuse_code
+from bertkit.runs.series import runs_to_use
+from bertkit.runs.target import Opened, open_target
+from bertkit.tasks.layout import Arrangement, Layout
+from bertkit.tasks.output import PACKED, WRITERS, Writer
+from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 
-def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
-    """The scores and predictions of every split, and the examples."""
-    task = replace(target.task, recipe=target.task.recipe.resolved())
-    refuse_code(task.recipe)
-    if note := check_metrics(task.recipe.metrics):
-        progress.note(note)
-    refuse_other_folds(target, splits or task.recipe.eval_splits)
-    accelerator = start_accelerator(task.recipe.training.device)
-    rows = read_splits(task.recipe, splits or task.recipe.eval_splits).rows
-    data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
-    for name, split in data.items():
-        check_segments(split.features, target.pretrained.config)
-        _warn_if_changed(target, task, name, split.examples)
-    scored = TaskPredictor(replace(target, task=task), accelerator).score(data)
-    accelerator.wait_for_everyone()
-    return scored, {name: split.examples for name, split in data.items()}
+def predict_to(
+    target: str,
+    files: Sequence[str],
+    *,
+    split: str | None,
+    recipe: str | None,
+    output: Path | None,
+    output_dir: Path | None,
+    form: str | None,
+    ensemble: bool,
+    overwrite: bool,
+    overrides: Mapping[str, Any],
+) -> None:
+    """`bertkit predict`: predictions for files, or for a split, to the standard output, a file, or a folder of files.
+
+    A command that was killed goes on where it was. overrides: options of recipes, of training and of Layout. Raises UserError.
+    """
+    layout = Layout(**{name: value for name, value in overrides.items() if name in options_of(Layout)})
+    options = {name: value for name, value in overrides.items() if name not in options_of(Layout)}
+    if split is not None and files:
+        raise UsageError("--split is for the run's own data, but a file is given", hint="leave out one of the two")
+    if split is None and "data" in options:
+        raise UsageError("--data needs --split, which is missing", hint="for example: --split test")
+    endings = [*WRITERS, *dict.fromkeys(chain.from_iterable(family.own_formats for family in Task.families.values()))]
+    sources = [split] if split is not None else expand(files or [STDIN])
+    to = Destination.of(sources, output, output_dir, form, endings, overwrite=overwrite)
+    if layout.safe_csv and to.form.ending != ".csv":
+        what = f"--safe-csv is for CSV, and the output is {to.form.ending.lstrip('.')}"
+        raise UsageError(what, hint="name it .csv, or --format csv")
+    begun = None if overwrite else to.recorded
+    how = begun.how if begun is not None else {}
+    run, *others = runs_to_use(target, ensemble=ensemble)
+    opened = _open(run, others, recipe, options | _as_before(how, options), sources, split, layout.top_k)
+    predictor, blocks_of = opened
+    presents = predictor.presents
+    layout.refuse_others(presents.details, presents.family)
+    if to.form.ending != TEXT:
+        to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*WRITERS, *presents.own_formats])
+    if lost := presents.lost_in(to.form.ending):
+        progress.warn(lost)
+    _Command(predictor, blocks_of, layout, to).run(_settings(predictor, split, overrides, to))
 
 
-def refuse_other_folds(target: Opened, splits: Collection[str]) -> None:
-    """Raise UsageError for rows that the mean of several folds would be scored on, although most folds were trained on them."""
-    recipe = target.task.recipe
-    held_out = {each.task.recipe.held_out_share for each in (target, *target.others)}
-    if len(held_out) > 1 and (seen := [split for split in splits if split in (recipe.train_split, "validation")]):
-        hint = "give other rows: --split test, or --validation FILE"
-        raise UsageError(f"the runs are folds, which were trained on rows of {seen[0]}", hint=hint)
+def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """How an unfinished command computes, as options, unless the user says otherwise, which is refused later."""
+    if how:
+        torch.set_num_threads(how["threads"])
+    return {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
 
 
-def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
-    """Warn if a split has changed since training: held-out rows may then have been training rows."""
-    before = target.run.get("data", {}).get(name, {})
-    same_source = before.get("source") == examples.source and "rows_sha256" in before
-    if same_source and before["rows_sha256"] != hash_of_rows(task, examples):
-        progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
+def _open(
+    run: str,
+    others: Sequence[str],
+    recipe: str | None,
+    options: Mapping[str, Any],
+    sources: Sequence[str],
+    split: str | None,
+    top_k: int | None,
+) -> tuple[Predictor, Callable[[str], Iterable[Examples]]]:
+    """A predictor, whose weights are not yet read, and what gives the rows of a source."""
+    if recipe is None and is_language_model(run):
+        filler = open_to_fill(run, {**options, **({"split": split} if split else {})}, top_k=top_k)
+        return filler, filler.read_blocks
+    target = open_target(run, recipe, options, to_predict=split is None, others=others)
+    if split is None:
+        files = of_files(target, sources, options)
+        return files, files.read_blocks
+    own = target.task.recipe.resolved()
+    target.refuse_other_folds([split])
+    task = replace(target.task, recipe=own)
+    predictor = TaskPredictor(replace(target, task=task), start_accelerator(own.training.device))
+    return predictor, lambda name: [read_splits(own, [name]).rows[name]]
 
 
-# --- predicting ------------------------------------------------------------------------------------------------------------
+def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
+    """A predictor for files. overrides: the names of the options that the user gave."""
+    recipe = target.task.recipe.with_file(files[0], overrides, target.written).resolved()
+    task = replace(target.task, recipe=recipe)
+    return TaskPredictor(replace(target, task=task), start_accelerator(recipe.training.device))
+
+
+def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> Progress:
+    """What predictions in files depend on; empty for those that go to the standard output."""
+    if to.folder is None and None in to.files.values():
+        return Progress({}, {})
+    processes = predictor.processes
+    recipe = {} if predictor.task is None else predictor.task.to_json()
+    computing = {"precision": predictor.precision.name, "micro_batch_tokens": predictor.micro_batch_tokens}
+    settings = {
+        "version": __version__,
+        "model": [hash_of_model(folder) for folder in predictor.folders],
+        "options": {**overrides, "split": split},
+        "format": to.form.ending + (PACKED if to.form.packed else ""),
+        "recipe": {name: value for name, value in recipe.items() if name not in computing},
+    }
+    together = processes.num_processes if len(to.files) == 1 else 1  # of several files each process has its own
+    own = {"threads": torch.get_num_threads(), "device": processes.device.type, "processes": together}
+    return Progress(settings, computing | own)
+
+
+@dataclass
+class _Command:
+    """One predict command: a model, and where the rows of each source come from and go."""
+
+    predictor: Predictor
+    blocks_of: Callable[[str], Iterable[Examples]]
+    layout: Layout
+    to: Destination
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process does: of a single file only the main one, which alone prints."""
+        return len(self.to.files) > 1 or not progress.console.quiet
+
+    def run(self, state: Progress) -> None:
+        everyone = self.predictor.processes
+        if everyone.is_main_process:
+            if self.to.overwrite:
+                self.to.start_over()
+            self.to.prepare(state)
+        _wait(everyone)
+        if not everyone.is_main_process:
+            self.to.prepare(state)
+        sources = [*self.to.files]
+        if len(sources) > 1:  # each process has its own
+            sources = sources[everyone.process_index :: everyone.num_processes]
+            self.predictor.processes = OneProcess(everyone.device)
+        for source in sources:
+            path = self.to.files[source]
+            if self.to.folder is not None and path is not None and path.exists():
+                progress.note(f"{path} is there already")
+                continue
+            self.predict(source, self.output_for(source, path, state))
+        self.to.close()
+        _wait(everyone)
+
+    def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
+        if path is None or (path.exists() and not path.is_file()):  # such as a named pipe
+            return Output(path)
+        output = OutputFile(path, self.to.form, state, writes=self.writes, resumes=source != STDIN)
+        _wait(self.predictor.processes)  # all have read how far it is
+        return output
+
+    def predict(self, source: str, output: Output) -> None:
+        """Predict the rows of a source. The first ones are read before the model's weights: they may be wrong."""
+        stream = windows(self.blocks_of(source))
+        first = next(stream, None)
+        if first is None:
+            raise DataError("the file holds no rows", where=source_name(source))
+        pages = _Pages(self.predictor, self.layout, self.to.form, first)
+        assert self.predictor.model
+        seen = Remarks()
+        with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
+            for rows in chain([first], stream):
+                begins = not output.predictions
+                if output.has(rows):
+                    rate.skip(rows.done)
+                    continue
+                window = predict_window(self.predictor, rows, rate)
+                new = window.examples.remarks
+                told = zip(new[:2], seen[:2], strict=True)
+                report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
+                seen += new._replace(left_out=())
+                manifest.finish()  # what was read of the model is whole
+                output.faults.add(new.left_out)
+                output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
+            if left_out := [name for name in self.predictor.unread_columns(first) if name not in pages.arrangement.read]:
+                progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
+            if output.faults.count:
+                progress.warn(output.faults.summary())
+            tell(output.rows, output.counts)
+            output.finish(pages.writer)
+        if output.path is not None:
+            progress.note(f"wrote {plural(output.predictions, 'prediction')} to {self.to.files[source]}")
 
 
 class Window(NamedTuple):
@@ -86,26 +233,6 @@ def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = Non
     return Window(rows, examples, predictions, (*counts, *predictor.presents.counts_of(predictions)), numbers)
 
 
-def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Prediction]:
-    """One prediction per example. task: the target's, perhaps with another recipe."""
-    accelerator = start_accelerator(task.recipe.training.device)
-    report_remarks(examples.remarks)
-    predictor = TaskPredictor(replace(target, task=task), accelerator)
-    split, counts = predictor.encode(examples)
-    tell(len(examples), counts)
-    with progress.bar("predict", len(split.features)) as bar:
-        predictions = predictor.decode(split, bar)
-    accelerator.wait_for_everyone()
-    return predictions
-
-
-def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
-    """A predictor for files. overrides: the names of the options that the user gave."""
-    recipe = target.task.recipe.with_file(files[0], overrides, target.written).resolved()
-    task = replace(target.task, recipe=recipe)
-    return TaskPredictor(replace(target, task=task), start_accelerator(recipe.training.device))
-
-
 class _Part:
     """The bar of one window, whose features become its rows. total: how often it advances by one feature."""
 
@@ -121,7 +248,36 @@ class _Part:
         self.rate.move(len(self.rows) * amount / self.total, share)
 
 
-def tell(rows: int, counts: Iterable[Count]) -> None:
-    """Print how many rows there were, if there is something to tell of them."""
-    if words := told(counts):
-        progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
+class _Pages:
+    """Windows of predictions as bytes of one format. first: the first window of rows, which decides on the columns."""
+
+    def __init__(self, predictor: Predictor, layout: Layout, form: Form, first: Examples) -> None:
+        self.presents, self.layout, self.form = predictor.presents, layout, form
+        examples = predictor.standard(first)
+        columns = self.presents.columns(examples)
+        self.arrangement: Arrangement = layout.arrange(first, examples, columns, self.presents.details)
+        self.writer: Writer | None = None
+        if form.ending in WRITERS:
+            self.writer = WRITERS[form.ending](self.arrangement.columns, safe=bool(layout.safe_csv))
+
+    def of(self, window: Window, *, begins: bool) -> bytes:
+        """begins: whether these are the first predictions."""
+        rows, examples, predictions, _, numbers = window
+        if self.form.ending == TEXT:
+            progress.show(self.presents.format_prediction(each, examples, row) for row, each in enumerate(predictions))
+            return b""
+        if self.writer is None and not predictions:
+            return b""
+        if self.writer is None:
+            between = "" if begins else self.presents.own_formats[self.form.ending]
+            return (between + self.presents.format_file(predictions, examples, self.form.ending)).encode("utf-8")
+        predicted = [
+            self.presents.row(each, examples, row) | self.presents.detail(each, self.layout)
+            for row, each in enumerate(predictions)
+        ]
+        return (b"" if rows.first else self.writer.begin()) + self.writer.write(self.arrangement.rows(predicted, rows, numbers))
+
+
+def _wait(processes: Any) -> None:
+    if processes.num_processes > 1:
+        processes.wait_for_everyone()

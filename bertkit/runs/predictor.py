@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -17,17 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from bertkit import progress
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed
 from bertkit.features import Features
-from bertkit.model.devices import OneProcess, Processes
+from bertkit.model.devices import OneProcess, Processes, start_accelerator
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.precision import Precision, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
-from bertkit.runs.evaluate import Scored, Split, decode_split, predict, score_splits
+from bertkit.runs.evaluate import Scored, Split, decode_split, predict, report_remarks, score_splits, tell
 from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
@@ -347,6 +349,19 @@ class TaskPredictor(Predictor):
             named = [task.labels[output] if task.labels else None for output in outputs]
             found += map(Explanation, named, words)
         return found
+
+
+def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Prediction]:
+    """One prediction per example. task: the target's, perhaps with another recipe."""
+    accelerator = start_accelerator(task.recipe.training.device)
+    report_remarks(examples.remarks)
+    predictor = TaskPredictor(replace(target, task=task), accelerator)
+    split, counts = predictor.encode(examples)
+    tell(len(examples), counts)
+    with progress.bar("predict", len(split.features)) as bar:
+        predictions = predictor.decode(split, bar)
+    accelerator.wait_for_everyone()
+    return predictions
 
 
 def _form(row: Row) -> str:

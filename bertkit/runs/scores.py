@@ -1,4 +1,4 @@
-"""The report of `bertkit eval`: scores with intervals, per-class tables, warnings and the worst errors."""
+"""`bertkit eval`: the scores of a model, with intervals, per-class tables, warnings and the worst errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,45 @@ from rich.text import Text
 from bertkit import progress
 from bertkit.errors import plural
 from bertkit.metrics.bootstrap import intervals, resampled
+from bertkit.metrics.classification import check_metrics
+from bertkit.model.devices import start_accelerator
+from bertkit.model.pretrained import check_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.evaluate import Scored
+from bertkit.runs.evaluate import Scored, encode_split, hash_of_rows
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.target import Opened
 from bertkit.tasks.presentation import Prediction
+from bertkit.tasks.saved import refuse_code
+from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
+
+
+def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
+    """The scores and predictions of every split, and the examples."""
+    task = replace(target.task, recipe=target.task.recipe.resolved())
+    refuse_code(task.recipe)
+    if note := check_metrics(task.recipe.metrics):
+        progress.note(note)
+    target.refuse_other_folds(splits or task.recipe.eval_splits)
+    accelerator = start_accelerator(task.recipe.training.device)
+    rows = read_splits(task.recipe, splits or task.recipe.eval_splits).rows
+    data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
+    for name, split in data.items():
+        check_segments(split.features, target.pretrained.config)
+        _warn_if_changed(target, task, name, split.examples)
+    scored = TaskPredictor(replace(target, task=task), accelerator).score(data)
+    accelerator.wait_for_everyone()
+    return scored, {name: split.examples for name, split in data.items()}
+
+
+def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
+    """Warn if a split has changed since training: held-out rows may then have been training rows."""
+    before = target.run.get("data", {}).get(name, {})
+    same_source = before.get("source") == examples.source and "rows_sha256" in before
+    if same_source and before["rows_sha256"] != hash_of_rows(task, examples):
+        progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
 
 
 def report_scores(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,14 @@ class Opened:
     written: Recipe | None
     run: Mapping[str, Any] = field(default_factory=dict)  # run.json; empty for other models
     others: tuple[Opened, ...] = ()
+
+    def refuse_other_folds(self, splits: Collection[str]) -> None:
+        """Raise UsageError for splits that the mean of several folds would be scored on, although most were trained on them."""
+        train_split = self.task.recipe.train_split
+        held_out = {each.task.recipe.held_out_share for each in (self, *self.others)}
+        if len(held_out) > 1 and (seen := [split for split in splits if split in (train_split, "validation")]):
+            hint = "give other rows: --split test, or --validation FILE"
+            raise UsageError(f"the runs are folds, which were trained on rows of {seen[0]}", hint=hint)
 
 
 def open_target(

@@ -13,7 +13,7 @@ from trained import predictions_of, train
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.runs.compare import Side, compare
-from bertkit.runs.predict import evaluate_target
+from bertkit.runs.scores import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e

@@ -15,7 +15,7 @@ import pytest
 import trained
 
 from bertkit.errors import DataError, UsageError
-from bertkit.runs.predict import evaluate_target
+from bertkit.runs.scores import evaluate_target
 from bertkit.runs.series import summarize
 from bertkit.runs.target import open_target
 from bertkit.tasks import Recipe

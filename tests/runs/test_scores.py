@@ -16,8 +16,7 @@ from trained import predictions_of
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluate import Scored
-from bertkit.runs.predict import evaluate_target
-from bertkit.runs.scores import report_scores
+from bertkit.runs.scores import evaluate_target, report_scores
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
 from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order
