@@ -86,6 +86,19 @@ class Examples:
             texts.append(value)
         return texts
 
+    def joined(self, name: str, parts: Sequence[str]) -> Examples:
+        """The rows with a column of that name, if they lack it: the texts of other columns, with a space between.
+
+        Raises DataError with the row for what is not text.
+        """
+        if name in self.columns:
+            return self
+        filled = {part: ["" if value is None else value for value in self.columns[part]] for part in parts}
+        rows = replace(self, columns=filled)
+        texts = [rows.texts(part, may_be_empty=True, may_be_number=True) for part in parts]
+        joined = [" ".join(text for text in row if text.strip()) for row in zip(*texts, strict=True)]
+        return replace(self, columns=self.columns | {name: joined})
+
     def select(self, rows: Sequence[int]) -> Examples:
         """The given rows in the given order."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
@@ -57,21 +56,6 @@ def columns_named(value: str, names: Iterable[str]) -> tuple[str, ...]:
         if head in names and (others := columns_named(tail, names)):
             return head, *others
     return ()
-
-
-def with_joined(examples: Examples, name: str) -> Examples:
-    """The rows with a column of that name: the texts of the columns that it names, with a space between.
-
-    Raises DataError with the row for what is not text.
-    """
-    if name in examples.columns:
-        return examples
-    parts = columns_named(name, examples.columns)
-    filled = {part: ["" if value is None else value for value in examples.columns[part]] for part in parts}
-    rows = replace(examples, columns=filled)
-    texts = [rows.texts(part, may_be_empty=True, may_be_number=True) for part in parts]
-    joined = [" ".join(text for text in row if text.strip()) for row in zip(*texts, strict=True)]
-    return replace(examples, columns=examples.columns | {name: joined})
 
 
 def require_columns(examples: Examples, value: str, *, option: str) -> None:

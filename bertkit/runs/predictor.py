@@ -312,7 +312,7 @@ class TaskPredictor(Predictor):
         return self.task.recipe.refused(rows, labelled=False)
 
     def standard(self, examples: Examples) -> Examples:
-        return self.task.examples(examples, labelled=False)
+        return self.task.recipe.standardize(examples, labelled=False)
 
     def _columns(self, row: Row) -> Mapping[str, Any]:
         return self.task.recipe.row_of(row)

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from bertkit.readers import Examples
-from bertkit.runs import outputs, stream
+from bertkit.runs import outputs, predict
 from bertkit.runs.predictor import TaskPredictor
 
 pytestmark = pytest.mark.e2e
@@ -314,7 +314,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, window: int, where: str) -> list[in
     Returns the first rows of the windows that are computed, as they are.
     """
     computed: list[int] = []
-    real_predict, real_write = stream.predict_window, outputs.write_json
+    real_predict, real_write = predict.predict_window, outputs.write_json
 
     def predict_window(predictor: Any, rows: Examples, rate: Any = None) -> Any:
         computed.append(rows.first)
@@ -327,7 +327,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, window: int, where: str) -> list[in
             raise Killed
         real_write(path, value)
 
-    monkeypatch.setattr(stream, "predict_window", predict_window)
+    monkeypatch.setattr(predict, "predict_window", predict_window)
     monkeypatch.setattr(outputs, "write_json", write_json)
     return computed
 

@@ -13,7 +13,7 @@ from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import FIX_ROW, Examples, Remarks
-from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, with_joined
+from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns
 from bertkit.readers.formats import CHOICES, Format
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.pooling import PoolingRecipe
@@ -81,7 +81,7 @@ class MultipleChoice(PoolingRecipe):
         number of the right choice.
         """
         named = self._columns(rows, labelled=labelled)
-        rows = with_joined(rows, named["text"])
+        rows = rows.joined(named["text"], columns_named(named["text"], rows.columns))
         columns: dict[str, list[Any]] = {}
         for role in ("text", "question"):
             if (name := named[role]) is not None:

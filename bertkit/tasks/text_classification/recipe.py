@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain
 from shlex import quote
 from typing import Any, ClassVar, Self
@@ -22,7 +21,7 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, with_joined
+from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, number_of, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
@@ -108,7 +107,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         columns = self._columns_by_role(rows)
         self._require_texts(rows, columns)
-        texts = {*chain.from_iterable(columns_named(columns[role], rows.columns) for role in TEXTS if role in columns)}
+        texts = {*chain.from_iterable(_parts(rows, columns).values())}
         if not labelled:
             return texts
         self._require_label(rows, columns)
@@ -118,8 +117,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         columns = self._columns_by_role(rows)
         self._require_texts(rows, columns)
         self._require_label(rows, columns)
-        named = (columns_named(columns[role], rows.columns) for role in TEXTS if role in columns)
-        texts = tuple(chain.from_iterable(named))
+        texts = tuple(chain.from_iterable(_parts(rows, columns).values()))
         if self.regression:
             return texts, None
         if self.multi_label:
@@ -141,12 +139,13 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if not labelled and self.text_pair is None and list(rows.columns) == ["text"]:
             columns = {"text": "text"}
         self._require_texts(rows, columns)
-        rows = reduce(with_joined, (columns[role] for role in TEXTS if role in columns), rows)
+        parts = _parts(rows, columns)
+        for role, of_text in parts.items():
+            rows = rows.joined(columns[role], of_text)
         standard = {role: rows.columns[name] for role, name in columns.items()}
         empty = not labelled or self.is_prepared
-        for role in TEXTS:
-            if role in standard:
-                standard[role] = rows.texts(columns[role], may_be_empty=empty, may_be_number=True)
+        for role in parts:
+            standard[role] = rows.texts(columns[role], may_be_empty=empty, may_be_number=True)
         names = rows.label_names.get(columns.get("label", ""))
         if self.multi_label:
             sets, names = self._label_sets(rows, columns)
@@ -256,6 +255,12 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         by_number = bool(labels) and not any(label_name(value) in labels for value in values)
         missing = [is_missing(value) and label_name(value) not in labels for value in values]
         return [() if none else (_named(label_name(v), labels, by_number),) for v, none in zip(values, missing, strict=True)]
+
+
+def _parts(rows: Examples, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """For each text the columns that make it up. columns: by role, as a recipe names them."""
+    names = [*rows.columns]
+    return {role: columns_named(columns[role], names) for role in TEXTS if role in columns}
 
 
 def _named(label: str, labels: tuple[str, ...], by_number: bool) -> str:
