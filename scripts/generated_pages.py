@@ -17,7 +17,7 @@ from provenance import ROOT
 from bertkit.cli.commands import app
 from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_of
 from bertkit.tasks import FAMILIES
-from bertkit.tasks.layout import Layout
+from bertkit.tasks.output import Layout
 
 OPTIONS, ARCHITECTURE = ROOT / "docs" / "options.md", ROOT / "docs" / "architecture.md"
 _TREE = re.compile(r"(<!-- tree -->\n).*?(<!-- /tree -->)", re.DOTALL)

@@ -9,7 +9,7 @@ import typer
 
 from bertkit.cli.options import recipe_options, with_options
 from bertkit.config import options_of
-from bertkit.tasks.layout import Layout
+from bertkit.tasks.output import Layout
 
 _LAYOUT = {name: ("Output", option) for name, option in options_of(Layout).items()}
 

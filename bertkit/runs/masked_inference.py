@@ -35,7 +35,7 @@ from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Split
 from bertkit.runs.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
-from bertkit.tasks.layout import OutputColumns
+from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded

@@ -24,8 +24,7 @@ from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputF
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
-from bertkit.tasks.layout import Arrangement, Layout
-from bertkit.tasks.output import PACKED, WRITERS, Writer
+from bertkit.tasks.output import PACKED, WRITERS, Arrangement, Layout, Writer
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task

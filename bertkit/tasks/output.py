@@ -1,4 +1,4 @@
-"""Predictions as files, window by window: JSON lines, CSV, TSV, Parquet."""
+"""The output of predictions: which columns a row of it has, and how rows are written: JSON lines, CSV, TSV, Parquet."""
 
 from __future__ import annotations
 
@@ -7,11 +7,102 @@ import io
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from bertkit.errors import DataError
+from bertkit.config import check_values, option
+from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.readers import Examples
+
+NUMBER, ALL = "row", "all"  # --id row, --keep all
+_USED = ("predict",)
+
+
+class OutputColumns(NamedTuple):
+    """The columns of a family's predictions. inputs: those that repeat the input. predicted: the others."""
+
+    inputs: tuple[str, ...]
+    predicted: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a row of the output has beside the columns that it always has, and how much detail."""
+
+    id: str | None = option(
+        None, "column with each row's id; default: the column id, else the row's number from 0, which row asks for", used=_USED
+    )
+    keep: tuple[str, ...] | None = option(None, "columns of the input that the output has too, or all", used=_USED)
+    top_k: int | None = option(
+        None, "how many classes to write, each with its probability; of a [MASK] tokens, by default 5", minimum=1, used=_USED
+    )
+    probabilities: bool = option(False, "write the probability of every class", used=_USED)
+    n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
+    safe_csv: bool = option(False, "put ' before text that a spreadsheet would take for a formula", used=_USED)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+    def refuse_others(self, details: Mapping[str, str], what: str) -> None:
+        """Raise UsageError for an option of detail that is not among `details`, those of `what`."""
+        for name in ("top_k", "probabilities", "n_best"):
+            if getattr(self, name) and name not in details:
+                raise UsageError(f"--{name.replace('_', '-')} does not apply to {what}", hint="leave it out")
+
+    def arrange(self, rows: Examples, examples: Examples, columns: OutputColumns, details: Mapping[str, str]) -> Arrangement:
+        """The output's columns. rows: as they are read; examples: the same under a task's names; details: see `Task.details`.
+
+        Raises UsageError for a column that the rows lack.
+        """
+        own = (*columns.inputs, *columns.predicted, *(name for option, name in details.items() if getattr(self, option)))
+        for flag, names in (("--id", {self.id} - {None, NUMBER}), ("--keep", {*(self.keep or ())} - {ALL})):
+            if missing := next((name for name in names if name not in rows.columns), None):
+                hint = did_you_mean(str(missing), rows.columns)
+                raise UsageError(f"no column {missing!r} for {flag}", where=rows.source, hint=hint)
+        named = self.id or "id"
+        kept: dict[str, str] = {}
+        for name in rows.columns if self.keep == (ALL,) else self.keep or ():
+            repeated = name in columns.inputs and examples.own_name(name) == name
+            if not repeated and name != named:
+                shown, taken = name, {"id", *own, *kept}
+                while shown in taken:
+                    shown = f"input_{shown}"
+                    taken |= {*rows.columns}
+                kept[shown] = name
+        return Arrangement(tuple(dict.fromkeys(("id", *own, *kept))), id=named if named in rows.columns else None, kept=kept)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """columns: of the output, in order. id: the column of the input that has the ids, None for the numbers of rows. kept: for
+    columns of the output, those of the input.
+    """
+
+    columns: tuple[str, ...]
+    id: str | None = None
+    kept: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self, predicted: Sequence[dict[str, Any]], rows: Examples, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Rows of predictions with their ids, by default their `numbers`, and with what is kept of the input."""
+        ids = numbers if self.id is None else rows.columns[self.id]
+        kept = [[*column] for column in zip(*(rows.columns[name] for name in self.kept.values()), strict=True)]
+        return [
+            {"id": each}
+            | {name: value for name, value in row.items() if name != "id"}
+            | dict(zip(self.kept, more, strict=True))
+            for each, row, more in zip(ids, predicted, kept or [[]] * len(rows), strict=True)
+        ]
+
+    @property
+    def read(self) -> set[str]:
+        """The columns of the input that are in the output."""
+        return {*chain([self.id] if self.id else [], self.kept.values())}
+
+
+# --- formats -----------------------------------------------------------------------------------------------------------
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula, or is skipped before it
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from bertkit.errors import plural
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.output import Layout, OutputColumns
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -17,8 +17,8 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
-from bertkit.tasks.layout import OutputColumns
 from bertkit.tasks.multiple_choice.recipe import MultipleChoice
+from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax_of_groups

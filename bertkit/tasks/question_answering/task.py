@@ -19,7 +19,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding
 from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
-from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers

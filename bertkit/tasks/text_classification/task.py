@@ -29,7 +29,7 @@ from bertkit.tasks.labels import (
     refuse_repeated,
     warn_of_spellings,
 )
-from bertkit.tasks.layout import Layout, OutputColumns
+from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.task import Encoding, Scorer

@@ -13,7 +13,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES
 from bertkit.readers.words import CJK
-from bertkit.tasks.layout import OutputColumns
+from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.sentences import GIVEN
 from bertkit.tasks.token_classification.tags import spans_of

@@ -24,7 +24,7 @@ from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
-from bertkit.tasks.layout import OutputColumns
+from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.task import Encoding, Scorer, Task
