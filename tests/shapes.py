@@ -30,7 +30,7 @@ from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.runs.evaluate import Predictions, predict
-from bertkit.training.batching import Sampler, evaluation_batches, training_batches
+from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import Interrupted, TrainState, train
 
 CONFIG = BertConfig(
@@ -406,15 +406,9 @@ def logged_losses(run_dir: Path) -> list[float]:
 def prediction_run(shape: Shape, module: nn.Module, micro_batch_tokens: int) -> tuple[Predictions, list[int]]:
     """What `predict` gives, and the features whose sequences this process put through the model."""
     accelerator = start_accelerator("cpu")
-    places = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     seen: list[int] = []
-
-    def noted() -> Any:
-        for batch in evaluation_batches(shape.features, micro_batch_tokens, **places):
-            seen.extend(batch.features.tolist())
-            yield batch
-
-    return predict(module, noted(), accelerator, num_features=len(shape.features)), seen
+    with module.register_forward_pre_hook(lambda _, batch: seen.extend(batch[0].features.tolist())):
+        return predict(module, shape.features, micro_batch_tokens, accelerator), seen
 
 
 def seven(shape: Shape) -> Shape:

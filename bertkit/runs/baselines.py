@@ -24,7 +24,6 @@ from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
-from bertkit.training.batching import evaluation_batches
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -163,11 +162,8 @@ def frozen_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, ac
     training = task.recipe.training
     precision = resolve_precision(training.precision, pretrained.config, accelerator, training=False)
     module.to(accelerator.device, precision.dtype)
-    batches = evaluation_batches(
-        features, training.micro_batch_tokens, rank=accelerator.process_index, world_size=accelerator.num_processes
-    )
     with progress.bar("linear probe", len(features)) as bar:
-        outputs, _ = predict(module, batches, accelerator, num_features=len(features), bar=bar)
+        outputs, _ = predict(module, features, training.micro_batch_tokens, accelerator, bar=bar)
     if task.by_word:
         return np.concatenate(outputs["vectors"])
     found = np.stack([rows[0] for rows in outputs["vectors"]])

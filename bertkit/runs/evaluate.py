@@ -16,7 +16,6 @@ from torch import nn
 from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
-from bertkit.model.batch import Batch
 from bertkit.model.devices import Processes
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, Remarks
@@ -36,18 +35,19 @@ class Predictions(NamedTuple):
 
 
 def predict(
-    model: nn.Module, batches: Iterable[Batch], processes: Processes, *, num_features: int, bar: Bar = NO_BAR
+    model: nn.Module, features: Features, micro_batch_tokens: int, processes: Processes, *, bar: Bar = NO_BAR
 ) -> Predictions:
-    """Run `model` on this process's batches and gather the logits of all processes. bar: advances by features.
+    """Run `model` on this process's share of the features and gather the logits of all processes. bar: advances by features.
 
     It lies under all that predicts: evaluation while a model trains, and whatever a trained model is used for.
     """
+    place = {"rank": processes.process_index, "world_size": processes.num_processes}
     was_training = model.training
     model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
     with torch.inference_mode():
-        for batch in batches:
+        for batch in evaluation_batches(features, micro_batch_tokens, **place):
             loss_sums, logits = model(batch.to(processes.device))
             for name, rows in logits.items():
                 logits_of = split_by_feature(batch, rows.cpu().numpy())
@@ -60,7 +60,7 @@ def predict(
             bar.advance(num_seen * processes.num_processes)
     model.train(was_training)
     manifest.finish()  # nothing is predicted by damaged weights
-    return _gathered(outputs, sums, processes, num_features)
+    return _gathered(outputs, sums, processes, len(features))
 
 
 def _gathered(
@@ -157,17 +157,6 @@ def tell(rows: int, counts: Iterable[Count]) -> None:
         progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
 
 
-def predict_split(task: Task, module: nn.Module, split: Split, processes: Processes, *, bar: Bar = NO_BAR) -> Predictions:
-    """The logits of each feature of a split."""
-    batches = evaluation_batches(
-        split.features,
-        task.recipe.training.micro_batch_tokens,
-        rank=processes.process_index,
-        world_size=processes.num_processes,
-    )
-    return predict(module, batches, processes, num_features=len(split.features), bar=bar)
-
-
 def decode_split(
     task: Task, modules: Sequence[nn.Module], split: Split, processes: Processes, *, bar: Bar = NO_BAR
 ) -> tuple[list[Prediction], dict[str, float]]:
@@ -175,7 +164,8 @@ def decode_split(
 
     Raises ModelError for outputs that are not numbers, where there is no loss to tell.
     """
-    parts = [predict_split(task, module, split, processes, bar=bar) for module in modules]
+    tokens = task.recipe.training.micro_batch_tokens
+    parts = [predict(module, split.features, tokens, processes, bar=bar) for module in modules]
     if len(parts) == 1 and parts[0].losses:  # which tell whether they are numbers
         return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
     outputs = [logits for part in parts for logits in part.outputs.values()]

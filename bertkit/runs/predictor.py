@@ -36,7 +36,6 @@ from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import unread_columns
 from bertkit.tasks.task import FINETUNE, Task
-from bertkit.training.batching import evaluation_batches
 
 Row = Mapping[str, Any] | str | Sequence[str]
 POOLED = ("mean", "cls")
@@ -228,11 +227,7 @@ class Predictor:
 
     def _run(self, module: nn.Module, features: Features, bar: Bar = NO_BAR) -> dict[str, list[NDArray]]:
         """The logits of each feature by name."""
-        processes = self.processes
-        batches = evaluation_batches(
-            features, self.micro_batch_tokens, rank=processes.process_index, world_size=processes.num_processes
-        )
-        return predict(module, batches, processes, num_features=len(features), bar=bar).outputs
+        return predict(module, features, self.micro_batch_tokens, self.processes, bar=bar).outputs
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[list[str]]:
         """One column of texts, or two. Raises DataError with the row."""

@@ -129,8 +129,7 @@ def compare_language_models(model: LanguageModel, graphs: tuple[Graph, Graph], t
     modules: list[tuple[Any, int]] = [(model.model, model.micro_batch_tokens), (graphs[1], 1)]
     with progress.bar("compare int8", 2 * len(features)) as bar:
         for module, tokens in modules:
-            batches = evaluation_batches(features, tokens)
-            outputs = predict(Likeliest(module, 1, ids), batches, model.processes, num_features=len(features), bar=bar).outputs
+            outputs = predict(Likeliest(module, 1, ids), features, tokens, model.processes, bar=bar).outputs
             found.append(np.concatenate(outputs["tokens"])[:, 0])
     scorers = tuple(_accuracy(tokens == truth) for tokens in found)
     return _verdict(len(features), found[0] == found[1], scorers, len(truth), 1, graphs, features)

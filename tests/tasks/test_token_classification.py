@@ -47,7 +47,7 @@ from bertkit.tasks.token_classification.tags import SCHEMES, convert, count_ille
 from bertkit.tasks.token_classification.task import Tagged
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
-from bertkit.training.batching import evaluation_batches, micro_batches_for_rank
+from bertkit.training.batching import micro_batches_for_rank
 
 Sentences = list[list[tuple[str, str]]]
 Write = Callable[[str, str], Path]
@@ -755,7 +755,7 @@ def test_a_constrained_model_is_legal_over_windows(tokenizer: Tokenizer, tmp_pat
     examples = Examples({"tokens": [rng.choice([*NAMED, *FILLER], n).tolist() for n in lengths]}, "f", range(5))
     features, _ = task.encode(examples, tokenizer, max_length=12, labelled=False)
     assert len(features) > 15
-    found = predict(module, evaluation_batches(features, 100), start_accelerator("cpu"), num_features=len(features))
+    found = predict(module, features, 100, start_accelerator("cpu"))
     tags = [prediction.value for prediction in task.decode(found.outputs, features, examples)]
     assert list(map(len, tags)) == lengths
     assert count_illegal(tags, "iobes") == 0
