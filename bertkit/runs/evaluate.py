@@ -157,25 +157,22 @@ def tell(rows: int, counts: Iterable[Count]) -> None:
         progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
 
 
-def decode_split(
-    task: Task, modules: Sequence[nn.Module], split: Split, processes: Processes, *, bar: Bar = NO_BAR
-) -> tuple[list[Prediction], dict[str, float]]:
-    """The predictions for a split, of several modules by their mean probabilities, and the loss by term, of one module.
+def predict_each(
+    modules: Sequence[nn.Module], features: Features, micro_batch_tokens: int, processes: Processes, *, bar: Bar = NO_BAR
+) -> list[Predictions]:
+    """`predict` by each of several modules of the same task, as `Task.decode` takes them; the losses are those of one alone.
 
     Raises ModelError for outputs that are not numbers, where there is no loss to tell.
     """
-    tokens = task.recipe.training.micro_batch_tokens
-    parts = [predict(module, split.features, tokens, processes, bar=bar) for module in modules]
-    if len(parts) == 1 and parts[0].losses:  # which tell whether they are numbers
-        return task.decode(parts[0].outputs, split.features, split.examples), parts[0].losses
-    outputs = [logits for part in parts for logits in part.outputs.values()]
+    found = [predict(module, features, micro_batch_tokens, processes, bar=bar) for module in modules]
+    if len(found) == 1 and found[0].losses:  # which tell whether they are numbers
+        return found
+    outputs = [logits for each in found for logits in each.outputs.values()]
     if nan := {number for logits in outputs for number, rows in enumerate(logits) if np.isnan(rows).any()}:
         hint = "try --precision fp32; or the training went wrong: see its losses in metrics.jsonl"
-        what = f"the model's outputs are not numbers, for {len(nan)} of {plural(len(split.features), 'feature')}"
+        what = f"the model's outputs are not numbers, for {len(nan)} of {plural(len(features), 'feature')}"
         raise ModelError(what, hint=hint)
-    if len(parts) > 1:
-        return task.average([part.outputs for part in parts], split.features, split.examples), {}
-    return task.decode(parts[0].outputs, split.features, split.examples), {}
+    return found
 
 
 def check_finite(loss: float, split: str) -> None:
@@ -188,7 +185,7 @@ def check_finite(loss: float, split: str) -> None:
 def score_splits(
     task: Task, modules: Sequence[nn.Module], splits: Mapping[str, Split], processes: Processes, *, tune: bool = False
 ) -> Scored:
-    """Every metric of every split; the first metric is the objective. modules: see `decode_split`. tune: choose thresholds on
+    """Every metric of every split; the first metric is the objective. modules: see `predict_each`. tune: choose thresholds on
     the first split.
 
     Raises UsageError for a loss that is not finite.
@@ -198,7 +195,9 @@ def score_splits(
     truth: dict[str, list[Any]] = {}
     for number, (split, data) in enumerate(splits.items()):
         with progress.bar(f"evaluate {split}", len(modules) * len(data.features)) as bar:
-            decoded, losses = decode_split(task, modules, data, processes, bar=bar)
+            one, *others = predict_each(modules, data.features, task.recipe.training.micro_batch_tokens, processes, bar=bar)
+        decoded = task.decode(one.outputs, data.features, data.examples, [each.outputs for each in others])
+        losses = {} if others else one.losses
         truth_of = task.truth(data.examples)
         thresholds = {}
         if tune and number == 0:

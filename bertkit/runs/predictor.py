@@ -29,7 +29,7 @@ from bertkit.model.precision import Precision, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
-from bertkit.runs.evaluate import Scored, Split, decode_split, predict, report_remarks, score_splits, tell
+from bertkit.runs.evaluate import Scored, Split, predict, predict_each, report_remarks, score_splits, tell
 from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
@@ -297,7 +297,8 @@ class TaskPredictor(Predictor):
         return Split(examples, features), (*counts, Count(empty, "{} without text"))
 
     def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
-        return decode_split(self.task, self._modules, split, self.processes, bar=bar)[0]
+        one, *others = predict_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)
+        return self.task.decode(one.outputs, split.features, split.examples, [each.outputs for each in others])
 
     def score(self, splits: Mapping[str, Split]) -> Scored:
         """Every metric of every split, with predictions."""

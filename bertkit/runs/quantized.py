@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -17,10 +17,9 @@ from bertkit.features import Features, Ragged
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.model.onnx import Graph, speeds
 from bertkit.progress import format_interval
-from bertkit.runs.evaluate import Split, decode_split, predict
+from bertkit.runs.evaluate import Split, predict, predict_each
 from bertkit.runs.masked_inference import LanguageModel, Likeliest
 from bertkit.runs.predictor import TaskPredictor
-from bertkit.tasks.task import Task
 from bertkit.training.batching import evaluation_batches
 
 TEXTS = 5000  # whose decisions are compared, where there are as many
@@ -87,12 +86,14 @@ class Verdict:
 def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: Split, dev: Split | None) -> Verdict:
     """The verdict on a task's graphs, in float32 and quantized. texts: without labels; dev: rows with labels."""
     splits = [split for split in (texts, dev) if split is not None and len(split.examples)]
-    task = one_by_one(predictor.task)
+    task = predictor.task
     exact, quantized = [], []
     with progress.bar("compare int8", 2 * sum(len(split.features) for split in splits)) as bar:
         for split in splits:
             exact.append(predictor.decode(split, bar))
-            quantized.append(decode_split(task, [graphs[1]], split, predictor.processes, bar=bar)[0])
+            # a batch for each feature: quantized activations share a scale, and neighbours would change it
+            (found,) = predict_each([graphs[1]], split.features, 1, predictor.processes, bar=bar)
+            quantized.append(task.decode(found.outputs, split.features, split.examples))
     equal = [
         _agreement(*([*chain.from_iterable(map(task.decisions, side))] for side in pair))
         for pair in zip(exact, quantized, strict=True)
@@ -106,12 +107,6 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
     return _verdict(
         count, np.concatenate(equal), scorers, 0 if dev is None else len(dev.examples), sign, graphs, texts.features
     )
-
-
-def one_by_one(task: Task) -> Task:
-    """The task with a batch for each feature: quantized activations share a scale, and neighbours would change it."""
-    training = replace(task.recipe.training, micro_batch_tokens=1)
-    return replace(task, recipe=replace(task.recipe, training=training))
 
 
 def _agreement(exact: Sequence[Any], quantized: Sequence[Any]) -> NDArray[np.bool_]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -27,3 +29,9 @@ def softmax_of_groups(logits: ArrayLike, offsets: NDArray[np.integer]) -> NDArra
 def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
     """The logistic function of each logit."""
     return np.exp(-np.logaddexp(0, -np.asarray(logits, dtype=np.float64)))
+
+
+def mean_logits(logits: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    """The logarithm of the mean softmax of several logits."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.mean([softmax(each) for each in logits], axis=0))

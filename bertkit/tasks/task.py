@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
 
+Outputs = Mapping[str, Sequence[NDArray]]  # of one model, by name: an array for each feature
 Scorer = Callable[[NDArray[np.int64]], "dict[str, float | None]"]
 
 
@@ -210,8 +211,14 @@ class Task(Presents):
         return int(min(self.recipe.training.max_length if max_length is None else max_length, 10**6))
 
     @abstractmethod
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
-        """One prediction per example, from one array of logits per feature. The features' token ids may be renumbered."""
+    def decode(
+        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+    ) -> list[Prediction]:
+        """One prediction per example, from one array of logits per feature. The features' token ids may be renumbered.
+
+        others: outputs of further models, whose probabilities are averaged with these. Raises ModelError for a family whose
+        predictions have no mean.
+        """
 
     def joined(self, others: Sequence[Self]) -> Self:
         """This task for the mean probabilities of its model and others. Raises ModelError where their outputs differ."""
@@ -223,15 +230,6 @@ class Task(Presents):
     def outputs_named(self) -> tuple[Any, ...]:
         """What the outputs of the model stand for."""
         return self.labels
-
-    def average(
-        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
-    ) -> list[Prediction]:
-        """One prediction per example, from the mean probabilities of several models; outputs: of each.
-
-        Raises ModelError for a family whose predictions have no mean.
-        """
-        raise ModelError(f"predictions of {self.family} have no mean of several models", hint="choose one of the runs")
 
     @abstractmethod
     def truth(self, examples: Examples) -> list[Any]:

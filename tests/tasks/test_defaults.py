@@ -43,7 +43,8 @@ def rows_of(count: int, labels: int = 2, words: int = 3) -> Examples:
 
 def resolved(recipe: Recipe, rows: Examples, tokenizer: Tokenizer, config: BertConfig, **options: Any) -> dict[str, Any]:
     chosen = choose_settings(filled(recipe), rows, Pretrained("m", Path("m"), config, tokenizer), **options)
-    return {name: chosen[name] for name in CHOSEN}
+    training = filled(recipe.training, chosen)
+    return {name: getattr(training, name) for name in CHOSEN}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit.features import Features, Ragged, offsets_of
@@ -22,7 +21,7 @@ from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax_of_groups
-from bertkit.tasks.task import Encoding, Scorer
+from bertkit.tasks.task import Encoding, Outputs, Scorer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,14 +83,12 @@ class MultipleChoiceTask(PoolingTask):
         truncated = int(np.logical_or.reduceat(encoded.truncated, sequences[:-1]).sum())
         return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"),))
 
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
-        """One prediction per example: the best choice, and the probabilities of all."""
-        return self.average([outputs], features, examples)
-
-    def average(
-        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
+    def decode(
+        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
     ) -> list[Prediction]:
-        of_models = [softmax_of_groups(np.concatenate(each["logits"])[:, 0], features.offsets) for each in outputs]
+        """One prediction per example: the best choice, and the probabilities of all."""
+        logits = [np.concatenate(each["logits"])[:, 0] for each in (outputs, *others)]
+        of_models = [softmax_of_groups(each, features.offsets) for each in logits]
         probabilities = np.mean(of_models, axis=0)  # (S,)
         predictions = []
         own = zip(pairwise(features.offsets), examples.columns["places"], examples.columns["choices"], strict=True)

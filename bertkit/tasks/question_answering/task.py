@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
 from bertkit.model.config import BertConfig
@@ -27,7 +27,7 @@ from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, ro
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows
-from bertkit.tasks.task import Encoding, Scorer, Task
+from bertkit.tasks.task import Encoding, Outputs, Scorer, Task
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -187,11 +187,15 @@ class QuestionAnsweringTask(Task):
                 what = f"{plural(len(rows[how]), 'answer')} {how.what}"
                 yield Finding(how.severity, what, tuple(map(examples.where, rows[how][:3])), how.hint)
 
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
+    def decode(
+        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+    ) -> list[Prediction]:
         """One prediction per example: its answer, its span, its probability among the n best, and these.
 
         It has no span if no answer wins or the context is empty.
         """
+        if others:
+            raise ModelError(f"predictions of {self.family} have no mean of several models", hint="choose one of the runs")
         n_best_size, max_answer_length = self.recipe.n_best_size, self.recipe.max_answer_length
         best = best_answers(outputs, features, len(examples), n_best_size=n_best_size, max_answer_length=max_answer_length)
         tables: list[NDArray] = [best.start, best.end, best.start_logits, best.end_logits]

@@ -32,7 +32,7 @@ from bertkit.tasks.labels import (
 from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
-from bertkit.tasks.task import Encoding, Scorer
+from bertkit.tasks.task import Encoding, Outputs, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target
@@ -189,12 +189,17 @@ class TextClassificationTask(PoolingTask):
         split = Count(len(encoded.examples), "longer ones split into windows: {} features", beyond=len(examples))
         return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"), split))
 
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
+    def decode(
+        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+    ) -> list[Prediction]:
         """One prediction per example, from the mean logits of its windows: a class, a list of labels, or a number."""
-        logits = np.stack([rows[0] for rows in outputs["logits"]]).astype(np.float64)  # (F, C)
-        sums = np.zeros((len(examples), logits.shape[1]))
-        np.add.at(sums, features.examples, logits)
-        return self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None])
+        of_models = []
+        for each in (outputs, *others):
+            logits = np.stack([rows[0] for rows in each["logits"]]).astype(np.float64)  # (F, C)
+            sums = np.zeros((len(examples), logits.shape[1]))
+            np.add.at(sums, features.examples, logits)
+            of_models.append(self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None]))
+        return [self._target.average(own) for own in zip(*of_models, strict=True)] if others else of_models[0]
 
     def joined(self, others: Sequence[Self]) -> Self:
         joined = super().joined(others)
@@ -203,12 +208,6 @@ class TextClassificationTask(PoolingTask):
         each = [task.thresholds or {} for task in (self, *others)]
         mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
         return replace(joined, thresholds=mean)
-
-    def average(
-        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
-    ) -> list[Prediction]:
-        of_models = [self.decode(each, features, examples) for each in outputs]
-        return [self._target.average(predictions) for predictions in zip(*of_models, strict=True)]
 
     def truth(self, examples: Examples) -> list[Any]:
         return examples.columns[COLUMN]

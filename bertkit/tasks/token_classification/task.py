@@ -26,8 +26,8 @@ from bertkit.tasks.class_report import describe_classes, describe_confusions, ne
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
-from bertkit.tasks.probabilities import softmax
-from bertkit.tasks.task import Encoding, Scorer, Task
+from bertkit.tasks.probabilities import mean_logits, softmax
+from bertkit.tasks.task import Encoding, Outputs, Scorer, Task
 from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import encode_words
@@ -265,13 +265,23 @@ class TokenClassificationTask(Task):
             counts.append(Count(unknown.total(), what, "word"))
         return numbers, counts
 
-    def decode(self, outputs: Mapping[str, Sequence[NDArray]], features: Features, examples: Examples) -> list[Prediction]:
-        """For each sentence a tag and a probability per word; with `intent` its intent too."""
-        names = np.array(self.labels, dtype=object)
+    def decode(
+        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+    ) -> list[Prediction]:
+        """For each sentence a tag and a probability per word; with `intent` its intent too.
+
+        A CRF's best sequence is that of one model alone.
+        """
+        if others:
+            models, names = [outputs, *others], [name for name in outputs if name != "path"]
+            outputs = {name: [*map(mean_logits, zip(*(each[name] for each in models), strict=True))] for name in names}
+        labels = np.array(self.labels, dtype=object)
         skip = 1 if self.intents else 0
         words = [len(sentence) for sentence in examples.columns["tokens"]]
         bounds = offsets_of(np.array(words, dtype=np.int64))
-        logits = np.concatenate([np.zeros((0, len(names))), *(rows[skip:] for rows in outputs.get("logits", ()))])  # (words, C)
+        logits = np.concatenate(
+            [np.zeros((0, len(labels))), *(rows[skip:] for rows in outputs.get("logits", ()))]
+        )  # (words, C)
         logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
         log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))  # (words, C)
         best = log_probabilities.argmax(axis=1)
@@ -281,27 +291,17 @@ class TokenClassificationTask(Task):
             legal = viterbi(log_probabilities, bounds, *transitions(self.labels, self.scheme))
             for start, end in pairwise(bounds):
                 # a CRF's own path is kept if it is legal at the sentence's ends and where two windows meet
-                if self.recipe.head != "crf" or count_illegal([names[best[start:end]].tolist()], self.scheme):
+                if self.recipe.head != "crf" or count_illegal([labels[best[start:end]].tolist()], self.scheme):
                     best[start:end] = legal[start:end]
         probabilities = np.exp(log_probabilities[np.arange(len(best)), best])
         intents = self._decode_intents(outputs.get("intent", ()), features, len(words)) if self.intents else [{}] * len(words)
         return [
-            Prediction(names[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
+            Prediction(labels[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
 
     def outputs_named(self) -> tuple[Any, ...]:
         return self.labels, self.intents
-
-    def average(
-        self, outputs: Sequence[Mapping[str, Sequence[NDArray]]], features: Features, examples: Examples
-    ) -> list[Prediction]:
-        """As `decode`, of the mean probability of each tag of a word; a CRF's best sequence is that of one model alone."""
-        names = [name for name in outputs[0] if name != "path"]
-        rows = {name: zip(*(each[name] for each in outputs), strict=True) for name in names}
-        with np.errstate(divide="ignore"):
-            mean = {name: [np.log(np.mean([softmax(one) for one in each], axis=0)) for each in rows[name]] for name in names}
-        return self.decode(mean, features, examples)
 
     def _decode_intents(self, logits: Sequence[NDArray], features: Features, count: int) -> list[dict[str, Any]]:
         """The intent of each sentence and its probability; None for a sentence without words."""
