@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError
+from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, Overwrite, TextColumn
 from bertkit.errors import UsageError, plural
 from bertkit.readers.content import MAX_FILE_SIZE
 
@@ -16,7 +16,6 @@ corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn p
 
 Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
 NumProcesses = Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
 
 
 @corpus.command()
@@ -49,9 +48,7 @@ def build(
             metavar="auto|blank-lines|lines",
         ),
     ] = "auto",
-    text_column: Annotated[
-        str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")
-    ] = "text",
+    text_column: TextColumn = "text",
     min_tokens: Annotated[int, typer.Option(help="Drop shorter documents.", min=1)] = 5,
     words: Annotated[
         str,

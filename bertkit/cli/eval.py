@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import recipe_options, with_options
+from bertkit.cli.options import Ensemble, RecipeOfModel, recipe_options, with_options
 from bertkit.errors import UsageError
 
 
@@ -21,17 +21,13 @@ def evaluate(
             metavar="RUN|MODEL",
         ),
     ],
-    recipe: Annotated[
-        str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
-    ] = None,
+    recipe: RecipeOfModel = None,
     split: Annotated[list[str] | None, typer.Option(help="Split to score; can be repeated. Default: the recipe's.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", help="Folder for the predictions; further splits go into subfolders.", metavar="DIR"),
     ] = None,
-    ensemble: Annotated[
-        bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
-    ] = False,
+    ensemble: Ensemble = False,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,

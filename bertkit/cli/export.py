@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bertkit.cli.options import OutputDir, Overwrite, RunOrModel
 from bertkit.errors import UsageError
 
 
 def export(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run folder, of --seeds or --folds the median run; or any Hugging Face BERT with a head.",
-            metavar="RUN|MODEL",
-        ),
-    ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
+    target: RunOrModel,
+    output_dir: OutputDir,
     form: Annotated[str, typer.Option("--format", help="Format of the graph: onnx.")] = "onnx",
     int8: Annotated[
         bool, typer.Option("--int8", help="Quantize a second graph to 8 bits, which must decide as the model does.")
@@ -27,7 +21,7 @@ def export(
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write --int8 although it does not pass; the card says so.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a model as an ONNX graph, with predict.py, which needs onnxruntime, numpy and tokenizers alone.
 

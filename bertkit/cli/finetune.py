@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import read_options, recipe_names, recipe_options, with_options
+from bertkit.cli.options import Overwrite, Resume, read_options, recipe_names, recipe_options, with_options
 from bertkit.config import PRESETS
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.tasks import FAMILIES
@@ -45,10 +45,8 @@ def finetune(
             metavar="|".join(PRESETS),
         ),
     ] = None,
-    resume: Annotated[
-        str, typer.Option(help="auto, never, or the folder of a checkpoint.", metavar="auto|never|PATH")
-    ] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+    resume: Resume = "auto",
+    overwrite: Overwrite = False,
     fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Replace the model's head by a new one.")] = False,
     ignore_mismatched_sizes: Annotated[bool, typer.Option("--ignore-mismatched-sizes", hidden=True)] = False,
     tasks: Annotated[

@@ -18,7 +18,25 @@ from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
 
+# Arguments and options of several commands.
+RunOrModel = Annotated[
+    str,
+    typer.Argument(
+        help="A run folder, of --seeds or --folds the median run; or any Hugging Face BERT with a head.", metavar="RUN|MODEL"
+    ),
+]
+RecipeOfModel = Annotated[
+    str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
+]
+Ensemble = Annotated[
+    bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
+]
+OutputDir = Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
+Resume = Annotated[str, typer.Option(help="auto, never, or the folder of a checkpoint.", metavar="auto|never|PATH")]
+
 # Options of every command that reads plain text.
+TextColumn = Annotated[str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")]
 Include = Annotated[
     list[str] | None,
     typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),

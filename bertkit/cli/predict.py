@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import recipe_options, with_options
+from bertkit.cli.options import Ensemble, RecipeOfModel, RunOrModel, recipe_options, with_options
 from bertkit.config import options_of
 from bertkit.tasks.output import Layout
 
@@ -16,13 +16,7 @@ _LAYOUT = {name: ("Output", option) for name, option in options_of(Layout).items
 
 @with_options(_LAYOUT | recipe_options("predict"))
 def predict(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run folder, of --seeds or --folds the median run; or any Hugging Face BERT with a head.",
-            metavar="RUN|MODEL",
-        ),
-    ],
+    target: RunOrModel,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -34,9 +28,7 @@ def predict(
     split: Annotated[
         str | None, typer.Option(help="Instead of a file, predict a split of the run's own data, or of --data.")
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
-    ] = None,
+    recipe: RecipeOfModel = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", help="Output file: .jsonl, .csv, .tsv, each also .gz; .parquet; or for tags .conll, .conllu."),
@@ -48,9 +40,7 @@ def predict(
         str | None,
         typer.Option("--format", help="Format on stdout, text (the default in a terminal), jsonl, ...; or in --output-dir."),
     ] = None,
-    ensemble: Annotated[
-        bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
-    ] = False,
+    ensemble: Ensemble = False,
     overwrite: Annotated[
         bool,
         typer.Option(

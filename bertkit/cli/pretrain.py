@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import read_options, with_options
+from bertkit.cli.options import Resume, read_options, with_options
 from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
@@ -36,9 +36,7 @@ def pretrain(
         Path | None,
         typer.Option(help="YAML or JSON file with options, or the run.json of a run; the command line wins.", metavar="FILE"),
     ] = None,
-    resume: Annotated[
-        str, typer.Option(help="auto, never, or the folder of a checkpoint.", metavar="auto|never|PATH")
-    ] = "auto",
+    resume: Resume = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move old content of the output folder aside.")] = False,
     *,
     overrides: dict[str, Any],

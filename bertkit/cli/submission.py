@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import recipe_options, with_options
+from bertkit.cli.options import OutputDir, Overwrite, recipe_options, with_options
 
 
 @with_options({"data": recipe_options("eval")["data"]})
@@ -15,8 +14,8 @@ def submission(
     runs: Annotated[
         list[str], typer.Argument(help="Runs of GLUE tasks, or a folder of them, as bertkit finetune glue writes it.")
     ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+    output_dir: OutputDir,
+    overwrite: Overwrite = False,
     *,
     overrides: dict[str, Any],
 ) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError
+from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
 from bertkit.errors import UsageError
 from bertkit.readers.content import MAX_FILE_SIZE
 
@@ -28,20 +27,18 @@ def train(
             metavar="TEXT...",
         ),
     ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")],
+    output_dir: OutputDir,
     vocab_size: Annotated[
         int, typer.Option(help="Number of tokens, including the five special ones and printable ASCII.")
     ] = 30522,
     cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
     min_frequency: Annotated[int, typer.Option(help="Merge only pairs of pieces at least this frequent.", min=1)] = 2,
-    text_column: Annotated[
-        str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")
-    ] = "text",
+    text_column: TextColumn = "text",
     include: Include = None,
     encoding: Encoding = None,
     on_error: OnError = "fail",
     max_file_size: MaxFileSize = MAX_FILE_SIZE,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.
 
