@@ -154,11 +154,11 @@ def _write_documents(workload: Workload, data: str | None, path: Path) -> int:
     from bertkit.corpus.sentences import split_sentences
     from bertkit.errors import UsageError
     from bertkit.model.directory import resolve
-    from bertkit.readers.documents import Documents, find_sources
+    from bertkit.readers.documents import Documents, look_for
 
     if data is None:
         raise UsageError("the text of pre-training is not on the hub", hint=f"--data DIR with {workload.folder}")
-    (source,) = find_sources([str(Path(data) / workload.folder)])
+    (source,) = look_for([str(Path(data) / workload.folder)]).sources.values()
     documents = [
         [sentence for line in document.lines for sentence in split_sentences(line)]
         for _, document in zip(range(workload.rows or 0), Documents(source), strict=False)
@@ -222,7 +222,7 @@ def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
     """Tokens/s of building a corpus and reading 2 or 5 epochs of it, on one core; medians beside google-research's script."""
     from bertkit.errors import UsageError
     from bertkit.model.directory import resolve
-    from bertkit.readers.documents import Documents, find_sources
+    from bertkit.readers.documents import Documents, look_for
 
     if data is None:
         raise UsageError("the text of pre-training is not on the hub", hint="--data DIR with text-en")
@@ -231,7 +231,7 @@ def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"  # unpacked, as the script takes it
         with text.open("w", encoding="utf-8") as file:
-            for source in find_sources([str(Path(data) / "text-en")]):
+            for source in look_for([str(Path(data) / "text-en")]).sources.values():
                 file.writelines("\n".join(document.lines) + "\n\n" for document in Documents(source))
         for seed in range(1, rounds + 1):
             options = ("--model", str(resolve(MODEL)), "--data", str(text), "--seed", str(seed))

@@ -194,7 +194,7 @@ def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A function that writes a tiny model folder by transformers: make_model_dir("BertForPreTraining", num_labels=3, seed=1).
+    """A function that writes a tiny model folder by transformers: make_model_dir("BertForPreTraining", labels=("a", "b")).
 
     hidden 32, 2 layers, 2 heads, 64 positions, the tokenizer of tiny_tokenizer_dir; other keywords change its BertConfig.
     Equal calls give the same folder: copy it before changing it.
@@ -212,9 +212,12 @@ def make_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 
 
 def write_tiny_model(folder: Path, architecture: str = "BertModel", *, seed: int = 0, **config: Any) -> None:
-    """Write the model folder that make_model_dir gives."""
+    """Write the model folder that make_model_dir gives. config: of the architecture; labels stands for both tables of them."""
     import torch
     import transformers
+
+    if labels := config.pop("labels", ()):
+        config |= {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     sizes |= {"max_position_embeddings": 64, "vocab_size": len(VOCABULARY)}

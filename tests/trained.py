@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertkit.readers import windows
 from bertkit.runs.finetune import finetune
 from bertkit.runs.predict import Window, of_files, predict_window
@@ -35,6 +37,17 @@ def train(
     run = partial(finetune_series, series, count=count) if (count := seeds or folds) else finetune
     run(recipe, name="text-classification", model=str(model), output_dir=output_dir, overwrite=overwrite, baselines=baselines)
     return output_dir
+
+
+WORDS = "the movie book was good bad fine plays read one two".split()
+
+
+def write_rows(path: Path, length: int) -> Path:
+    """A CSV of 32 rows, good and bad in turn, whose texts have that many words drawn from WORDS."""
+    rng = np.random.default_rng(0)
+    lines = "".join(f"{('good', 'bad')[row % 2]},{' '.join(rng.choice(WORDS, length))}\n" for row in range(32))
+    path.write_text("label,text\n" + lines, encoding="utf-8")
+    return path
 
 
 def windows_of(target: Opened, file: Path | str, overrides: Collection[str] = ()) -> list[Window]:

@@ -75,11 +75,6 @@ class Found:
     skipped: dict[str, list[str]] = field(default_factory=dict)
 
 
-def find_sources(names: Sequence[str]) -> list[Source]:
-    """The sources that `look_for` finds."""
-    return [*look_for(names).sources.values()]
-
-
 def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: str = "text") -> Found:
     """The sources that a command's arguments name: files, folders of text files, globs, "-" and data sets of the hub.
 

@@ -362,9 +362,7 @@ def test_model_with_the_labels_in_another_order_is_scored_by_names(run_bertkit, 
     from transformers import pipeline
 
     names = ("contradiction", "entailment", "neutral")  # the recipe: entailment, neutral, contradiction
-    id2label = dict(enumerate(names))
-    label2id = {name: number for number, name in id2label.items()}
-    model = make_model_dir("BertForSequenceClassification", seed=3, initializer_range=1.0, id2label=id2label, label2id=label2id)
+    model = make_model_dir("BertForSequenceClassification", seed=3, initializer_range=1.0, labels=names)
     texts = (
         ("good movie", "bad book"),
         ("the river", "a bank"),

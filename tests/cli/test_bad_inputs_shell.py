@@ -66,8 +66,7 @@ def bash(make_model_dir: Callable[..., Path], tiny_model_dir: Path, tmp_path: Pa
     pairs = "premise\thypothesis\tlabel\ngood\tbad\tcontradiction\na movie\ta book\tcontradiction\n"
     (tmp_path / "pairs.tsv").write_text(pairs, encoding="utf-8")
     names = ("contradiction", "entailment", "neutral")  # the recipe's order: entailment, neutral, contradiction
-    named = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
-    shutil.copytree(make_model_dir("BertForSequenceClassification", **named), tmp_path / "no")
+    shutil.copytree(make_model_dir("BertForSequenceClassification", labels=names), tmp_path / "no")
     weights = load_file(tmp_path / "no" / "model.safetensors")
     save_file(weights | {"classifier.bias": torch.tensor([9.0, 0, 0])}, tmp_path / "no" / "model.safetensors")
     return lambda line: run_in_shell(line.replace("MODEL", str(tiny_model_dir)), tmp_path)

@@ -33,10 +33,7 @@ GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg
 def run_dir(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one step that began from a head whose predictions differ from text to text."""
     folder = tmp_path_factory.mktemp("run")
-    names = {0: "neg", 1: "pos"}
-    model = make_model_dir(
-        "BertForSequenceClassification", seed=5, initializer_range=0.4, id2label=names, label2id={"neg": 0, "pos": 1}
-    )
+    model = make_model_dir("BertForSequenceClassification", seed=5, initializer_range=0.4, labels=("neg", "pos"))
     (folder / "good.csv").write_text(GOOD, encoding="utf-8")
     return train(folder / "run", model, folder / "good.csv", max_length=32)
 

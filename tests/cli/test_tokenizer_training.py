@@ -9,7 +9,7 @@ import string
 import pytest
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.documents import Documents, find_sources
+from bertkit.readers.documents import Documents, look_for
 from bertkit.text import tokenizer_training
 from bertkit.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertkit.text.tokenizer_training import train_tokenizer
@@ -113,7 +113,7 @@ def test_a_character_rarer_than_one_in_a_million_is_none_of_the_vocabulary():
 @pytest.mark.parametrize("name", ["text-en/imdb-reviews-unsup.txt.xz", "text-zh/zh-docs.txt.xz"])
 def test_the_same_text_gives_the_same_vocabulary(data_dir, name):
     """The library alone breaks ties by chance: two trainings of it on these texts differ."""
-    (source,) = find_sources([str(data_dir / name)])
+    (source,) = look_for([str(data_dir / name)]).sources.values()
     texts = [document.lines for _, document in zip(range(1500), Documents(source))]
     first, second = (train_tokenizer(texts, vocab_size=3000) for _ in range(2))
     assert tokens(first) == tokens(second)

@@ -27,7 +27,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.corpus.splits import Decision
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.documents import Documents, find_sources
+from bertkit.readers.documents import Documents, look_for
 from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
@@ -192,7 +192,7 @@ def test_a_corpus_of_real_text_is_what_a_plain_reading_gives(
 
     monkeypatch.setattr(module, "PART", 10**4)
     folder = request.getfixturevalue(vocabulary)
-    (source,) = find_sources([str(data_dir / name)])
+    (source,) = look_for([str(data_dir / name)]).sources.values()
     documents = [document.lines for _, document in zip(range(80), Documents(source))]
     write(tmp_path / "text.txt", documents)
     meta = build("c", "text.txt", tokenizer=folder, sentences="lines")

@@ -14,7 +14,7 @@ from bertkit.corpus.preview import draw_sequences
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.words import tokens_and_words
 from bertkit.errors import MachineError
-from bertkit.readers.documents import Documents, find_sources
+from bertkit.readers.documents import Documents, look_for
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -56,7 +56,7 @@ def test_in_real_text_jiebas_words_are_masked_whole(data_dir: Path, chinese: Tok
     import jieba
     from transformers import BertTokenizerFast
 
-    (source,) = find_sources([str(data_dir / "text-zh" / "zh-docs.txt.xz")])
+    (source,) = look_for([str(data_dir / "text-zh" / "zh-docs.txt.xz")]).sources.values()
     documents = [document.lines for _, document in zip(range(60), Documents(source))]
     whole = make_part(documents, chinese, CorpusConfig(sentences="lines", words="jieba", min_tokens=1))
     theirs = BertTokenizerFast.from_pretrained(tiny_chinese_dir)

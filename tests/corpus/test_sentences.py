@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.corpus.sentences import split_sentences
-from bertkit.readers.documents import Documents, find_sources
+from bertkit.readers.documents import Documents, look_for
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_nothing_but_white_space_is_lost(text):
 
 def test_sentences_of_a_sentence_are_itself(data_dir):
     """On real text: cut twice is cut once, and sentences are of a sentence's length."""
-    (source,) = find_sources([str(data_dir / "text-en" / "novels-67.txt.xz")])
+    (source,) = look_for([str(data_dir / "text-en" / "novels-67.txt.xz")]).sources.values()
     lines = [line for _, document in zip(range(60), Documents(source)) for line in document.lines]
     sentences = [sentence for line in lines for sentence in split_sentences(line)]
     assert sum(split_sentences(sentence) == [sentence] for sentence in sentences) > 0.999 * len(sentences)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from bertkit.errors import MachineError
 from bertkit.readers import content
 from bertkit.readers import documents as module
-from bertkit.readers.documents import Document, Documents, Source, find_sources, look_for
+from bertkit.readers.documents import Document, Documents, Source, look_for
 from bertkit.readers.faults import Faults
 
 TEXT = "One.\nTwo.\n\n\n Three. \r\n\nFour.\nFive."
@@ -29,7 +29,7 @@ EXPECTED = [["One.", "Two."], ["Three."], ["Four.", "Five."]]
 
 
 def read(path: Path | str, **options) -> list[Document]:
-    (source,) = find_sources([str(path)])
+    (source,) = look_for([str(path)]).sources.values()
     return list(Documents(source, **options))
 
 
@@ -114,7 +114,7 @@ def test_what_is_written_is_read_whatever_the_blocks(tmp_path_factory, documents
 
 def test_the_position_ends_at_the_size_on_disk(tmp_path):
     path = write(tmp_path / "a.txt.xz", lzma.compress(TEXT.encode() * 1000))
-    (source,) = find_sources([str(path)])
+    (source,) = look_for([str(path)]).sources.values()
     reader = Documents(source)
     assert (reader.position, len(list(reader))) == (0, 2001)
     assert reader.position == source.size == path.stat().st_size
@@ -136,14 +136,18 @@ def test_folders_globs_and_doubles(tmp_path):
     for name in names.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, "x\nx\n")
-    found = find_sources([str(tmp_path)])
+    found = [*look_for([str(tmp_path)]).sources.values()]
     assert [Path(source.name).relative_to(tmp_path).as_posix() for source in found] == [
         *("a.jsonl.gz", "b.txt", "sub/c.PARQUET", "sub/d.txt.xz")
     ]
     assert {source.size for source in found} == {4}
-    assert find_sources([str(tmp_path / "*.txt"), str(tmp_path / "b.txt")]) == [Source(str(tmp_path / "b.txt"), 4)]
-    assert [Path(source.name).name for source in find_sources([str(tmp_path / "**" / "*.xz")])] == ["d.txt.xz"]
-    assert find_sources([str(tmp_path / "g.pdf")])[0].size == 4  # named, it is text whatever its ending
+    assert [*look_for([str(tmp_path / "*.txt"), str(tmp_path / "b.txt")]).sources.values()] == [
+        Source(str(tmp_path / "b.txt"), 4)
+    ]
+    assert [Path(name).name for name in look_for([str(tmp_path / "**" / "*.xz")]).sources] == ["d.txt.xz"]
+    assert (
+        look_for([str(tmp_path / "g.pdf")]).sources[str(tmp_path / "g.pdf")].size == 4
+    )  # named, it is text whatever its ending
     skipped = {Path(name).name: why for why, names in look_for([str(tmp_path)]).skipped.items() for name in names}
     assert skipped.keys() == {"g.pdf", "README", ".hidden.txt", "e.txt", "f.csv"}, "all others, each with a reason"
     assert "*.pdf" in skipped["g.pdf"]
@@ -192,7 +196,7 @@ def test_what_wikiextractor_writes(tmp_path, ending, pack):
     path = write(tmp_path / "AA" / f"wiki_00{ending}", pack(ARTICLES.encode()))
     rows = "".join(json.dumps({"id": str(n), "text": f"Of {n}.\nMore."}) + "\n" for n in range(2))
     rows_path = write(tmp_path / "AA" / f"wiki_01{ending}", pack(rows.encode()))
-    assert [source.name for source in find_sources([str(tmp_path)])] == [str(path), str(rows_path)]
+    assert [*look_for([str(tmp_path)]).sources] == [str(path), str(rows_path)]
     assert read(path) == [
         Document(["One", "First line.", "Second line."], f"{path}:2"),
         Document(["Two", "Third."], f"{path}:9"),
@@ -327,7 +331,7 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path, data):
 @pytest.mark.parametrize("name", ["missing.txt", "*.txt", "empty"])
 def test_names_that_lead_to_nothing(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    assert refused(find_sources, [str(tmp_path / name)]).where == str(tmp_path / name)
+    assert refused(look_for, [str(tmp_path / name)]).where == str(tmp_path / name)
 
 
 # --- errors ------------------------------------------------------------------------------------------------------------

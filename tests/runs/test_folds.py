@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import trained
 
@@ -22,15 +21,11 @@ from bertkit.tasks import Recipe
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
-WORDS = "the movie book was good bad fine plays read one two".split()
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "rows.csv"
-    lines = "".join(f"{('good', 'bad')[row % 2]},{' '.join(rng.choice(WORDS, 6))}\n" for row in range(32))
-    path.write_text("label,text\n" + lines, encoding="utf-8")
-    return path
+    return trained.write_rows(tmp_path_factory.mktemp("data") / "rows.csv", 6)
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,7 @@ FP32 = {"max_length": 64, "precision": "fp32"}
 
 @pytest.fixture(scope="module")
 def nli_model(make_model_dir: Callable[..., Path]) -> Path:
-    named = dict(enumerate(NAMES))
-    label2id = {name: i for i, name in named.items()}
-    return make_model_dir("BertForSequenceClassification", seed=8, initializer_range=0.5, id2label=named, label2id=label2id)
+    return make_model_dir("BertForSequenceClassification", seed=8, initializer_range=0.5, labels=NAMES)
 
 
 def logits_of_transformers(model: Path, texts: list[Any], max_length: int = 64) -> np.ndarray:

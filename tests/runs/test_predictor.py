@@ -26,9 +26,8 @@ FP32 = {"device": "cpu", "precision": "fp32"}
 
 @pytest.fixture(scope="module")
 def classifier(make_model_dir: Callable[..., Path]) -> Path:
-    names = {0: "blame", 1: "none", 2: "praise"}
-    label2id = {name: number for number, name in names.items()}
-    return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, id2label=names, label2id=label2id)
+    labels = ("blame", "none", "praise")
+    return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, labels=labels)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +137,7 @@ def test_every_family_predicts(make_model_dir: Callable[..., Path]) -> None:
     def load(architecture: str, **config: Any) -> bertkit.Predictor:
         return bertkit.load(make_model_dir(architecture, seed=4, initializer_range=0.5, **config), **FP32)
 
-    tags = load("BertForTokenClassification", id2label={0: "O", 1: "B-X"}, label2id={"O": 0, "B-X": 1})
+    tags = load("BertForTokenClassification", labels=("O", "B-X"))
     of_words, of_text = tags.predict([["the", "good", "movie", "!"], "the good movie!"])
     assert of_words.value == of_text.value
     assert len(of_words.value) == 4

@@ -21,15 +21,11 @@ from bertkit.runs.series import SEEDS, describe_runs, summarize
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
-WORDS = "the movie book was good bad fine plays read one two".split()
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "rows.csv"
-    lines = "".join(f"{('good', 'bad')[row % 2]},{' '.join(rng.choice(WORDS, 5))}\n" for row in range(32))
-    path.write_text("label,text\n" + lines, encoding="utf-8")
-    return path
+    return trained.write_rows(tmp_path_factory.mktemp("data") / "rows.csv", 5)
 
 
 @pytest.fixture(scope="module")

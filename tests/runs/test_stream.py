@@ -36,16 +36,13 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def model(make_model_dir: Callable[..., Path]) -> Path:
-    named = {0: "blame", 1: "none", 2: "praise"}
-    label2id = {name: number for number, name in named.items()}
-    return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, id2label=named, label2id=label2id)
+    labels = ("blame", "none", "praise")
+    return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, labels=labels)
 
 
 @pytest.fixture(scope="module")
 def tagger(make_model_dir: Callable[..., Path]) -> Path:
-    named = {0: "O", 1: "B-PER", 2: "I-PER"}
-    label2id = {name: number for number, name in named.items()}
-    return make_model_dir("BertForTokenClassification", seed=3, initializer_range=0.5, id2label=named, label2id=label2id)
+    return make_model_dir("BertForTokenClassification", seed=3, initializer_range=0.5, labels=("O", "B-PER", "I-PER"))
 
 
 @pytest.fixture

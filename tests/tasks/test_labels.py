@@ -197,8 +197,7 @@ def nli(request, make_model_dir, tmp_path: Path) -> tuple[Path, tuple[str, ...]]
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    own = {"id2label": dict(enumerate(request.param)), "label2id": {name: i for i, name in enumerate(request.param)}}
-    folder = make_model_dir(CLASSIFIER, seed=11, initializer_range=0.5, **own)
+    folder = make_model_dir(CLASSIFIER, seed=11, initializer_range=0.5, labels=request.param)
     names = tuple(name.lower() for name in request.param) if request.param != ORDERS[-1] else NAMES
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():

@@ -401,8 +401,7 @@ SMALL = ("--max-length", 16, "--device", "cpu", "--precision", "fp32", "--batch-
 def run_of(run_bertkit, make_model_dir, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """A function that trains a small run on rows.csv and gives its run.json."""
     (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
-    own = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
-    model = make_model_dir("BertForSequenceClassification", seed=21, initializer_range=0.5, **own)
+    model = make_model_dir("BertForSequenceClassification", seed=21, initializer_range=0.5, labels=("no", "yes"))
 
     def run(output: str, *options: object) -> dict[str, Any]:
         data = () if "--config" in options else ("text-classification", "-m", model, "--train", "rows.csv", *SMALL)
