@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bertkit.config import MEASURE, option
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.task import Task
 
 _WEIGHT = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
 
@@ -46,6 +47,23 @@ class ClassLossRecipe(Recipe):
             if getattr(recipe, name) and recipe.other_loss:
                 raise UsageError(f"--{name.replace('_', '-')} is {recipe.other_loss}", hint="leave out one of the two")
         return recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassLossTask(Task):
+    """A task of such a family. weights: of each class in the loss, by name."""
+
+    weights: Mapping[str, float] | None = None
+
+    @property
+    def output_weights(self) -> tuple[float, ...] | None:
+        """The weights in the order of the model's outputs."""
+        return None if self.weights is None else tuple(self.weights[label] for label in self.labels)
+
+    @property
+    def loss_weights(self) -> dict[str, NDArray[np.float64]]:
+        """The same as features have them, by the term of the loss."""
+        return {} if self.weights is None else {"labels": np.array(self.output_weights)}
 
 
 def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> dict[str, float]:

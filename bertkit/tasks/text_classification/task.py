@@ -19,7 +19,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
-from bertkit.tasks.class_loss import class_weights
+from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
 from bertkit.tasks.labels import (
     FRESH_HEAD,
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextClassificationTask(PoolingTask):
+class TextClassificationTask(PoolingTask, ClassLossTask):
     """labels: see Task; empty for regression. numbers: the labels by the numbers that the data may use for them; None: it uses
-    names. positive: of two labels the one that f1 counts. weights: of each class in the loss. thresholds: of each label, for
-    several labels a text; None until tuned.
+    names. positive: of two labels the one that f1 counts. thresholds: of each label, for several labels a text; None
+    until tuned.
     """
 
     family: ClassVar[str] = "text-classification"
@@ -57,7 +57,6 @@ class TextClassificationTask(PoolingTask):
     recipe: TextClassification
     numbers: tuple[str, ...] | None = None
     positive: str | None = None
-    weights: Mapping[str, float] | None = None
     thresholds: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -146,14 +145,9 @@ class TextClassificationTask(PoolingTask):
         return BertForSequenceClassification(
             config,
             pooling=self.recipe.pooling,
-            class_weights=self._output_weights,
+            class_weights=self.output_weights,
             label_smoothing=self.recipe.label_smoothing,
         )
-
-    @property
-    def _output_weights(self) -> tuple[float, ...] | None:
-        """The class weights in the order of the model's outputs."""
-        return None if self.weights is None else tuple(self.weights[label] for label in self.labels)
 
     @cached_property
     def _target(self) -> Target:
@@ -183,8 +177,7 @@ class TextClassificationTask(PoolingTask):
         )
         if labelled:
             targets = self._target.encode(self.truth(examples)).take(encoded.examples)
-            weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
-            features = replace(features, labels={"labels": targets}, class_weights=weights)
+            features = replace(features, labels={"labels": targets}, class_weights=self.loss_weights)
         truncated = int(encoded.truncated.sum())
         split = Count(len(encoded.examples), "longer ones split into windows: {} features", beyond=len(examples))
         return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"), split))

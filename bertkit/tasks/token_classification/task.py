@@ -21,13 +21,13 @@ from bertkit.readers import Examples, Remarks
 from bertkit.readers.conll import COLUMNS
 from bertkit.report import Finding, Table
 from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
-from bertkit.tasks.class_loss import class_weights
+from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import mean_logits, softmax
-from bertkit.tasks.task import Encoding, Outputs, Scorer, Task
+from bertkit.tasks.task import Encoding, Outputs, Scorer
 from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import encode_words
@@ -64,9 +64,9 @@ class Tagged(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassificationTask(Task):
-    """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs.
-    weights: of each tag in the loss. conllu_column: that of CoNLL-U which the tags were learned from, if they were.
+class TokenClassificationTask(ClassLossTask):
+    """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs. conllu_column: that
+    of CoNLL-U which the tags were learned from, if they were.
 
     A prediction's value is the list of a sentence's tags, its probabilities are theirs; details: the intent, with `intent`.
     """
@@ -80,7 +80,6 @@ class TokenClassificationTask(Task):
     recipe: TokenClassification
     scheme: str | None = None
     intents: tuple[str, ...] = ()
-    weights: Mapping[str, float] | None = None
     conllu_column: str | None = None
 
     # --- fitting and restoring ---
@@ -186,14 +185,9 @@ class TokenClassificationTask(Task):
             head=self.recipe.head,
             legal=legal,
             num_intents=len(self.intents),
-            class_weights=self._output_weights,
+            class_weights=self.output_weights,
             label_smoothing=self.recipe.label_smoothing,
         )
-
-    @property
-    def _output_weights(self) -> tuple[float, ...] | None:
-        """The weights of the tags in the order of the model's outputs."""
-        return None if self.weights is None else tuple(self.weights[label] for label in self.labels)
 
     # --- rows, features, predictions ---
 
@@ -243,8 +237,7 @@ class TokenClassificationTask(Task):
                 ),
                 "intent": Ragged.column(np.where(encoded.firsts, numbers[encoded.features.examples], IGNORED)),
             }
-        weights = {"labels": np.array(self._output_weights)} if self.weights is not None else {}
-        return Encoding(replace(encoded.features, labels=labels, class_weights=weights), (*counts, *more))
+        return Encoding(replace(encoded.features, labels=labels, class_weights=self.loss_weights), (*counts, *more))
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[Count]]:
         """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and counts."""
