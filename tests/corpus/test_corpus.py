@@ -442,13 +442,13 @@ def test_a_killed_build_of_two_processes_ends_its_workers_and_resumes(
     if where == "among the shards":
         assert not (building / "00000-00000").exists()
         assert len([*building.glob("00000-*")]) > 20, "most parts are left"
-    build("killed", "a.txt", num_processes=2)
-    build("whole", "a.txt")
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
     deadline = time.monotonic() + 30
     while sizes_of(running.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not sizes_of(running.pid), "workers of a killed build do not stay"
+    build("killed", "a.txt", num_processes=2)
+    build("whole", "a.txt")
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
 def test_corpora_of_single_files_merge_to_that_of_all(small_parts, build, tmp_path: Path) -> None:
