@@ -1,16 +1,17 @@
 """Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
 
-Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head. Sequences are
-padded to (B, T) here and nowhere else, around the two matrix products that need it; on a CPU in groups of neighbours, so that
-a few long ones do not make all scores long, and that scores stay in the cache.
+Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head, H = A * D.
+Sequences are padded to (B, T) here and nowhere else, around the two matrix products that need it; on a CPU in groups of
+neighbours, so that a few long ones do not make all scores long, and that scores stay in the cache.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from bertkit.model.dropout import Dropout
 # Scores that a group may have. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626; 3191 with four times
 # as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
+CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 FEW = 4  # digits of `round_up_shape` for rows that a head reads: they vary more, and there are fewer than tokens
 
@@ -40,20 +42,20 @@ class Layout:
     max_seqlen: int
     slots: Tensor | None
     mask: Tensor | None
+    device: torch.device = CPU
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype) -> Layout:
         """The layout of rows whose sequences begin and end at cu_seqlens (B + 1,)."""
-        count = len(cu_seqlens) - 1
+        count, device = len(cu_seqlens) - 1, cu_seqlens.device
         if num_rows == count * max_seqlen:
-            return cls(count, max_seqlen, None, None)
-        device = cu_seqlens.device
+            return cls(count, max_seqlen, None, None, device)
         lengths = cu_seqlens.diff()
         taken = torch.arange(max_seqlen, device=device) < lengths[:, None]  # (B, T)
         begins = torch.arange(count, device=device) * max_seqlen - cu_seqlens[:-1]
         slots = torch.arange(num_rows, device=device) + torch.repeat_interleave(begins, lengths, output_size=num_rows)
         mask = torch.zeros(taken.shape, dtype=dtype, device=device).masked_fill_(~taken, -torch.inf)
-        return cls(count, max_seqlen, slots, mask[:, None, None, :])
+        return cls(count, max_seqlen, slots, mask[:, None, None, :], device)
 
     def pad(self, rows: Tensor) -> Tensor:
         """(N, A, D) -> (B, A, T, D)"""
@@ -66,6 +68,41 @@ class Layout:
         return rows if self.slots is None else _Unpad.apply(rows, self.slots)
 
 
+class Heads(NamedTuple):
+    """How a group's rows (n, parts, A, D), parts of them query, key and value, lie in a grid (parts, B * A, T, D), and back.
+
+    cells: (parts * B * A * T,) the head, of n * parts * A, that is there; for a cell without a row it is any.
+    heads: (n * parts * A,) the cell of each head.
+    taken: (B, 1, T, 1) float, 0 where a cell has no row; None where each has.
+    """
+
+    shape: tuple[int, int, int]
+    cells: Tensor
+    heads: Tensor
+    taken: Tensor | None
+
+    @classmethod
+    def of(cls, layout: Layout, num_rows: int, parts: int, num_heads: int) -> Heads:
+        count, length, device = layout.num_sequences, layout.max_seqlen, layout.device
+        slots = torch.arange(num_rows, device=device) if layout.slots is None else layout.slots
+        sequence, place = slots // length, slots % length
+        lines = torch.arange(parts, device=device)[:, None] * (count * num_heads) + torch.arange(num_heads, device=device)
+        heads = ((lines + sequence[:, None, None] * num_heads) * length + place[:, None, None]).flatten()
+        cells = torch.zeros(parts * count * num_heads * length, dtype=torch.long, device=device)
+        cells[heads] = torch.arange(len(heads), device=device)
+        taken = None if layout.slots is None or layout.mask is None else layout.mask.exp().view(count, 1, length, 1)
+        return cls((parts, count * num_heads, length), cells, heads, taken)
+
+    def pad(self, rows: Tensor, size: int) -> Tensor:
+        """(n, parts * A * D) -> (parts, B * A, T, D)"""
+        return rows.reshape(-1, size).index_select(0, self.cells).view(*self.shape, size)
+
+    def unpad(self, grid: Tensor, out: Tensor) -> None:
+        """(parts, B * A, T, D) -> (n, parts * A * D)"""
+        size = grid.shape[-1]
+        torch.index_select(grid.view(-1, size), 0, self.heads, out=out.view(-1, size))
+
+
 @dataclass(frozen=True)
 class Grouped:
     """Packed rows in groups of whole sequences: how many rows each group has, and how these lie.
@@ -76,6 +113,20 @@ class Grouped:
     sizes: list[int]
     layouts: list[Layout]
     padding_rows: int = 0
+    _heads: dict[tuple[int, int], list[Heads]] = field(default_factory=dict, compare=False)
+
+    @property
+    def spans(self) -> list[int]:
+        """The rows of each group, and those behind them."""
+        return [*self.sizes, self.padding_rows]
+
+    def heads(self, parts: int, num_heads: int) -> list[Heads]:
+        """Where the heads of rows (N, parts, A, D) lie, for each group; made once, for all layers."""
+        if (parts, num_heads) not in self._heads:
+            self._heads[parts, num_heads] = [
+                Heads.of(layout, size, parts, num_heads) for size, layout in zip(self.sizes, self.layouts, strict=True)
+            ]
+        return self._heads[parts, num_heads]
 
     @classmethod
     def of(
@@ -98,7 +149,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which packed rows attend to which: queries and keys in the same groups.
+    """Which packed rows attend to which: queries and keys in the same groups; one object where every row is both.
 
     masks: per group (B, 1, 1 or Tq, Tk) float, -inf where a query may not read; None: it reads all keys.
     """
@@ -129,6 +180,7 @@ class Packing:
     def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool) -> None:
         on_cpu = batch.cu_seqlens.device.type == "cpu"  # elsewhere one group is best
         groups = group(batch.token_counts, num_heads) if on_cpu else [0, len(batch.token_counts)]
+        dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
         positions = _positions(batch) if causal else None
 
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], digits: int = 6) -> Grouped:
@@ -229,52 +281,108 @@ class _Unpad(torch.autograd.Function):
         return gradient.new_zeros(ctx.num_slots, *gradient.shape[1:]).index_copy_(0, slots, gradient), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, dropout: Dropout) -> Tensor:
-    """What each query reads from its own sequence.
+def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
+    """What each query reads from its own sequence: (R, H).
 
-    query (R, A, D), key and value (N, A, D), packed as the pattern's queries and keys are. Returns (R, A * D).
+    tokens: (N, 3 H) the query, key and value of each token; with queries, (R, H) of some rows alone, (N, 2 H) key and value.
+    Both are packed as the pattern says.
     """
-    # torch's fused kernel has a slow backward pass in bfloat16 on a CPU, and with dropout a slow forward pass, which would not
-    # draw from our stream either.
-    slow = query.requires_grad and query.dtype == torch.bfloat16 and query.device.type == "cpu"
-    kernel = _attend_by_products if dropout.active or slow else _attend_fused
-    queries, keys = pattern.queries, pattern.keys
-    layouts = list(zip(queries.layouts, keys.layouts, pattern.masks, strict=True))
-    if len(layouts) == 1 and not queries.padding_rows and not keys.padding_rows:
-        return _attend_group(kernel, query, key, value, *layouts[0], dropout)
-    query_sizes, key_sizes = [*queries.sizes, queries.padding_rows], [*keys.sizes, keys.padding_rows]
-    packed = zip(query.split(query_sizes), key.split(key_sizes), value.split(key_sizes), strict=True)
-    # the padding rows, behind the groups, are left out
-    parts = [_attend_group(kernel, *part, *layout, dropout) for part, layout in zip(packed, layouts, strict=False)]
-    return torch.cat([*parts, query.new_zeros(queries.padding_rows, query.shape[1] * query.shape[2])])
+    # torch's fused kernel is the slower one on a CPU for short sequences, in bfloat16 and with dropout, which would not draw
+    # from our stream either.
+    if dropout.active or (tokens.device.type == "cpu" and not torch.compiler.is_exporting()):
+        return _Products.apply(tokens, queries, pattern, num_heads, dropout)
+    return _attend_fused(tokens, queries, pattern, num_heads)
 
 
-def _attend_group(
-    kernel: Callable[..., Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    queries: Layout,
-    keys: Layout,
-    mask: Tensor | None,
-    dropout: Dropout,
-) -> Tensor:
-    if not query.shape[0]:
-        return query.flatten(1)
-    query, key, value = queries.pad(query), keys.pad(key), keys.pad(value)  # (B, A, T, D)
-    return queries.unpad(kernel(query, key, value, mask, dropout))
+def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int) -> Tensor:
+    parts = [part.unflatten(-1, (num_heads, -1)) for part in tokens.chunk(3 if queries is None else 2, dim=-1)]  # (N, A, D)
+    query = parts[0] if queries is None else queries.unflatten(-1, (num_heads, -1))
+    rows, keys = pattern.queries, pattern.keys
+    packed = zip(query.split(rows.spans), *(part.split(keys.spans) for part in parts[-2:]), strict=True)
+    found = [
+        own.unpad(F.scaled_dot_product_attention(own.pad(q), its.pad(k), its.pad(v), attn_mask=mask))
+        for (q, k, v), own, its, mask in zip(packed, rows.layouts, keys.layouts, pattern.masks, strict=False)
+    ]
+    if rows.padding_rows:
+        found.append(found[0].new_zeros(rows.padding_rows, found[0].shape[1]))
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def _attend_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+class _Products(torch.autograd.Function):
+    """Products, softmax and dropout, group by group; the softmax in float32 at least.
+
+    Its backward pass needs the sum over keys of weight times gradient, which is that over D of output times gradient (Dao et
+    al., 2022, appendix B.4): two passes over the scores.
+    """
+
+    @staticmethod
+    def forward(ctx, tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
+        parts = 3 if queries is None else 2
+        width = tokens.shape[1] // parts
+        size = width // num_heads
+        dtype = torch.promote_types(tokens.dtype, torch.float32)
+        scale, no_mask = (torch.tensor(value, dtype=dtype, device=tokens.device) for value in (1 / math.sqrt(size), 0.0))
+        found = tokens.new_zeros(len(tokens if queries is None else queries), width)
+        saved: list[Tensor | None] = []
+        for rows, keys, mask, own, its_tokens in _groups(pattern, parts, num_heads, tokens):
+            grid = keys.pad(its_tokens, size)
+            query = grid[0] if queries is None else rows.pad(queries[own], size)[0]  # (B * A, Tq, D)
+            key, value = grid[-2], grid[-1]
+            scores = torch.bmm(query, key.transpose(1, 2)).view(-1, num_heads, query.shape[1], key.shape[1])
+            weights = torch.addcmul(no_mask if mask is None else mask, scores, scale).softmax(-1).to(scores.dtype)
+            keep = dropout.stream.keep_mask(weights.shape, dropout.p, weights) if dropout.active else None
+            kept = weights if keep is None else weights * keep
+            read = torch.bmm(kept.flatten(0, 1), value)
+            rows.unpad(read, found[own])
+            if any(ctx.needs_input_grad):
+                saved += [grid, None if queries is None else query, weights, keep, kept, read]
+        ctx.save_for_backward(*saved)
+        ctx.pattern, ctx.num_heads, ctx.parts, ctx.num_tokens = pattern, num_heads, parts, len(tokens)
+        return found
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        num_rows, width = gradient.shape
+        size = width // ctx.num_heads
+        to_tokens = gradient.new_zeros(ctx.num_tokens, ctx.parts * width)
+        to_queries = None if ctx.parts == 3 else gradient.new_zeros(num_rows, width)
+        saved = iter(ctx.saved_tensors)
+        for rows, keys, _, own, its_tokens in _groups(ctx.pattern, ctx.parts, ctx.num_heads, to_tokens):
+            grid, query, weights, keep, kept, read = (next(saved) for _ in range(6))
+            grads = torch.empty_like(grid)
+            query, to_query = (grid[0], grads[0]) if query is None else (query, torch.empty_like(query))
+            key, value = grid[-2], grid[-1]
+            incoming = rows.pad(gradient[own], size)[0]
+            if rows.taken is not None:
+                incoming.view(-1, ctx.num_heads, *incoming.shape[1:]).mul_(rows.taken)
+            torch.bmm(kept.flatten(0, 1).transpose(1, 2), incoming, out=grads[-1])
+            inner = (incoming * read).sum(-1, keepdim=True)
+            of_weights = torch.bmm(incoming, value.transpose(1, 2))
+            if keep is None:
+                of_scores = of_weights.sub_(inner)
+            else:
+                of_scores = torch.addcmul(inner.neg_(), of_weights, keep.flatten(0, 1), out=of_weights)
+            of_scores.mul_(weights.flatten(0, 1))
+            torch.bmm(of_scores, key, out=to_query)
+            torch.bmm(of_scores.transpose(1, 2), query, out=grads[-2])
+            to_query.mul_(1 / math.sqrt(size))
+            grads[-2].mul_(1 / math.sqrt(size))
+            keys.unpad(grads, its_tokens)
+            if to_queries is not None:
+                rows.unpad(to_query, to_queries[own])
+        return to_tokens, to_queries, None, None, None
 
 
-def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout) -> Tensor:
-    scores = (query * (1 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)  # (B, A, Tq, Tk)
-    if mask is not None:
-        scores = scores.add_(mask)
-    # torch computes it in float32 either way; on a CPU its kernel for bfloat16 is the slower one unless rows fill its vectors.
-    direct = scores.device.type != "cpu" or scores.shape[-1] % 32 == 0
-    dtype = scores.dtype if direct else torch.promote_types(scores.dtype, torch.float32)
-    probabilities = scores.softmax(-1, dtype=dtype).to(scores.dtype)
-    return dropout(probabilities) @ value
+def _groups(
+    pattern: Pattern, parts: int, num_heads: int, tokens: Tensor
+) -> Iterator[tuple[Heads, Heads, Tensor | None, slice, Tensor]]:
+    """Of each group that has queries: how the heads of these lie, and of `parts` of its keys, its mask, which rows are its
+    queries, and its share of tokens (N, ...)."""
+    rows, keys = pattern.queries, pattern.keys
+    ends = accumulate(rows.sizes)
+    heads = zip(rows.heads(1, num_heads), keys.heads(parts, num_heads), strict=True)
+    for (own, its), mask, size, end, part in zip(
+        heads, pattern.masks, rows.sizes, ends, tokens.split(keys.spans), strict=False
+    ):
+        if size:
+            yield own, its, mask, slice(end - size, end), part

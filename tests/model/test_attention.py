@@ -28,7 +28,11 @@ def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
-    return attention.attend(query, key, value, Pattern.of(queries, keys, None, query.dtype), dropout)
+    """With query, key and value (rows, A, D) of one tensor where every row is query and key."""
+    pattern = Pattern.of(queries, keys, None, torch.promote_types(query.dtype, torch.float32))
+    tokens = [query, key, value] if queries is keys else [key, value]
+    packed = torch.cat([each.flatten(1) for each in tokens], 1)
+    return attention.attend(packed, None if queries is keys else query.flatten(1), pattern, HEADS, dropout)
 
 
 def random_heads(seed: int, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -79,14 +83,20 @@ def test_any_lengths(dropout: Dropout, lengths: tuple[list[int], tuple[int, ...]
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
-@either_kernel
+@pytest.mark.parametrize("dropout", [PLAIN, Dropout(0.4, DropoutStream())], ids=["plain", "with dropout"])
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("groups", [[0, 3], [0, 1, 3]])
 @pytest.mark.parametrize(("rows", "keys"), [([2, 1, 3], [2, 1, 3]), ([1, 0, 2], [2, 1, 3]), ([2, 2, 2], [2, 2, 2])])
-def test_gradients(rows: list[int], keys: list[int], groups: list[int], dropout: Dropout) -> None:
+def test_gradients(rows: list[int], keys: list[int], groups: list[int], dropout: Dropout, shared: bool) -> None:
+    """shared: one layout of queries and keys, whose query, key and value are one tensor."""
+    if shared and rows != keys:
+        pytest.skip("rows of their own")
     inputs = [random_heads(seed, count).requires_grad_() for seed, count in enumerate([sum(rows), sum(keys), sum(keys)])]
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return attend(query, key, value, layout(rows, groups=groups), layout(keys, groups=groups), dropout)
+        dropout.stream.seed(7)  # the same bits in each call
+        of_keys = layout(keys, groups=groups)
+        return attend(query, key, value, of_keys if shared else layout(rows, groups=groups), of_keys, dropout)
 
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
