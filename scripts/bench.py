@@ -13,11 +13,9 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,24 +23,31 @@ from typing import Any
 from provenance import ROOT, provenance, write_result
 from timed_corpus import EPOCHS
 from timed_training import CORPUS, TRAINERS
+from turns import bertkit_command, run_script, take_turns, time_commands, typed
 
 TIMED_TRAINING = ROOT / "scripts" / "timed_training.py"
 TIMED_CORPUS = ROOT / "scripts" / "timed_corpus.py"
 MODEL = "minilm"
 MEASURES = ("examples_per_s", "real_tokens_per_s", "peak_rss_mib")
 
+# What is kept of a run, to how many digits; of ours also how much of a step its batches took, and the precision.
+RECORDED = {**dict.fromkeys(MEASURES, 2), "waiting_share": 4, "precision": None}
+
 NAMES = {
     "bertkit": "bertkit",
     "bertkit-fp32": "bertkit, fp32",
     "default": f"(a) Trainer as run_glue sets it: {TRAINERS['default']}",
     "dynamic": f"(b) Trainer: {TRAINERS['dynamic']}",
+    "grouped": f"(d) Trainer: {TRAINERS['grouped']}",
     "best": f"(e) Trainer: {TRAINERS['best']}",
     "bf16": f"(f) Trainer: {TRAINERS['bf16']}",
 }
+FASTEST = "fastest"  # in place of a side: the fastest of the task's peers on this machine
 # One round: ours and theirs in turn.
-ORDER = ("default", "bertkit", "best", "bertkit-fp32", "dynamic")
-SHORT_ORDER = ("bertkit", "dynamic", "bertkit-fp32")
+ORDER = ("default", "bertkit", "best", "bertkit-fp32", "grouped", "dynamic")
+SHORT_ORDER = ("dynamic", "bertkit", "best", "bertkit-fp32", "grouped")
 PRETRAINING_ORDER = ("default", "bertkit", "bf16", "bertkit-fp32")
+GROUPED = ("grouped", "best")
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Workload:
     """What both sides of a task are given. folder: of its data below --data. result: the file it is written to.
 
     rows: the first so many of the training data; None = all. steps: optimizer steps of a run, warm-up among them. size: of
-    fresh weights. measure: what is asked of the ratio.
+    fresh weights. measure: what is asked of the ratio. peers: the settings of the Trainer of which the fastest is the peer.
     """
 
     family: str
@@ -63,14 +68,21 @@ class Workload:
     rows: int | None = None
     size: str | None = None
     measure: str = "examples_per_s"
+    peers: tuple[str, ...] = GROUPED
 
 
 def _pretraining(size: str, batch_size: int, max_length: int) -> Workload:
-    """Peers fill sequences up, where ours end with their document or are short on purpose: what counts is tokens."""
-    text, order = "text-en/imdb-reviews-unsup.txt.xz", PRETRAINING_ORDER
-    return Workload(
-        "pretraining", text, "bench_pretraining", order, batch_size, max_length, 13, 4000, size, "real_tokens_per_s"
+    """Peers fill sequences up, where ours end with their document or are short on purpose: what counts is tokens.
+
+    Their rows are all of one length, and are not grouped.
+    """
+    text, order, measure, peers = (
+        "text-en/imdb-reviews-unsup.txt.xz",
+        PRETRAINING_ORDER,
+        "real_tokens_per_s",
+        ("default", "bf16"),
     )
+    return Workload("pretraining", text, "bench_pretraining", order, batch_size, max_length, 13, 4000, size, measure, peers)
 
 
 # Batches grouped by length come from long to short, up to 50 a time: of 50 timed steps as many are long as short.
@@ -78,7 +90,7 @@ TASKS = {
     "mrpc": Workload("text-classification", "GLUE/MRPC", "bench", ORDER, 32, 128, 53),
     "sst2": Workload("text-classification", "GLUE/SST-2", "bench", ORDER, 32, 128, 53),
     "conll2003": Workload("token-classification", "CoNLL2003", "bench_families", SHORT_ORDER, 32, 128, 103),
-    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 33, rows=4000),
+    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 53, rows=4000),
     "pretrain_128": _pretraining("minilm", 32, 128),
     "pretrain_512": _pretraining("minilm", 8, 512),
     "pretrain_base": _pretraining("base", 8, 128),
@@ -88,11 +100,14 @@ COMPARED = (
     ("bertkit", "dynamic"),
     ("bertkit", "best"),
     ("bertkit", "bf16"),
+    ("bertkit", FASTEST),
     ("bertkit-fp32", "default"),
     ("bertkit-fp32", "dynamic"),
 )
-# The least ratio of the task's measure that we ask of ourselves, and the most of memory and start-up time.
-NEEDED = {
+# The least ratio of the task's measure that we ask of ourselves, by our precision where it matters; and the most of memory and
+# start-up time.
+BY_PRECISION = {"fp32": 1.3, "bf16": 1.4}
+NEEDED: dict[tuple[str, str, str], float | dict[str, float]] = {
     ("mrpc", "bertkit", "default"): 3.0,
     ("mrpc", "bertkit", "best"): 0.9,
     ("sst2", "bertkit", "default"): 8.0,
@@ -104,6 +119,12 @@ NEEDED = {
     ("pretrain_512", "bertkit", "bf16"): 3.0,
     ("pretrain_base", "bertkit", "default"): 2.5,
     ("pretrain_base", "bertkit", "bf16"): 1.6,
+    ("mrpc", "bertkit", FASTEST): BY_PRECISION,
+    ("sst2", "bertkit", FASTEST): BY_PRECISION,
+    ("conll2003", "bertkit", FASTEST): 1.5,
+    ("squad", "bertkit", FASTEST): 1.5,
+    ("pretrain_128", "bertkit", FASTEST): 2.0,
+    ("pretrain_512", "bertkit", FASTEST): 3.0,
 }
 MOST_MEMORY = {("pretrain_128", "bertkit", "default"): 0.6}
 STARTUP_NEEDED = 0.2
@@ -170,48 +191,37 @@ def _write_documents(workload: Workload, data: str | None, path: Path) -> int:
     return len(documents)
 
 
-def run_side(side: str, task: str, *, model: Path, data: Path, steps: int, warmup: int, seed: int) -> dict[str, float]:
-    """One timed training in a fresh process."""
+def run_side(
+    side: str, task: str, *, model: Path, data: Path, steps: int, warmup: int, seed: int, off: str | None = None
+) -> dict[str, Any]:
+    """One timed training in a fresh process. off: levers of bertkit's side that are switched off."""
     workload = TASKS[task]
     named = {"family": workload.family, "model": model, "data": data, "steps": steps, "warmup": warmup, "seed": seed}
-    named |= {"batch-size": workload.batch_size, "max-length": workload.max_length}
-    if workload.size is not None:
-        named["size"] = workload.size
-    options = [part for name, value in named.items() for part in (f"--{name}", str(value))]
-    done = subprocess.run([sys.executable, str(TIMED_TRAINING), side, *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{done.stderr[-3000:]}\nerror: the side {side} failed with exit code {done.returncode}")
-    return json.loads(done.stdout.splitlines()[-1])
+    named |= {"batch-size": workload.batch_size, "max-length": workload.max_length, "size": workload.size, "off": off}
+    return run_script(TIMED_TRAINING, [side, *typed(named)])
 
 
-def measure_task(
-    run: Callable[[str, int], dict[str, float]],
-    rounds: int,
-    said: Callable[[str], None],
-    order: Sequence[str] = ORDER,
-) -> dict[str, dict[str, list[float]]]:
-    """side -> measure -> one value a round. Sides take turns, in the opposite order every second round. run: (side, seed)."""
-    found: dict[str, dict[str, list[float]]] = {side: {measure: [] for measure in MEASURES} for side in NAMES if side in order}
-    for number in range(1, rounds + 1):
-        for side in order if number % 2 else order[::-1]:
-            values = run(side, number)
-            for measure in MEASURES:
-                found[side][measure].append(round(values[measure], 2))
-            if "waiting_share" in values:  # of ours: how much of a step its batches took
-                found[side].setdefault("waiting_share", []).append(round(values["waiting_share"], 4))
-            said(f"round {number}/{rounds}  {values['examples_per_s']:7.1f} examples/s  {NAMES[side]}")
-    return found
+def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]]) -> list[dict[str, Any]]:
+    """Ratios of medians, ours to theirs, for every pair of COMPARED that was run; and what was asked of it.
 
-
-def compare(task: str, sides: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
-    """Ratios of medians, ours to theirs, for every pair of COMPARED that was run; and what was asked of it."""
+    Of the fastest peer, where all that are asked for it were run, the row says which side it is.
+    """
+    workload = TASKS[task]
+    of = {theirs: theirs for theirs in sides}
+    if set(workload.peers) <= set(sides):
+        of[FASTEST] = max(workload.peers, key=lambda side: statistics.median(sides[side][workload.measure]))
     rows = []
     for ours, theirs in COMPARED:
-        if not {ours, theirs} <= set(sides):
+        if ours not in sides or theirs not in of:
             continue
-        ratios = {m: statistics.median(sides[ours][m]) / statistics.median(sides[theirs][m]) for m in MEASURES}
+        other = sides[of[theirs]]
+        ratios = {m: round(statistics.median(sides[ours][m]) / statistics.median(other[m]), 3) for m in MEASURES}
         needed = NEEDED.get((task, ours, theirs))
-        row = {"ours": ours, "theirs": theirs, **{m: round(r, 3) for m, r in ratios.items()}, "needed": needed}
+        if isinstance(needed, Mapping):
+            needed = needed[statistics.mode(sides[ours]["precision"])]
+        row = {"ours": ours, "theirs": theirs, **ratios, "needed": needed}
+        if theirs == FASTEST:
+            row["side"] = of[theirs]
         if most := MOST_MEMORY.get((task, ours, theirs)):
             row["most_memory"] = most
         rows.append(row)
@@ -234,12 +244,8 @@ def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
             for source in look_for([str(Path(data) / "text-en")]).sources.values():
                 file.writelines("\n".join(document.lines) + "\n\n" for document in Documents(source))
         for seed in range(1, rounds + 1):
-            options = ("--model", str(resolve(MODEL)), "--data", str(text), "--seed", str(seed))
-            command = [sys.executable, str(TIMED_CORPUS), *options]
-            done = subprocess.run(command, env={**os.environ, **one_core}, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{done.stderr[-3000:]}\nerror: the corpus failed with exit code {done.returncode}")
-            runs.append(json.loads(done.stdout.splitlines()[-1]))
+            words = typed({"model": resolve(MODEL), "data": text, "seed": seed})
+            runs.append(run_script(TIMED_CORPUS, words, {**os.environ, **one_core}))
     medians = {epochs: statistics.median(run[f"tokens_per_s_{epochs}"] for run in runs) for epochs in EPOCHS}
     rows = [
         {"epochs": epochs, "tokens_per_s": rate, "googles": GOOGLES[epochs], "ratio": round(rate / GOOGLES[epochs], 2)}
@@ -248,23 +254,10 @@ def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
     return {"runs": runs, "medians": rows, "needed": FASTER_THAN_GOOGLES}
 
 
-def time_startup(commands: dict[str, Sequence[str]], times: int) -> dict[str, list[float]]:
-    """Seconds until a command has ended, in turn, after one run each that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(times + 1):
-        for name, command in commands.items():
-            start = time.perf_counter()
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-            if number:
-                seconds[name].append(round(time.perf_counter() - start, 4))
-    return seconds
-
-
 def startup_commands() -> dict[str, Sequence[str]]:
     """`bertkit --help` and `transformers --help`, from this environment."""
-    scripts = Path(sys.executable).parent
-    own = [str(scripts / "bertkit")] if (scripts / "bertkit").is_file() else [sys.executable, "-m", "bertkit"]
-    return {"bertkit": [*own, "--help"], "transformers": [str(scripts / "transformers"), "--help"]}
+    theirs = str(Path(sys.executable).parent / "transformers")
+    return {"bertkit": [*bertkit_command(), "--help"], "transformers": [theirs, "--help"]}
 
 
 def side_rows(values: Mapping[str, Any]) -> list[list[Any]]:
@@ -279,11 +272,17 @@ def side_rows(values: Mapping[str, Any]) -> list[list[Any]]:
 def ratio_rows(values: Mapping[str, Any]) -> list[list[Any]]:
     """Task, sides, ratio of every measure, and the least ratio of its measure that was asked for: a row each for a table."""
 
-    def pair(row: Mapping[str, Any]) -> str:
-        return f"{NAMES[row['ours']]} to {NAMES[row['theirs']].partition(' ')[0]}"
+    def mark(side: str) -> str:
+        return NAMES[side].partition(" ")[0]
+
+    def pair(task: str, row: Mapping[str, Any]) -> str:
+        theirs = mark(row.get("side", row["theirs"]))
+        if row["theirs"] == FASTEST:
+            theirs = f"{theirs}, the fastest of {' and '.join(map(mark, TASKS[task].peers))}"
+        return f"{NAMES[row['ours']]} to {theirs}"
 
     return [
-        [task, pair(row), *(row[measure] for measure in MEASURES), row["needed"]]
+        [task, pair(task, row), *(row[measure] for measure in MEASURES), row["needed"]]
         for task, found in values["tasks"].items()
         for row in found["ratios"]
     ]
@@ -309,7 +308,7 @@ def show(values: dict[str, Any]) -> None:
 
 def measure_startup(times: int) -> dict[str, Any]:
     """Seconds, medians and ratio of the two --help."""
-    seconds = time_startup(startup_commands(), times)
+    seconds = time_commands(startup_commands(), times)
     median = {name: round(statistics.median(each), 3) for name, each in seconds.items()}
     ratio = round(statistics.median(seconds["bertkit"]) / statistics.median(seconds["transformers"]), 3)
     return {"seconds": seconds, "median": median, "ratio": ratio, "needed": STARTUP_NEEDED}
@@ -359,11 +358,10 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     from bertkit.model.directory import MINILM_SHA256, resolve
 
     steps = {task: options.steps or TASKS[task].steps for task in tasks}
-    typed = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
-    chosen = " ".join(f"--{name} {value}" for name, value in typed.items() if value is not None)
+    asked = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
     values: dict[str, Any] = {
         "name": result,
-        "command": [f"python scripts/bench.py {chosen}"],
+        "command": [" ".join(["python scripts/bench.py", *typed(asked)])],
         **provenance(),
         "seeds": list(range(1, options.rounds + 1)),
         "model": {"name": MODEL, "sha256": MINILM_SHA256},
@@ -388,7 +386,12 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
                 number = options.warmup + timed
                 return run_side(side, task, model=model, data=data, steps=number, warmup=options.warmup, seed=seed)
 
-            sides = measure_task(run, options.rounds, progress.note, workload.order)
+            def said(number: int, side: str, found: Mapping[str, Any]) -> None:
+                rate = f"{found['examples_per_s']:7.1f} examples/s"
+                progress.note(f"round {number}/{options.rounds}  {rate}  {NAMES[side]}")
+
+            found = take_turns(run, workload.order, options.rounds, RECORDED, said)
+            sides = {side: found[side] for side in NAMES if side in found}
             timed = total - options.warmup
             values["tasks"][task] = {
                 "rows": count,

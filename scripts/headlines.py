@@ -21,7 +21,12 @@ SPEED = {
 }
 # A task of trainer_results.py -> what its score is called
 ACCURACY = {"mrpc_five": "MRPC, accuracy", "rte_five": "RTE, accuracy", "sst2_five": "SST-2 (5,000 rows), accuracy"}
-SETTINGS = {"dynamic": "fp32, dynamic padding", "best": "bf16, grouped by length", "bf16": "bf16, padded to max_length"}
+SETTINGS = {
+    "dynamic": "fp32, dynamic padding",
+    "grouped": "fp32, grouped by length",
+    "best": "bf16, grouped by length",
+    "bf16": "bf16, padded to max_length",
+}
 HEADER = ["figure", "bertkit", "Trainer, its fastest setting", "machine", "measured by"]
 
 

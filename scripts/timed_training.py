@@ -20,13 +20,29 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# How a user of transformers can set the Trainer, from what run_glue.py does to the best that needs no code of her own. For
-# tagging "dynamic" is what run_ner.py does; for answers it is run_qa.py with --pad_to_max_length false.
+
+class Setting(NamedTuple):
+    """How a user of transformers can set the Trainer without code of her own.
+
+    padded: every row to max_length, as run_glue.py does; else to the longest of its batch, as run_ner.py does, and run_qa.py
+    with --pad_to_max_length false. grouped: rows of similar length in a batch.
+    """
+
+    padded: bool = False
+    grouped: bool = False
+    bf16: bool = False
+
+    def __str__(self) -> str:
+        to = "pad to max_length" if self.padded else "pad to the longest of the batch"
+        return f"{to}{', grouped by length' if self.grouped else ''}, {'bf16' if self.bf16 else 'fp32'}"
+
+
 TRAINERS = {
-    "default": "pad to max_length, fp32",
-    "dynamic": "pad to the longest of the batch, fp32",
-    "best": "that, batches grouped by length, bf16",
-    "bf16": "pad to max_length, bf16",
+    "default": Setting(padded=True),
+    "dynamic": Setting(),
+    "grouped": Setting(grouped=True),
+    "best": Setting(grouped=True, bf16=True),
+    "bf16": Setting(padded=True, bf16=True),
 }
 BERTKIT = {"bertkit": "auto", "bertkit-fp32": "fp32"}  # side -> --precision
 
@@ -47,11 +63,15 @@ class Step(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Per optimizer step its seconds and its work, and the seconds that its batches took; the warm-up left out."""
+    """Per optimizer step its seconds and its work, and the seconds that its batches took; the warm-up left out.
+
+    precision: of our side, what `--precision` came to.
+    """
 
     seconds: list[float]
     steps: list[Step]
     waited: list[float]
+    precision: str | None = None
 
 
 def time_bertkit(options: argparse.Namespace) -> Timed:
@@ -68,6 +88,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     stamps: list[float] = []
     timed_steps: list[Step] = []
     waited: list[float] = []
+    precision = ""
 
     def stamped(batches: Callable, steps: range, device: Any) -> Generator[list]:
         with closing(prefetched(batches, steps, device)) as ready:
@@ -79,8 +100,10 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
                 timed_steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
                 yield micro_batches
 
-    def timed(model: Any, batches: Callable, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
-        state = train(model, batches, *rest, total_steps=total_steps, run_dir=run_dir)
+    def timed(model: Any, batches: Callable, config: Any, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
+        nonlocal precision
+        precision = config.precision
+        state = train(model, batches, config, *rest, total_steps=total_steps, run_dir=run_dir)
         stamps.append(time.perf_counter())
         more["save_model"](total_steps)(run_dir, model.state_dict())  # as a run has one, and out of the time
         return state
@@ -99,14 +122,14 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
         with tempfile.TemporaryDirectory() as folder:
             pretrain.pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
-        return since_warmup(stamps, timed_steps, options.warmup, waited)
+        return since_warmup(stamps, timed_steps, options.warmup, waited)._replace(precision=precision)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
     recipe = load_recipe(options.family).overridden(typed)
     with tempfile.TemporaryDirectory() as folder:
         finetune.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
-    return since_warmup(stamps, timed_steps, options.warmup, waited)
+    return since_warmup(stamps, timed_steps, options.warmup, waited)._replace(precision=precision)
 
 
 def time_trainer(options: argparse.Namespace) -> Timed:
@@ -120,7 +143,7 @@ def time_trainer(options: argparse.Namespace) -> Timed:
     disable_progress_bars()
     set_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    best = options.side == "best"
+    setting = TRAINERS[options.side]
     with open(options.data, encoding="utf-8") as file:
         raw = Dataset.from_list([json.loads(line) for line in file])
     model, rows, collator = PEERS[options.family](raw, tokenizer, options)
@@ -151,9 +174,9 @@ def time_trainer(options: argparse.Namespace) -> Timed:
             learning_rate=options.learning_rate,
             max_steps=options.steps,
             seed=options.seed,
-            bf16=options.side in ("best", "bf16"),
+            bf16=setting.bf16,
             use_cpu=not torch.cuda.is_available(),
-            train_sampling_strategy="group_by_length" if best else "random",
+            train_sampling_strategy="group_by_length" if setting.grouped else "random",
             report_to=[],
             save_strategy="no",
             disable_tqdm=True,
@@ -177,16 +200,16 @@ def peer_classification(raw: Any, tokenizer: Any, options: argparse.Namespace) -
     """Texts or pairs, as run_glue.py has them."""
     from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, default_data_collator
 
-    default = options.side == "default"
+    padded = TRAINERS[options.side].padded
 
     def encode(rows: dict[str, list]) -> Any:
         texts = (rows["text"], rows["text_pair"]) if "text_pair" in rows else (rows["text"],)
-        return tokenizer(*texts, padding="max_length" if default else False, max_length=options.max_length, truncation=True)
+        return tokenizer(*texts, padding="max_length" if padded else False, max_length=options.max_length, truncation=True)
 
     rows = raw.map(encode, batched=True, remove_columns=[name for name in ("text", "text_pair") if name in raw.column_names])
     labels = len(set(rows["label"]))
     model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=labels, attn_implementation="sdpa")
-    return model, rows, default_data_collator if default else DataCollatorWithPadding(tokenizer)
+    return model, rows, default_data_collator if padded else DataCollatorWithPadding(tokenizer)
 
 
 def peer_tagging(raw: Any, tokenizer: Any, options: argparse.Namespace) -> tuple[Any, Any, Any]:
@@ -309,11 +332,12 @@ def peak_rss_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def summary(timed: Timed) -> dict[str, float]:
+def summary(timed: Timed) -> dict[str, Any]:
     """Rates over the timed steps together, and the median step."""
     total = sum(timed.seconds)
     return {
         **({"waiting_share": sum(timed.waited) / total} if timed.waited else {}),
+        **({"precision": timed.precision} if timed.precision else {}),
         "timed_steps": len(timed.steps),
         "examples_per_s": sum(step.examples for step in timed.steps) / total,
         "real_tokens_per_s": sum(step.tokens for step in timed.steps) / total,

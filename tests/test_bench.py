@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import bench
 import timed_corpus
 import timed_training
+import turns
 from timed_training import Step, Timed, since_warmup, summary
 
 from bertkit.errors import UsageError
@@ -44,27 +46,34 @@ def test_missing_stamps_and_too_few_steps_are_refused(stamps: list[float], warmu
         since_warmup(stamps, [Step(1, 1), Step(1, 1)], warmup)
 
 
-@pytest.mark.parametrize("order", [bench.ORDER, bench.SHORT_ORDER])
+@pytest.mark.parametrize("order", [bench.ORDER, bench.SHORT_ORDER, bench.PRETRAINING_ORDER])
 def test_sides_take_turns_with_the_seed_of_the_round(order: tuple[str, ...]) -> None:
     calls: list[tuple[str, int]] = []
 
-    def run(side: str, seed: int) -> dict[str, float]:
+    def run(side: str, seed: int) -> dict[str, Any]:
         calls.append((side, seed))
-        return dict.fromkeys(bench.MEASURES, float(len(calls)))
+        return {**dict.fromkeys(bench.MEASURES, len(calls) + 0.001), **({"precision": "bf16"} if side == "bertkit" else {})}
 
-    found = bench.measure_task(run, 3, lambda line: None, order)
+    found = turns.take_turns(run, order, 3, bench.RECORDED, lambda *_: None)
     assert calls == [(side, seed) for seed, sides in ((1, order), (2, order[::-1]), (3, order)) for side in sides]
     assert set(found) == set(order)
     for side, measured in found.items():
         assert measured["examples_per_s"] == [at + 1.0 for at, (name, _) in enumerate(calls) if name == side]
-    assert [side.startswith("bertkit") for side in bench.ORDER] == [False, True, False, True, False]
+        assert measured.get("precision") == (["bf16"] * 3 if side == "bertkit" else None)
+    ours = [side.startswith("bertkit") for side in order]
+    assert not any(one and other for one, other in itertools.pairwise(ours))
+
+
+def rates_of(task: str, rates: dict[str, list[float]], precision: str = "bf16") -> list[dict[str, Any]]:
+    sides = {side: {"examples_per_s": each, "real_tokens_per_s": each, "peak_rss_mib": [100.0]} for side, each in rates.items()}
+    sides["bertkit"]["precision"] = [precision] * 3
+    return bench.compare(task, sides)
 
 
 def test_ratios_are_of_medians_and_know_what_is_needed() -> None:
     rates = {"default": [10.0, 99.0, 1.0], "dynamic": [20.0] * 3, "best": [40.0] * 3, "bertkit": [5.0, 80.0, 50.0]}
     rates["bertkit-fp32"] = [30.0] * 3
-    sides = {side: {"examples_per_s": each, "real_tokens_per_s": each, "peak_rss_mib": [100.0]} for side, each in rates.items()}
-    rows = bench.compare("mrpc", sides)
+    rows = rates_of("mrpc", rates)
     found = {(row["ours"], row["theirs"]): (row["examples_per_s"], row["peak_rss_mib"], row["needed"]) for row in rows}
     assert found == {
         ("bertkit", "default"): (5.0, 1.0, 3.0),
@@ -73,17 +82,41 @@ def test_ratios_are_of_medians_and_know_what_is_needed() -> None:
         ("bertkit-fp32", "default"): (3.0, 1.0, None),
         ("bertkit-fp32", "dynamic"): (1.5, 1.0, None),
     }
-    assert [row["needed"] for row in bench.compare("sst2", sides)] == [8.0, None, None, None, None]
-    few = {side: sides[side] for side in bench.SHORT_ORDER}
-    found = [(row["ours"], row["theirs"], row["needed"]) for row in bench.compare("squad", few)]
+    assert [row["needed"] for row in rates_of("sst2", rates)] == [8.0, None, None, None, None]
+    few = {side: rates[side] for side in ("dynamic", "bertkit", "bertkit-fp32")}
+    found = [(row["ours"], row["theirs"], row["needed"]) for row in rates_of("squad", few)]
     assert found == [("bertkit", "dynamic", 2.0), ("bertkit-fp32", "dynamic", None)]
+
+
+@pytest.mark.parametrize(
+    ("task", "peers", "precision", "expected"),
+    [
+        ("mrpc", {"grouped": 25.0, "best": 20.0, "default": 90.0}, "fp32", ("grouped", 2.0, 1.3)),
+        ("sst2", {"grouped": 25.0, "best": 40.0, "dynamic": 90.0}, "bf16", ("best", 1.25, 1.4)),
+        ("conll2003", {"grouped": 25.0, "best": 20.0}, "fp32", ("grouped", 2.0, 1.5)),
+        ("squad", {"grouped": 20.0, "best": 25.0}, "fp32", ("best", 2.0, 1.5)),
+        ("pretrain_128", {"default": 10.0, "bf16": 5.0}, "bf16", ("default", 5.0, 2.0)),
+        ("pretrain_512", {"default": 10.0, "bf16": 20.0}, "bf16", ("bf16", 2.5, 3.0)),
+        ("pretrain_base", {"default": 10.0, "bf16": 20.0}, "bf16", ("bf16", 2.5, None)),
+    ],
+)
+def test_the_peer_is_the_fastest_that_is_asked_for(
+    task: str, peers: dict[str, float], precision: str, expected: tuple[str, float, float | None]
+) -> None:
+    rates = {"bertkit": [50.0] * 3, **{side: [rate, rate, 1000.0] for side, rate in peers.items()}}
+    (row,) = [row for row in rates_of(task, rates, precision) if row["theirs"] == bench.FASTEST]
+    assert (row["side"], row["examples_per_s"], row["needed"]) == expected
+    (label,) = [pair for _, pair, *_ in bench.ratio_rows({"tasks": {task: {"ratios": [row]}}})]
+    assert bench.NAMES[expected[0]][:3] in label
+    rates.pop(next(side for side in bench.TASKS[task].peers))
+    assert not [row for row in rates_of(task, rates, precision) if row["theirs"] == bench.FASTEST]
 
 
 def test_start_up_runs_alternate_and_the_first_does_not_count(tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = "import sys, time; open(sys.argv[1], 'a').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
     commands = {name: [sys.executable, "-S", "-c", script, str(log), name, wait] for name, wait in (("a", "0"), ("b", "0.3"))}
-    seconds = bench.time_startup(commands, 2)
+    seconds = turns.time_commands(commands, 2)
     assert log.read_text(encoding="utf-8") == "ababab"
     assert {name: len(each) for name, each in seconds.items()} == {"a": 2, "b": 2}
     assert min(seconds["b"]) >= 0.3
@@ -96,7 +129,7 @@ def test_both_sides_are_called_alike(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(command[2:])
         return subprocess.CompletedProcess(command, 0, 'noise\n{"examples_per_s": 1.0}\n', "")
 
-    monkeypatch.setattr(bench.subprocess, "run", fake)
+    monkeypatch.setattr(turns.subprocess, "run", fake)
     for task, workload in bench.TASKS.items():
         seen.clear()
         for side in workload.order:
@@ -174,7 +207,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             AcceleratorState._reset_state(reset_partial_state=True)
         return subprocess.CompletedProcess(command, 0, out.getvalue(), "")
 
-    monkeypatch.setattr(bench.subprocess, "run", run)
+    monkeypatch.setattr(turns.subprocess, "run", run)
 
 
 def run_small(task: str, side: str, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
@@ -192,8 +225,10 @@ def run_small(task: str, side: str, model: Path, folder: Path, monkeypatch: pyte
         ("mrpc", "best", 7.0),
         ("conll2003", "bertkit", 7.0),
         ("conll2003", "dynamic", 7.0),
+        ("conll2003", "grouped", 7.0),
         ("squad", "bertkit", 9.0),
         ("squad", "dynamic", 9.0),
+        ("squad", "best", 9.0),
     ],
 )
 def test_a_side_counts_real_tokens_only(
@@ -204,6 +239,7 @@ def test_a_side_counts_real_tokens_only(
     assert found["real_tokens_per_s"] / found["examples_per_s"] == pytest.approx(tokens)
     assert 50 < found["peak_rss_mib"] < 8000
     assert found["step_s"] > 0
+    assert ("precision" in found) == (side == "bertkit")
 
 
 def test_a_side_is_a_process_of_its_own(make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch) -> None:

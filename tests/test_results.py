@@ -206,7 +206,7 @@ def test_the_measured_speed_is_what_was_asked_for(path: Path) -> None:
     values = read(path)
     for task, found in values["tasks"].items():
         assert found["ratios"] == bench.compare(task, found["sides"])
-        assert set(found["sides"]) == set(bench.TASKS[task].order)
+        assert set(found["sides"]) <= set(bench.TASKS[task].order)
         assert all(len(each) >= 3 for side in found["sides"].values() for each in side.values())
         for row in found["ratios"]:
             assert row[bench.TASKS[task].measure] >= (row["needed"] or 0), (task, row)

@@ -1,0 +1,67 @@
+"""Sides that are measured in turn on one machine, each run a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def run_script(script: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a script prints in its last line as JSON. Raises SystemExit where it fails."""
+    done = subprocess.run([sys.executable, str(script), *words], env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(
+            f"{done.stderr[-3000:]}\nerror: {script.name} {' '.join(words[:1])} failed with exit code {done.returncode}"
+        )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def typed(named: Mapping[str, Any]) -> list[str]:
+    """Values by the names of their options, as words of a command line; those that are None are left out."""
+    return [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+
+
+def take_turns(
+    run: Callable[[str, int], Mapping[str, Any]],
+    order: Sequence[str],
+    rounds: int,
+    measures: Mapping[str, int | None],
+    said: Callable[[int, str, Mapping[str, Any]], None],
+) -> dict[str, dict[str, list[Any]]]:
+    """side -> measure -> one value a round, of the measures that the side has. Every second round is in the opposite order.
+
+    run: (side, number of the round). measures: to how many digits each is kept; None: as it is.
+    """
+    found: dict[str, dict[str, list[Any]]] = {side: {} for side in order}
+    for number in range(1, rounds + 1):
+        for side in order if number % 2 else order[::-1]:
+            values = run(side, number)
+            for measure, digits in measures.items():
+                if measure in values:
+                    value = values[measure] if digits is None else round(values[measure], digits)
+                    found[side].setdefault(measure, []).append(value)
+            said(number, side, values)
+    return found
+
+
+def time_commands(commands: Mapping[str, Sequence[str]], times: int) -> dict[str, list[float]]:
+    """Seconds until a command has ended, in turn, after one run each that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(times + 1):
+        for name, command in commands.items():
+            start = time.perf_counter()
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            if number:
+                seconds[name].append(round(time.perf_counter() - start, 4))
+    return seconds
+
+
+def bertkit_command() -> list[str]:
+    """`bertkit` of this environment."""
+    script = Path(sys.executable).parent / "bertkit"
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "bertkit"]
