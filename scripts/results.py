@@ -21,17 +21,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import bench
+import bench_tables
 import defaults_results as defaults
 import headlines
+import markdown
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, ENTRIES, TABLES, Entry, filled_in
+from entries import BENCHES, ENTRIES, LEVERS, PREDICTION, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale")))
 RUNS = Path("runs/results")  # of the repository
+# Results that another script measures and writes: its words.
+BY_SCRIPTS = {
+    **{name: ["scripts/bench.py", "--tasks", ",".join(tasks)] for name, tasks in BENCHES.items()},
+    PREDICTION: ["scripts/bench_prediction.py"],
+    LEVERS: ["scripts/bench_levers.py"],
+}
+OF_ONE_FILE = {PREDICTION: bench_tables.render_prediction, LEVERS: bench_tables.render_levers}
 
 # --- running ---------------------------------------------------------------------------------------------------------------
 
@@ -175,7 +183,7 @@ BLOCK = re.compile(r"<!-- results:(?P<name>\w+) -->\n(?P<table>.*?)<!-- /results
 def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
-        return "\n".join([*_table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
+        return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
     return render(load_results(name))
 
 
@@ -200,15 +208,21 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     if not results:
         return ""
     if any(values["name"] in BENCHES for values in results):
-        return _render_bench(results)
+        return bench_tables.render_training(results)
+    if results[0]["name"] in OF_ONE_FILE:
+        return OF_ONE_FILE[results[0]["name"]](results[0])
     if results[0]["name"] == pretraining.NAME:
-        return "\n".join([*pretraining.render(results[0]), "", *_commands(results), ""])
+        return "\n".join([*pretraining.render(results[0]), "", *markdown.commands(results), ""])
     if any(values["name"] == trainer.NAME for values in results):
         return _render_trainer(results)
     if results[0]["name"] == scale.NAME:
-        return "\n".join([*_table(scale.HEADER, scale.rows(results[0]), numbers_from=3), "", scale.note(results[0]), ""])
+        return "\n".join(
+            [*markdown.table(scale.HEADER, scale.rows(results[0]), numbers_from=3), "", scale.note(results[0]), ""]
+        )
     if results[0]["name"] == defaults.NAME:
-        return "\n".join([*_table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *_commands(results), ""])
+        return "\n".join(
+            [*markdown.table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *markdown.commands(results), ""]
+        )
     if "constant" in results[0]:
         return _render_many(results)
     rows, notes = [], []
@@ -231,7 +245,7 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         if "note" in values:
             notes += [f"{name}: {values['note']}", ""]
     header = ["task", "split", "metric", "mean, in percent", "std", "last step", "each seed"]
-    return "\n".join([*_table(header, rows, numbers_from=3), "", *notes, *_commands(results), ""])
+    return "\n".join([*markdown.table(header, rows, numbers_from=3), "", *notes, *markdown.commands(results), ""])
 
 
 def _render_many(results: Sequence[Mapping[str, Any]]) -> str:
@@ -245,91 +259,14 @@ def _render_many(results: Sequence[Mapping[str, Any]]) -> str:
             metric = key.partition("/")[2]
             rows.append([values["name"], metric, f"**{_percent(median)}**", _percent(values["std"][key]), ends, constant])
     header = ["runs", "metric", "median, in percent", "std", "lowest to highest", "constant predictions"]
-    return "\n".join([*_table(header, rows, numbers_from=2), "", *_commands(results), ""])
+    return "\n".join([*markdown.table(header, rows, numbers_from=2), "", *markdown.commands(results), ""])
 
 
 def _render_trainer(results: Sequence[Mapping[str, Any]]) -> str:
     """bertkit's scores at the last step beside the Trainer's."""
     values = next(values for values in results if values["name"] == trainer.NAME)
     header = ["task", "bertkit (each seed)", "Trainer, fp32 (each seed)", "difference, points", "95% interval"]
-    return "\n".join([*_table(header, trainer.rows(values), numbers_from=1), "", *_commands(results), ""])
-
-
-def _render_bench(results: Sequence[Mapping[str, Any]]) -> str:
-    units = ["examples/s", "real tokens/s", "peak MiB"]
-    sides = [
-        [task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"]
-        for values in results
-        for task, side, ex, tok, mem in bench.side_rows(values)
-    ]
-    ratios = [
-        [task, pair, f"**{ex:.2f}**", f"{tok:.2f}", f"{mem:.2f}", "-" if needed is None else f"{needed:g}"]
-        for values in results
-        for task, pair, ex, tok, mem, needed in bench.ratio_rows(values)
-    ]
-    notes = [line for values in results for line in (_bench_note(values), "")]
-    return "\n".join(
-        [
-            *_table(["task", "side, medians", *units], sides, numbers_from=2),
-            "",
-            *_table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
-            "",
-            *notes,
-            *_commands(results),
-            "",
-        ]
-    )
-
-
-def _bench_note(values: Mapping[str, Any]) -> str:
-    """The settings of each task, once where they are alike, and what start-up took."""
-    settings: dict[str, list[str]] = {}
-    for task, found in values["tasks"].items():
-        own = {**values, **found}
-        line = f"batch {own['batch_size']}, max_length {own['max_length']}, {own['timed_steps']} timed steps a run"
-        if own["timed_steps_of_a"] is not None:
-            line += f" ({own['timed_steps_of_a']} of (a), whose steps are all alike)"
-        settings.setdefault(line, []).append(task)
-    if len(settings) == 1:
-        (line,) = settings
-        note = f"{line[0].upper()}{line[1:]}."
-    else:
-        note = " ".join(f"{', '.join(tasks)}: {line}." for line, tasks in settings.items())
-    waited = [share for found in values["tasks"].values() for share in found["sides"]["bertkit"].get("waiting_share", ())]
-    if waited:
-        note += f" Waiting for its batches took at most {100 * max(waited):.1f}% of bertkit's time."
-    for row in values.get("corpus", {}).get("medians", ()):
-        note += (
-            f" Building a corpus and reading {row['epochs']} epochs of it, one core: {row['tokens_per_s'] / 1e6:.2f} million "
-            f"tokens/s, {row['ratio']:.1f} times what google-research's script gave on another machine."
-        )
-    if startup := values.get("startup"):
-        note += (
-            f" `bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
-            f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}."
-        )
-    return note
-
-
-def _commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A block of the command lines of each result, under a comment that says what they were run with."""
-    lines = ["```sh"]
-    for values in results:
-        commit, _, dirty = values["commit"].partition("-")
-        seeds = ", ".join(str(seed) for seed in values["seeds"])
-        took = f", {statistics.fmean(values['seconds'].values()):.0f} s each" if "seconds" in values else ""
-        versions = ", ".join(f"{package} {values['versions'][package]}" for package in ("bertkit", "torch", "transformers"))
-        lines += [
-            f"# {values['name']}: {values['model']['name']}, seed {seeds}{took}; {versions}; {values['machine']}; "
-            f"commit {commit[:12]}{' with changes' if dirty else ''}, {values['date']}",
-            *values["command"],
-        ]
-    return [*lines, "```"]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int) -> list[str]:
-    rules = ["---" if at < numbers_from else "---:" for at in range(len(header))]
-    return ["| " + " | ".join(cells) + " |" for cells in (header, rules, *rows)]
+    return "\n".join([*markdown.table(header, trainer.rows(values), numbers_from=1), "", *markdown.commands(results), ""])
 
 
 def _percent(value: float | None) -> str:
@@ -354,7 +291,7 @@ def main() -> None:
         trainer.NAME,
         defaults.NAME,
         scale.NAME,
-        *BENCHES,
+        *BY_SCRIPTS,
     ]  # the pre-trained model is what some entries begin with
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
@@ -365,8 +302,8 @@ def main() -> None:
     ]
     if options.list:
         for name in known:
-            if name in BENCHES:
-                lines = [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
+            if name in BY_SCRIPTS:
+                lines = [shlex.join(["python", *BY_SCRIPTS[name]])]
             elif name == trainer.NAME:
                 lines = [trainer.command(task) for task in trainer.TASKS]
             elif name in (defaults.NAME, scale.NAME):
@@ -383,9 +320,8 @@ def main() -> None:
                 _quick(entries[name])
         return
     for name in [] if options.tables else chosen:
-        if name in BENCHES:
-            command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--tasks", ",".join(BENCHES[name])]
-            subprocess.run(command, check=True)
+        if name in BY_SCRIPTS:
+            subprocess.run([sys.executable, *BY_SCRIPTS[name]], cwd=ROOT, check=True)
         elif name == trainer.NAME:
             write_result(name, trainer.measure(force=options.force))
         elif name == scale.NAME:

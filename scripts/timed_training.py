@@ -20,6 +20,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from levers import LEVERS
+
 
 class Setting(NamedTuple):
     """How a user of transformers can set the Trainer without code of her own.
@@ -84,6 +86,8 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 
+    for name in options.off.split(",") if options.off else ():
+        LEVERS[name].off()
     train, prefetched = loop.train, loop.prefetched
     stamps: list[float] = []
     timed_steps: list[Step] = []
@@ -364,6 +368,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="minilm", help="of pre-training, which begins with fresh weights")
     parser.add_argument("--doc-stride", type=int, default=128, help="of question answering")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--off", help=f"comma-separated, what bertkit is to do without: {', '.join(LEVERS)}")
     options = parser.parse_args()
     timed = time_bertkit(options) if options.side in BERTKIT else time_trainer(options)
 

@@ -66,7 +66,8 @@ def test_every_table_is_rendered_from_its_files() -> None:
         text = PAGES[page]
         assert text.count("<!-- results:") == text.count("<!-- /results:") == len(blocks), f"an unpaired marker in {page}"
         for block in blocks:
-            assert block["table"].count("\n| ") >= 3, f"{block['name']} has no rows"
+            measured = block["name"] == headlines.NAME or results.load_results(block["name"])
+            assert block["table"].count("\n| ") >= (3 if measured else 0), f"{block['name']} has no rows"
             assert block["table"] == results.table_of(block["name"]), f"{block['name']}: python scripts/results.py --tables"
 
 
@@ -88,7 +89,7 @@ def test_every_result_is_shown_once() -> None:
             defaults_results.NAME,
             scale_results.NAME,
             *ENTRIES,
-            *results.BENCHES,
+            *results.BY_SCRIPTS,
         }
     )
 

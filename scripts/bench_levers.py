@@ -1,0 +1,109 @@
+"""What each part of bertkit's training adds to its speed: all of levers.py off, then on, one after the other.
+
+It writes results/bench_levers.json. Every stage is a fresh process, one at a time and in turn, on the same batches; what counts
+are medians over the rounds. Run it by `make bench-levers`; a machine that does other work gives other numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bench
+from entries import LEVERS as NAME
+from levers import LEVERS
+from provenance import ROOT, provenance, write_result
+from turns import take_turns, typed
+
+TASKS = ("mrpc", "pretrain_128")
+MEASURES = {"real_tokens_per_s": 1, "precision": None}
+NONE = "none"  # the stage before the first lever
+STAGES = (NONE, *LEVERS)
+
+
+def off_at(stage: str) -> list[str]:
+    """The levers that are still off."""
+    return [*LEVERS][STAGES.index(stage) :]
+
+
+def header(values: Mapping[str, Any]) -> list[str]:
+    return ["lever", *(cell for task in values["tasks"] for cell in (f"{task}, real tokens/s", "gain", "with all before"))]
+
+
+def rows(values: Mapping[str, Any]) -> list[list[str]]:
+    """A row each stage; gain: times what it was before it, and what it was at first."""
+    found = []
+    for at, stage in enumerate(STAGES):
+        row = [LEVERS[stage].label if stage in LEVERS else "none of these"]
+        for of_task in values["tasks"].values():
+            medians = [statistics.median(of_task["stages"][each]["real_tokens_per_s"]) for each in STAGES]
+            row += [
+                f"{medians[at]:.0f}",
+                *([f"**{medians[at] / medians[at - 1]:.2f}**", f"{medians[at] / medians[0]:.2f}"] if at else "--"),
+            ]
+        found.append(row)
+    return found
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    from bertkit import progress
+    from bertkit.model.directory import MINILM_SHA256, resolve
+
+    tasks = options.tasks.split(",")
+    asked = {"tasks": options.tasks, "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
+    values: dict[str, Any] = {
+        "name": NAME,
+        "command": [" ".join(["python scripts/bench_levers.py", *typed(asked)])],
+        **provenance(),
+        "seeds": list(range(1, options.rounds + 1)),
+        "model": {"name": bench.MODEL, "sha256": MINILM_SHA256},
+        "tasks": {},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for task in tasks:
+            data, steps = Path(folder) / f"{task}.jsonl", options.steps or bench.TASKS[task].steps
+            bench.write_rows(task, options.data, data)
+
+            def run(stage: str, seed: int, task: str = task, data: Path = data, steps: int = steps) -> dict[str, Any]:
+                how = {"steps": steps, "warmup": options.warmup, "seed": seed, "off": ",".join(off_at(stage)) or None}
+                return bench.run_side("bertkit", task, model=resolve(bench.MODEL), data=data, **how)
+
+            def said(number: int, stage: str, found: Mapping[str, Any]) -> None:
+                progress.note(f"round {number}/{options.rounds}  {found['real_tokens_per_s']:7.0f} tokens/s  {stage}")
+
+            values["tasks"][task] = {"steps": steps, "stages": take_turns(run, STAGES, options.rounds, MEASURES, said)}
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tests = os.environ.get("BERTKIT_TEST_DATA")
+    parser.add_argument("--data", default=tests, help="folder of the data sets [$BERTKIT_TEST_DATA, else the hub]")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; results are written of all [%(default)s]")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each stage; round N has seed N [%(default)s]")
+    parser.add_argument("--steps", type=int, help="optimizer steps of a run, where not the task's own of bench.py")
+    parser.add_argument("--warmup", type=int, default=3, help="of these, steps that do not count [%(default)s]")
+    parser.add_argument("--quick", action="store_true", help="1 round of 4 steps: does it work at all? Nothing is written")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.steps, options.warmup = 1, 4, 1
+    if unknown := sorted(set(options.tasks.split(",")) - set(bench.TASKS)):
+        parser.error(f"unknown tasks {', '.join(unknown)}; known: {', '.join(bench.TASKS)}")
+
+    from bertkit import progress
+
+    values = measure(options)
+    progress.table("medians", header(values), rows(values))
+    if options.quick or options.tasks != ",".join(TASKS):
+        progress.note(f"results/{NAME}.json is as it was: it takes a whole run of {', '.join(TASKS)}")
+    else:
+        progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The tables of docs/speed.md, from what bench.py, bench_prediction.py and bench_levers.py have written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import bench
+import bench_levers
+import bench_prediction
+import markdown
+
+
+def render_training(results: Sequence[Mapping[str, Any]]) -> str:
+    units = ["examples/s", "real tokens/s", "peak MiB"]
+    sides = [
+        [task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"]
+        for values in results
+        for task, side, ex, tok, mem in bench.side_rows(values)
+    ]
+    ratios = [
+        [task, pair, f"**{ex:.2f}**", f"{tok:.2f}", f"{mem:.2f}", "-" if needed is None else f"{needed:g}"]
+        for values in results
+        for task, pair, ex, tok, mem, needed in bench.ratio_rows(values)
+    ]
+    notes = [line for values in results for line in (_note(values), "")]
+    return "\n".join(
+        [
+            *markdown.table(["task", "side, medians", *units], sides, numbers_from=2),
+            "",
+            *markdown.table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
+            "",
+            *notes,
+            *markdown.commands(results),
+            "",
+        ]
+    )
+
+
+def _note(values: Mapping[str, Any]) -> str:
+    """The settings of each task, once where they are alike, and what start-up took."""
+    settings: dict[str, list[str]] = {}
+    for task, found in values["tasks"].items():
+        own = {**values, **found}
+        line = f"batch {own['batch_size']}, max_length {own['max_length']}, {own['timed_steps']} timed steps a run"
+        if own["timed_steps_of_a"] is not None:
+            line += f" ({own['timed_steps_of_a']} of (a), whose steps are all alike)"
+        settings.setdefault(line, []).append(task)
+    if len(settings) == 1:
+        (line,) = settings
+        note = f"{line[0].upper()}{line[1:]}."
+    else:
+        note = " ".join(f"{', '.join(tasks)}: {line}." for line, tasks in settings.items())
+    waited = [share for found in values["tasks"].values() for share in found["sides"]["bertkit"].get("waiting_share", ())]
+    if waited:
+        note += f" Waiting for its batches took at most {100 * max(waited):.1f}% of bertkit's time."
+    for row in values.get("corpus", {}).get("medians", ()):
+        note += (
+            f" Building a corpus and reading {row['epochs']} epochs of it, one core: {row['tokens_per_s'] / 1e6:.2f} million "
+            f"tokens/s, {row['ratio']:.1f} times what google-research's script gave on another machine."
+        )
+    if startup := values.get("startup"):
+        note += (
+            f" `bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
+            f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}."
+        )
+    return note
+
+
+def render_prediction(values: Mapping[str, Any]) -> str:
+    sides = markdown.table(bench_prediction.HEADER, bench_prediction.rows(values), numbers_from=2)
+    ratios = markdown.table(bench_prediction.RATIOS, bench_prediction.ratio_rows(values), numbers_from=1)
+    return "\n".join([*sides, "", *ratios, "", bench_prediction.note(values), "", *markdown.commands([values]), ""])
+
+
+def render_levers(values: Mapping[str, Any]) -> str:
+    table = markdown.table(bench_levers.header(values), bench_levers.rows(values), numbers_from=1)
+    return "\n".join([*table, "", *markdown.commands([values]), ""])

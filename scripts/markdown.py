@@ -1,0 +1,28 @@
+"""Results as Markdown: tables, and the commands that they were measured by."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A block of the command lines of each result, under a comment that says what they were run with."""
+    lines = ["```sh"]
+    for values in results:
+        commit, _, dirty = values["commit"].partition("-")
+        seeds = ", ".join(str(seed) for seed in values["seeds"])
+        took = f", {statistics.fmean(values['seconds'].values()):.0f} s each" if "seconds" in values else ""
+        versions = ", ".join(f"{package} {values['versions'][package]}" for package in ("bertkit", "torch", "transformers"))
+        lines += [
+            f"# {values['name']}: {values['model']['name']}, seed {seeds}{took}; {versions}; {values['machine']}; "
+            f"commit {commit[:12]}{' with changes' if dirty else ''}, {values['date']}",
+            *values["command"],
+        ]
+    return [*lines, "```"]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int) -> list[str]:
+    rules = ["---" if at < numbers_from else "---:" for at in range(len(header))]
+    return ["| " + " | ".join(cells) + " |" for cells in (header, rules, *rows)]

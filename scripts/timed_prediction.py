@@ -1,0 +1,67 @@
+"""One timed prediction of a task's dev rows by one side, in a process of its own; prints one line of JSON.
+
+All rows at once: texts/s from text to decision, after a pass that does not count. One at a time: the median and the 99th
+percentile of milliseconds. `bench_prediction.py` runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LATENCIES = 200  # texts, one at a time
+UNTIMED = 20  # before them
+
+
+def score(family: str, truth: Sequence[Any], decisions: Sequence[Any]) -> float:
+    """Accuracy, or F1 of the entities by seqeval."""
+    if family == "token-classification":
+        from seqeval.metrics import f1_score
+
+        return float(f1_score(list(truth), list(decisions)))
+    return sum(one == other for one, other in zip(truth, decisions, strict=True)) / len(truth)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("side")
+    parser.add_argument("--family", required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="what prediction_models.py has made")
+    parser.add_argument("--rows", type=int, help="so many of the dev rows, evenly spaced; default: all")
+    options = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+    import numpy as np
+    from prediction_inputs import read_rows
+    from prediction_models import DEV
+    from prediction_sides import SIDES, threads
+
+    rows = read_rows(options.folder / DEV)
+    if options.rows is not None:
+        rows = [rows[at] for at in np.linspace(0, len(rows) - 1, min(options.rows, len(rows))).astype(int)]
+    decide = SIDES[options.side].open(options.folder, options.family)
+    decide(rows)
+    start = time.perf_counter()
+    decisions = decide(rows)
+    seconds = time.perf_counter() - start
+
+    milliseconds = []
+    singles = np.linspace(0, len(rows) - 1, UNTIMED + LATENCIES).astype(int)
+    for at in np.random.default_rng(0).permutation(singles):
+        start = time.perf_counter()
+        decide([rows[at]])
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    p50, p99 = np.percentile(milliseconds[UNTIMED:], [50, 99]).tolist()
+    truth = [row["tags"] if options.family == "token-classification" else row["label"] for row in rows]
+    found = {"texts_per_s": len(rows) / seconds, "p50_ms": p50, "p99_ms": p99, "rows": len(rows), "threads": threads()}
+    print(json.dumps({**found, "score": score(options.family, truth, decisions)}))
+
+
+if __name__ == "__main__":
+    main()
