@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from turns import bertkit_command, typed
 MODEL, SEED = "minilm", 1
 CALIBRATED_ON = 300  # training rows, as NNCF advises
 # In a task's folder:
-RUN, TRAIN, DEV = "run", "train.jsonl", "dev.jsonl"
+RUN, TRAIN, DEV, MADE_BY = "run", "train.jsonl", "dev.jsonl", "made-by.json"
 GRAPHS = ONNX, ONNX_INT8, OPENVINO, OPENVINO_INT8 = "model.onnx", "model-int8.onnx", "openvino.xml", "openvino-int8.xml"
 
 
@@ -41,7 +41,7 @@ class Task:
 
 
 TASKS = {
-    "mrpc": Task("text-classification", "GLUE/MRPC", "accuracy", {"learning-rate": 1e-4, "num-epochs": 1}),
+    "mrpc": Task("text-classification", "GLUE/MRPC", "accuracy", {"learning-rate": 1e-4, "num-epochs": 3}),
     "sst2": Task(
         "text-classification", "GLUE/SST-2", "accuracy", {"learning-rate": 1e-4, "num-epochs": 1, "max-train-samples": 4000}
     ),
@@ -52,8 +52,12 @@ TASKS = {
 
 
 def make(task: str, folder: Path, data: str | None, graphs: Collection[str] = GRAPHS) -> list[str]:
-    """The rows, the run and these graphs of a task, in its folder. Returns what was made."""
+    """The rows, the run and these graphs of a task, in its folder; those of other settings go away. Returns what was made."""
+    made_by = json.dumps({"model": MODEL, "seed": SEED, "max_length": MAX_LENGTH, **asdict(TASKS[task])})
+    if (folder / MADE_BY).is_file() and (folder / MADE_BY).read_text(encoding="utf-8") != made_by:
+        shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / MADE_BY).write_text(made_by, encoding="utf-8")
     makers: dict[str, Callable[[Path], None]] = {
         TRAIN: lambda path: write_rows(task, data, "train", path),
         DEV: lambda path: write_rows(task, data, "validation", path),

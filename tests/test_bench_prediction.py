@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -208,12 +209,17 @@ def test_what_is_there_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "partial-run" / "checkpoint-1").mkdir(parents=True)
     first = prediction_models.make("mrpc", tmp_path, "data", [prediction_models.OPENVINO])
     assert made == ["write_rows", "write_rows", "fine_tune", "write_openvino"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*first, "openvino.bin"])
+    kept = [*first, "openvino.bin", prediction_models.MADE_BY]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
     made.clear()
     assert prediction_models.make("mrpc", tmp_path, "data", [prediction_models.OPENVINO, prediction_models.ONNX]) == [
         "model.onnx"
     ]
     assert made == ["write_onnx"]
+    other = dataclasses.replace(prediction_models.TASKS["mrpc"], settings={"num-epochs": 9})
+    monkeypatch.setitem(prediction_models.TASKS, "mrpc", other)
+    assert prediction_models.make("mrpc", tmp_path, "data", []) == ["train.jsonl", "dev.jsonl", "run"]
+    assert not (tmp_path / "model.onnx").exists(), "of other weights"
 
 
 def test_the_script_prints_what_the_pipeline_says(make_folder: Callable[[str], Path], tmp_path: Path) -> None:
