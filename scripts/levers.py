@@ -57,12 +57,15 @@ def bf16() -> None:
 
 def dropout() -> None:
     """torch's own dropout."""
+    import torch
     import torch.nn.functional as F
 
-    from bertkit.model.dropout import Dropout
+    from bertkit.model.dropout import DropoutStream
 
-    Dropout.forward = lambda self, x: F.dropout(x, self.p, self.training)  # type: ignore[method-assign]
-    Dropout.add = lambda self, x, residual: residual + F.dropout(x, self.p, self.training)  # type: ignore[method-assign]
+    def mask(self: Any, shape: tuple[int, ...], p: float, like: Any) -> Any:
+        return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
+
+    DropoutStream.keep_mask = mask  # type: ignore[method-assign]
 
 
 def last_layer() -> None:

@@ -28,7 +28,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "no-padding": [(bert, "Packing")],
     "groups": [(attention, "group")],
     "bf16": [(precision, "FASTER")],
-    "dropout": [(dropout.Dropout, "forward"), (dropout.Dropout, "add")],
+    "dropout": [(dropout.DropoutStream, "keep_mask")],
     "last-layer": [(bert, "Packing")],
     "vocabulary": [(adamw.AdamW, "elementwise")],
     "fused-adamw": [(adamw, "adamw")],
