@@ -142,7 +142,7 @@ class BertEncoder(nn.Module):
         super().__init__()
         self.is_decoder = config.is_decoder
         self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
-        self.num_heads = config.num_attention_heads
+        self.num_heads, self.hidden_act = config.num_attention_heads, config.hidden_act
         self.stream = stream
         self.activation_checkpointing = False  # whether training keeps only what goes into a layer, and computes it twice
 

@@ -9,8 +9,9 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.errors import UsageError
 from bertkit.files import write_json
+from bertkit.model import int8
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import Processes
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-FASTER = 1.2  # bf16 has to be, for it costs some accuracy
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}  # of what is no product of 8 bits
+FLOATS = ("fp32", "bf16")
+FASTER = 1.2  # fewer bits have to be, for they cost some accuracy
 ALTERNATIONS = 5
 OPERATIONS = 2e9  # of one timed pass: some milliseconds
 TOKENS_OF_A_GPU = 8192  # of one
@@ -31,10 +35,11 @@ CPU = torch.device("cpu")
 
 
 class Precision(NamedTuple):
-    """name: fp32 or bf16. rates: GFLOP/s of both, as measured; None where nothing had to be."""
+    """name: fp32, bf16 or int8. rates: GFLOP/s as measured; None where nothing had to be. asked: where it was not "auto"."""
 
     name: str
     rates: dict[str, float] | None = None
+    asked: str = "auto"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -47,38 +52,76 @@ class Precision(NamedTuple):
 
     def __str__(self) -> str:
         """A line for the user; "" where nothing was measured."""
+        if self.asked == "int8" and self.name != "int8" and (self.rates is None or "int8" not in self.rates):
+            return f"--precision int8: {self.name}; this machine or build of torch has no exact products of 8-bit integers"
         if self.rates is None:
             return ""
-        ratio = self.rates["bf16"] / self.rates["fp32"]
-        rates = " and ".join(f"{rate:.0f}" for rate in self.rates.values())
-        return f"--precision auto: {self.name}; bf16 is {ratio:.2f} times as fast as fp32 here ({rates} GFLOP/s)"
+        fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
+        ratio = self.rates[fewer] / self.rates[exact]
+        rates = f"{self.rates[exact]:.0f} and {self.rates[fewer]:.0f}"
+        return f"--precision {self.asked}: {self.name}; {fewer} is {ratio:.2f} times as fast as {exact} here ({rates} GFLOP/s)"
+
+    @property
+    def _float(self) -> str:
+        return _faster_float(self.rates) if self.rates is not None else "fp32"
+
+    @property
+    def attention(self) -> torch.dtype:
+        """The dtype of attention's products, which int8 leaves as they are."""
+        return DTYPES[self._float] if self.name == "int8" else self.dtype
+
+
+def _faster_float(rates: dict[str, float]) -> str:
+    return "bf16" if rates.get("bf16", 0.0) >= FASTER * rates["fp32"] else "fp32"
+
+
+def refuse_int8(asked: str, why: str) -> None:
+    """Raise UsageError for a precision that is for prediction alone."""
+    if asked == "int8":
+        raise UsageError(f"--precision int8 is for prediction: {why}", hint="choose --precision auto, fp32 or bf16")
 
 
 def resolve_precision(
     asked: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
 ) -> Precision:
-    """The precision that was asked for; for "auto" the one to compute in, on every process the main process's.
+    """The precision that was asked for; for "auto" the one to compute in, on every process the main process's. For "int8" it is
+    what "auto" gives where 8 bits are not faster.
 
-    On a CPU that has bf16 it is measured, once for each processor, version of torch, number of threads and shape. recorded: the
-    dtype of a run to resume, as in run.json.
+    On a CPU that has bf16 or int8 it is measured, once for each processor, version of torch, number of threads and shape.
+    recorded: the dtype of a run to resume, as in run.json.
     """
-    if asked != "auto":
+    if asked not in ("auto", "int8"):
         return Precision(asked)
     if recorded is not None:
-        return Precision(next(name for name in DTYPES if Precision(name).recorded == recorded))
+        return Precision(next(name for name in FLOATS if Precision(name).recorded == recorded))
     device = processes.device
     if device.type == "cuda":
-        return Precision("bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32")
-    if device.type != "cpu" or not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
-        return Precision("fp32")
-    rates = [_rates(config, tuple(DTYPES), training=training) if processes.is_main_process else None]
+        return Precision("bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32", None, asked)
+    if device.type != "cpu":
+        return Precision("fp32", None, asked)
+    names = [name for name in (*FLOATS, asked) if name in _COMPUTED and _COMPUTED[name]()]
+    if names == ["fp32"]:
+        return Precision("fp32", None, asked)
+    rates = [_rates(config, names, training=training) if processes.is_main_process else None]
     if processes.num_processes > 1:
         from accelerate.utils import broadcast_object_list
 
         broadcast_object_list(rates)
     (found,) = rates
     assert found is not None
-    return Precision("bf16" if found["bf16"] >= FASTER * found["fp32"] else "fp32", found)
+    chosen = {name: found[name] for name in names}
+    name = _faster_float(chosen)
+    if "int8" in chosen and chosen["int8"] >= FASTER * chosen[name]:
+        name = "int8"
+    return Precision(name, chosen, asked)
+
+
+# Whether a CPU may compute in them; how fast is then measured.
+_COMPUTED: dict[str, Callable[[], bool]] = {
+    "fp32": lambda: True,
+    "bf16": lambda: torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported(),
+    "int8": int8.available,
+}
 
 
 def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) -> float | None:
@@ -118,12 +161,12 @@ def _are_rates(values: Any, names: Sequence[str]) -> bool:
 def measure_rates(
     hidden_size: int,
     intermediate_size: int,
-    names: Sequence[str] = tuple(DTYPES),
+    names: Sequence[str] = FLOATS,
     *,
     training: bool,
     device: torch.device = CPU,
 ) -> dict[str, float]:
-    """GFLOP/s of a layer's linear maps in each dtype, the best of alternated passes. training: backward too."""
+    """GFLOP/s of a layer's linear maps in each precision, the best of alternated passes. training: backward too."""
     shapes = [(hidden_size, hidden_size)] * 4 + [(intermediate_size, hidden_size), (hidden_size, intermediate_size)]
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
     tokens = int(min(max(OPERATIONS / of_token, 64), 1024)) if device.type == "cpu" else TOKENS_OF_A_GPU
@@ -131,13 +174,17 @@ def measure_rates(
     def random(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.rand(shape, dtype=dtype, device=device, requires_grad=training)
 
-    weights = {name: [random(*shape, dtype=DTYPES[name]) for shape in shapes] for name in names}
+    layers: dict[str, list[Any]] = {
+        name: [partial(F.linear, weight=random(*shape, dtype=DTYPES[name])) for shape in shapes] for name in names
+    }
+    if "int8" in layers:
+        layers["int8"] = [int8.Int8Linear([torch.nn.Linear(columns, rows)]) for rows, columns in shapes]
     inputs = {name: [random(tokens, columns, dtype=DTYPES[name]) for _, columns in shapes] for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(ALTERNATIONS + 1):
         for name in names:
             begin = time.perf_counter()
-            _pass(inputs[name], weights[name], training=training)
+            _pass(inputs[name], layers[name], training=training)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             if turn:  # the first one prepares
@@ -145,11 +192,11 @@ def measure_rates(
     return {name: round(tokens * of_token / min(taken) / 1e9, 1) for name, taken in seconds.items()}
 
 
-def _pass(inputs: list[Tensor], weights: list[Tensor], *, training: bool) -> None:
-    for rows, weight in zip(inputs, weights, strict=True):
-        found = F.linear(rows, weight)
+def _pass(inputs: list[Tensor], layers: list[Any], *, training: bool) -> None:
+    for rows, layer in zip(inputs, layers, strict=True):
+        found = layer(rows)
         if training:
-            torch.autograd.grad(found, (rows, weight), found.detach())
+            torch.autograd.grad(found, (rows, layer.keywords["weight"]), found.detach())
 
 
 def _processor() -> str:

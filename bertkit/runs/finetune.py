@@ -20,7 +20,7 @@ from bertkit.model.bert import initialize
 from bertkit.model.devices import peak_memory, refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import matrix_rate, resolve_precision
+from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import why_another_share
@@ -93,6 +93,7 @@ def finetune(
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
         progress.note(f"not evaluated, because {recipe.data} has no files for them: {', '.join(missing)}")
     check_trackers(recipe.training.track)
+    refuse_int8(recipe.training.precision, "training needs gradients")
     if note := check_metrics(recipe.metrics):
         progress.note(note)
     if recipe.training.max_length is not None:

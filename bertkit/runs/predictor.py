@@ -25,7 +25,8 @@ from bertkit.features import Features
 from bertkit.model.devices import OneProcess, Processes, start_accelerator
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
-from bertkit.model.precision import Precision, resolve_precision
+from bertkit.model.int8 import quantize
+from bertkit.model.precision import Precision, refuse_int8, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
@@ -59,8 +60,11 @@ class Predictor:
 
     @cached_property
     def precision(self) -> Precision:
-        """What was asked for; measured, where nothing was and this is a CPU."""
-        return resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
+        """What was asked for; measured, where nothing or int8 was and this is a CPU."""
+        found = resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
+        if found.asked != "auto" and found.name != found.asked:
+            progress.note(str(found))
+        return found
 
     @cached_property
     def _modules(self) -> list[Any]:
@@ -79,7 +83,10 @@ class Predictor:
         if fresh := load_weights(module, pretrained.folder):
             what = f"the model has no trained head; missing: {listed(fresh)}"
             raise ModelError(what, where=str(pretrained.folder), hint=FINETUNE)
-        return module.to(self.processes.device, self.precision.dtype).eval()
+        module = module.to(self.processes.device, self.precision.dtype).eval()
+        if self.precision.name == "int8":
+            quantize(module, self.precision.attention)
+        return module
 
     @property
     def folders(self) -> list[Path]:
@@ -327,6 +334,7 @@ class TaskPredictor(Predictor):
             raise UsageError(f"the model is for {task.family}; only text classification is explained")
         if label is not None and label not in task.labels:
             raise UsageError(f"no label {label!r}", hint=did_you_mean(label, task.labels))
+        refuse_int8(self.precision.name, "explanations need gradients")
         found: list[Explanation] = []
         for window in batched(_checked(rows)):
             examples = self._examples(window, len(found))

@@ -34,7 +34,7 @@ from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import matrix_rate, resolve_precision
+from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.runs.card import pretraining_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
@@ -73,6 +73,7 @@ def pretrain(
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
+    refuse_int8(config.precision, "training needs gradients")
     run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
     run.refuse_other_folders(accelerator)
     meta = read_meta(corpus)

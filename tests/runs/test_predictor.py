@@ -17,6 +17,7 @@ from trained import train
 
 import bertkit
 from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.model import int8
 from bertkit.runs import predictor as module
 
 pytestmark = pytest.mark.e2e
@@ -323,3 +324,30 @@ def test_precision_is_measured_once(run: Path, monkeypatch: pytest.MonkeyPatch) 
     predictor = bertkit.load(run, device="cpu")
     predictor.predict(TEXTS)
     assert len(asked) == 1
+
+
+@pytest.mark.skipif(not int8.available(), reason="no exact products of 8-bit integers here")
+def test_int8_is_near_float32_and_the_same_for_one_row_or_many(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("bertkit.model.precision.measure_rates", lambda *_, **__: {"fp32": 100.0, "bf16": 100.0, "int8": 300.0})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    exact = bertkit.load(classifier, **FP32)
+    predictor = bertkit.load(classifier, "cpu", "int8")
+    assert any(isinstance(part, int8.Int8Linear) for part in predictor.model.modules())
+    wanted, found = ([each.probabilities for each in model.predict(TEXTS)] for model in (exact, predictor))
+    assert 1e-5 < np.abs(np.subtract(wanted, found)).max() < 0.05
+    alone = [predictor.predict([text])[0].probabilities for text in TEXTS]
+    np.testing.assert_allclose(found, alone, atol=1e-6)
+    vectors, near = exact.embed(TEXTS), predictor.embed(TEXTS)
+    assert np.linalg.norm(vectors - near) < 0.1 * np.linalg.norm(vectors)
+    assert pickle.loads(pickle.dumps(predictor)).precision.name == "int8"
+    with pytest.raises(UsageError):
+        predictor.explain(TEXTS)
+
+
+def test_int8_is_not_for_training(classifier: Path, run: Path, tmp_path: Path) -> None:
+    rows = run.parent / "rows.csv"
+    with pytest.raises(UsageError):
+        train(tmp_path / "out", classifier, rows, text="ask", label="kind", precision="int8")
+    assert not (tmp_path / "out" / "run.json").exists()

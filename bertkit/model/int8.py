@@ -1,0 +1,103 @@
+"""Products of 8-bit integers for prediction on a CPU: weights quantized per output channel, activations per row as they come.
+
+A row is quantized by its own largest value, so that what is predicted for a text does not depend on its neighbours in a batch.
+All but the encoder's linear layers stays as it is. The products are oneDNN's, which scale and round their sums before these
+reach memory; torch._int_mm gives the sums, and takes two passes over them more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.model.attention import Pattern, attend
+from bertkit.model.bert import BertEncoder, BertSelfAttention
+
+# The least value of an activation function, below which its 8 bits need not reach.
+LEAST = {"gelu": -0.17, "gelu_new": -0.17, "gelu_pytorch_tanh": -0.17, "relu": 0.0, "silu": -0.2785, "swish": -0.2785}
+_SIGN = 128  # turns int8 into uint8 from 0; torch converts float32 to int8 three times as fast
+_TINY = 1e-12  # the scale of a row of zeros
+
+
+class Int8Linear(nn.Module):
+    """Linear layers of the same input, side by side, in 8 bits: (N, in_features) float32 -> (N, out_features) of `dtype`.
+
+    least: no input is less; None: inputs are of either sign.
+    """
+
+    def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype = torch.float32, *, least: float | None = None) -> None:
+        super().__init__()
+        weight, bias = (torch.cat([getattr(layer, name).detach().float() for layer in layers]) for name in ("weight", "bias"))
+        self.dtype, self.least = dtype, least
+        self.scales = weight.abs().amax(1).div_(127).clamp_(min=_TINY)  # (out_features,)
+        rounded = weight.div_(self.scales[:, None]).round_()
+        if least is not None:  # what the zeros of the inputs stand for
+            bias = bias + least * rounded.sum(1) * self.scales
+        self.bias = bias.to(dtype)
+        self.weight = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
+        self.zeros = torch.zeros(len(bias), dtype=torch.int64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float()
+        if self.least is None:
+            zero = _SIGN
+            scale = torch.maximum(x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_()).mul_(1 / 127).clamp_(min=_TINY)
+            levels = x * scale.reciprocal()
+        else:
+            zero = 0
+            scale = x.amax(1, keepdim=True).sub_(self.least).mul_(1 / 255).clamp_(min=_TINY)
+            inverse = scale.reciprocal()
+            levels = torch.addcmul(inverse * -self.least - _SIGN, x, inverse)
+        rows = levels.round_().to(torch.int8).view(torch.uint8).bitwise_xor_(_SIGN)
+        sums = _product(rows, zero, self.weight, self.scales, self.zeros, self.dtype)
+        return torch.addcmul(self.bias, sums, scale.to(self.dtype), out=sums)
+
+
+def _product(rows: Tensor, zero: int, weight: Tensor, scales: Tensor, zeros: Tensor, dtype: torch.dtype) -> Tensor:
+    """(rows - zero) @ weight.T * scales, of (N, in_features) uint8 and prepacked int8."""
+    return torch.ops.onednn.qlinear_pointwise(rows, 1.0, zero, weight, scales, zeros, None, 1.0, 0, dtype, "none", [], "none")
+
+
+class _Int8SelfAttention(nn.Module):
+    """A BertSelfAttention whose projections are of 8 bits; its scores and sums are of `dtype`."""
+
+    def __init__(self, exact: BertSelfAttention, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_heads, self.dropout = exact.num_heads, exact.dropout
+        self.joint = Int8Linear([exact.query, exact.key, exact.value], dtype)
+        self.query, self.read = Int8Linear([exact.query], dtype), Int8Linear([exact.key, exact.value], dtype)
+
+    def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
+        if pattern.queries is pattern.keys:
+            tokens, queries = self.joint(hidden), None
+        else:
+            tokens, queries = self.read(hidden), self.query(rows)
+        return attend(tokens, queries, pattern, self.num_heads, self.dropout)
+
+
+def quantize(module: nn.Module, dtype: torch.dtype) -> None:
+    """Put 8-bit products in place of the linear layers of a module's encoder, in float32 and on a CPU. dtype: of attention."""
+    for encoder in [part for part in module.modules() if isinstance(part, BertEncoder)]:
+        least = LEAST.get(encoder.hidden_act)
+        layers: Any = encoder.layer
+        for layer in layers:
+            layer.attention.self = _Int8SelfAttention(layer.attention.self, dtype)
+            layer.attention.output.dense = Int8Linear([layer.attention.output.dense])
+            layer.intermediate.dense = Int8Linear([layer.intermediate.dense])
+            layer.output.dense = Int8Linear([layer.output.dense], least=least)
+
+
+@cache
+def available() -> bool:
+    """Whether this build of torch has such products, and this processor computes them without losing bits, as older ones do."""
+    rows, weights = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
+    try:
+        weight = torch.ops.onednn.qlinear_prepack(weights, None)
+        found = _product(rows, 0, weight, torch.ones(64), torch.zeros(64, dtype=torch.int64), torch.float32)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return bool((found == 255.0 * 127 * 64).all())
