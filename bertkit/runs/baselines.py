@@ -1,4 +1,4 @@
-"""What a model must beat on its own data: fitted before it is trained, compared with it afterwards."""
+"""What a model must beat on its own data: fitted and compared with it once it is trained."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ class Baselines:
         worse, not_better = [], []
         everything = np.arange(len(truth))
         first, own = next(iter(model(everything).items()))
-        rows: list[list[Any]] = [["this model", own, None, None]]
+        rows: list[list[Any]] = [["this model", own, None, None, None]]
         sign = 1 if task.recipe.greater_is_better else -1
         for name, others in self.predictions.items():
             scorer = task.scorer(others, truth)
             draws = resampled(len(truth), RESAMPLES, np.random.default_rng(0))
             bounds = interval([_minus(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
             score = scorer(everything)[first]
-            rows.append([name, score, _minus(own, score), progress.format_interval(bounds, "+.4f")])
+            rows.append([name, score, _minus(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
             if bounds is not None and max(sign * bound for bound in bounds) < 0:
                 worse.append(name)
             elif bounds is None or min(sign * bound for bound in bounds) <= 0:
                 not_better.append(name)
-        columns = ["predictions", first, "this model minus it", "95% interval"]
+        columns = ["predictions", first, "this model minus it", "95% interval", "rows fitted to"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
         hint = self._advice(own)

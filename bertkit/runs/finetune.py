@@ -25,7 +25,7 @@ from bertkit.model.pretrained import check_max_length, check_segments, open_pret
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import show
-from bertkit.runs.baselines import fit_baselines
+from bertkit.runs.baselines import Baselines, fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
@@ -128,12 +128,13 @@ def finetune(
         training = splits[recipe.train_split]
         show(preview(task, training.examples, training.features, pretrained.tokenizer, count=num_examples))
 
-    to_beat = None
-    if baselines and task.recipe.eval_splits:
-        of_training, of_evaluation = (splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0]))
-        to_beat = fit_baselines(task, of_training, of_evaluation, recipe.eval_splits[0], pretrained, accelerator)
-    if to_beat is not None:
-        show(to_beat.report())
+    examples = {name: split.examples for name, split in splits.items()}
+
+    def fitted_baselines() -> Baselines | None:
+        if not baselines or not task.recipe.eval_splits:
+            return None
+        of_training, of_evaluation = (examples[name] for name in (recipe.train_split, recipe.eval_splits[0]))
+        return fit_baselines(task, of_training, of_evaluation, recipe.eval_splits[0], pretrained, accelerator)
 
     model_config = task.configure(pretrained.config)
     module = task.build(model_config)
@@ -170,6 +171,8 @@ def finetune(
         world_size=accelerator.num_processes,
     )
     if run is None:
+        if (to_beat := fitted_baselines()) is not None:
+            show(to_beat.report())
         return _dry_run(module, batches, in_precision, accelerator, steps, num_parameters)
 
     values = describe_run(
@@ -179,7 +182,7 @@ def finetune(
         data=described,
         asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
         chosen=chosen or before.get("chosen"),
-        baselines=to_beat.first_scores() if to_beat is not None else before.get("baselines"),
+        baselines=before.get("baselines"),
         task=task.to_json(),
         dtype=precision.recorded,
         rates=precision.rates or before.get("rates"),
@@ -232,6 +235,8 @@ def finetune(
             resume_from=run.resume_from,
             matrix_rate=matrix_rate(precision, model_config, accelerator),
         )
+        if (to_beat := fitted_baselines()) is not None:  # now: nobody waits for them before the first step
+            values["baselines"] = to_beat.first_scores()
         run.end(values, state, accelerator, finish)
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))

@@ -17,8 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
@@ -288,6 +286,8 @@ def summarize(values: Sequence[float | None]) -> dict[str, Any]:
         return {"median": None, "mean": None, "std": None, "interval": None, "each": list(values)}
     mean, std, interval = statistics.fmean(known), None, None
     if len(known) > 1:
+        from scipy import stats  # slow to import, and predict imports this module
+
         std = statistics.stdev(known)
         half = float(stats.t.ppf(0.975, len(known) - 1)) * std / len(known) ** 0.5
         interval = [mean - half, mean + half]

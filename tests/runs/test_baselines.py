@@ -18,6 +18,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs import baselines as module
+from bertkit.runs import finetune
 from bertkit.runs.baselines import fit_baselines, frozen_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
 from bertkit.tasks.baselines import (
@@ -237,6 +238,26 @@ def test_a_large_models_probe_takes_fewer_rows(model: Path, monkeypatch) -> None
     assert len(found.examples) == 12
     assert found.fitted_to == {MAJORITY: 20, BAG_OF_WORDS: 20, LINEAR_PROBE: 12}
     assert "rows fitted to" in found.report().parts[0].columns
+
+
+def test_a_run_fits_them_once_it_is_trained(run_bertkit, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "".join(f"{text},{'praise' if 'good' in text else 'blame'}\n" for text in TEXTS)
+    (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    done: list[str] = []
+    for name in ("train", "fit_baselines"):
+        own = getattr(finetune, name)
+
+        def noted(*arguments: Any, own: Any = own, name: str = name, **more: Any) -> Any:
+            found = own(*arguments, **more)
+            done.append(name)
+            return found
+
+        monkeypatch.setattr(finetune, name, noted)
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--precision", "fp32")
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", model, "--max-steps", 1, "-o", "run")
+    assert (ran.code, done) == (0, ["train", "fit_baselines"]), ran.err
+    found = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["baselines"]
+    assert set(found) == {MAJORITY, BAG_OF_WORDS, LINEAR_PROBE}
 
 
 @pytest.mark.parametrize("learning_rate", [0.0, 3e-3])
