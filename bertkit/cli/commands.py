@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bertkit.cli.check import check
 from bertkit.cli.compare import compare
@@ -38,6 +39,16 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
 
+class _Command(TyperCommand):
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        with _interrupted():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _interrupted():
+            return super().invoke(ctx)
+
+
 @contextmanager
 def _interrupted() -> Iterator[None]:
     try:
@@ -46,23 +57,25 @@ def _interrupted() -> Iterator[None]:
         raise Interrupted from error
 
 
-app = typer.Typer(
-    name="bertkit",
-    cls=_Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(finetune)
-app.command("eval")(evaluate)
-app.command()(predict)
-app.command()(pretrain)
-app.command()(recipes)
-app.command()(check)
-app.command()(compare)
-app.command()(submission)
-app.command()(export)
+_SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "finetune": finetune,
+    "eval": evaluate,
+    "predict": predict,
+    "pretrain": pretrain,
+    "recipes": recipes,
+    "check": check,
+    "compare": compare,
+    "submission": submission,
+    "export": export,
+}
+app = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, **_SETTINGS)
+for _name, _function in _COMMANDS.items():
+    app.command(_name)(_function)
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(corpus, name="corpus")
 
@@ -91,7 +104,13 @@ def _top(
     """
 
 
-_COMMAND = typer.main.get_command(app)
+def _chosen(args: Sequence[str]) -> Any:
+    """What runs these arguments, as Typer builds it: of a command alone if they begin with its name, for that is soon done."""
+    if not args or args[0] not in _COMMANDS:
+        return partial(typer.main.get_command(app).main, args=[*args], prog_name="bertkit")
+    alone = typer.Typer(add_completion=False, **_SETTINGS)
+    alone.command(args[0], cls=_Command)(_COMMANDS[args[0]])
+    return partial(typer.main.get_command(alone).main, args=[*args[1:]], prog_name=f"bertkit {args[0]}")
 
 
 @speaking_for_all()
@@ -104,7 +123,7 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         args = translate(sys.argv[1:] if argv is None else argv)
         with all_read_is_whole():
-            return _COMMAND.main(args=args, prog_name="bertkit", standalone_mode=False) or 0
+            return _chosen(args)(standalone_mode=False) or 0
     except typer.Abort as error:
         raise error.__cause__ or error from None
     except typer.TyperException as error:
