@@ -64,6 +64,11 @@ def _note(values: Mapping[str, Any]) -> str:
             f" `bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
             f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}."
         )
+        if first := startup.get("first_step"):
+            note += (
+                f" `bertkit finetune mrpc` reaches its first step in {first['median']['bertkit']:.1f} s, run_glue.py the end "
+                f"of its imports in {first['median']['run_glue']:.1f} s: ratio {first['ratio']:.2f}, needed {first['needed']:g}."
+            )
     return note
 
 

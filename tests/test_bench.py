@@ -8,6 +8,7 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,6 +121,29 @@ def test_start_up_runs_alternate_and_the_first_does_not_count(tmp_path: Path) ->
     assert log.read_text(encoding="utf-8") == "ababab"
     assert {name: len(each) for name, each in seconds.items()} == {"a": 2, "b": 2}
     assert min(seconds["b"]) >= 0.3
+
+
+def test_a_timed_start_ends_at_the_first_step_and_leaves_nothing(tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "good film,a\nbad film,b\n" * 8, encoding="utf-8")
+    data = ["--train", "rows.csv", "--validation", "rows.csv", "--model", str(tiny_model_dir), "--precision", "fp32"]
+    left = tmp_path / "left"
+    left.mkdir()
+    command = [sys.executable, str(bench.ROOT / "scripts" / "timed_start.py"), "bertkit", "text-classification", *data]
+    env = {**os.environ, "TMPDIR": str(left), "PYTHONPATH": str(bench.ROOT)}
+    reached = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (reached.returncode, [*left.iterdir()]) == (0, []), reached.stderr
+    assert "per epoch" in reached.stderr
+    assert "validation/accuracy" not in reached.stderr, "it was trained"
+    failed = subprocess.run([*command, "--text", "none"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1, "what does not reach it is no time"
+
+
+def test_start_up_is_the_share_of_the_others_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "time_commands", lambda commands, times: dict(zip(commands, ([1.0, 3.0, 1.5], [4.0, 9.0, 5.0]))))
+    found = bench.measure_startup(3, "data")
+    assert (found["ratio"], found["needed"], found["first_step"]["ratio"], found["first_step"]["needed"]) == (0.3, 0.15, 0.3, 1)
+    assert [*found["first_step"]["median"]] == ["bertkit", "run_glue"]
+    assert "data/GLUE/MRPC" in bench.first_step_commands("data")["bertkit"]
 
 
 def test_both_sides_are_called_alike(monkeypatch: pytest.MonkeyPatch) -> None:
