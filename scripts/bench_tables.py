@@ -65,9 +65,10 @@ def _note(values: Mapping[str, Any]) -> str:
             f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}."
         )
         if first := startup.get("first_step"):
+            median = first["median"]
             note += (
-                f" `bertkit finetune mrpc` reaches its first step in {first['median']['bertkit']:.1f} s, run_glue.py the end "
-                f"of its imports in {first['median']['run_glue']:.1f} s: ratio {first['ratio']:.2f}, needed {first['needed']:g}."
+                f" `bertkit finetune mrpc` reaches its first step in {median['bertkit']:.1f} s, run_glue.py the end of its "
+                f"imports in {median['run_glue']:.1f} s: ratio {first['ratio']:.2f}, needed at most {first['needed']:g}."
             )
     return note
 

@@ -14,8 +14,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
-from contextlib import closing
 from typing import Any, NoReturn
 
 
@@ -26,12 +24,10 @@ def start_bertkit(words: list[str]) -> NoReturn:
 
     prefetched, folder = loop.prefetched, tempfile.mkdtemp()
 
-    def until_first(*arguments: Any) -> Generator[Any]:
-        with closing(prefetched(*arguments)) as ready:
-            next(ready)
-            shutil.rmtree(folder)
-            os._exit(0)
-            yield
+    def until_first(batches: Any, steps: range, device: Any) -> NoReturn:
+        next(prefetched(batches, steps, device))
+        shutil.rmtree(folder)
+        os._exit(0)
 
     loop.prefetched = until_first
     code = main(["finetune", *words, "--output-dir", os.path.join(folder, "run")])

@@ -59,6 +59,14 @@ def _available(device: str) -> str:
     return device
 
 
+def start_processes(device: str = "auto") -> Processes:
+    """The processes that predict: Accelerate's, which is slow to import, only where a launcher may have started several."""
+    if any(name in _LAUNCHED or name.startswith("ACCELERATE_") for name in os.environ):
+        return start_accelerator(device)
+    _keep_freed_memory()
+    return OneProcess.on(device)
+
+
 def start_accelerator(device: str = "auto") -> Accelerator:
     """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
 
@@ -129,6 +137,7 @@ def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint:
 
 _LAUNCH = "to start several: torchrun --nproc-per-node 2 -m bertkit ..."
 _MPI = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"}
+_LAUNCHED = _MPI | {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 # Variables of Accelerate that would change the training: the values that do not, and the options that do it here.
 _IGNORED = {

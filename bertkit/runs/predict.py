@@ -13,7 +13,7 @@ import torch
 from bertkit import __version__, manifest, progress
 from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, listed, plural
-from bertkit.model.devices import OneProcess, start_accelerator
+from bertkit.model.devices import OneProcess, start_processes
 from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
 from bertkit.readers import Examples, Remarks, windows
@@ -100,7 +100,7 @@ def _open(
     own = target.task.recipe.resolved()
     target.refuse_other_folds([split])
     task = replace(target.task, recipe=own)
-    predictor = TaskPredictor(replace(target, task=task), start_accelerator(own.training.device))
+    predictor = TaskPredictor(replace(target, task=task), start_processes(own.training.device))
     return predictor, lambda name: [read_splits(own, [name]).rows[name]]
 
 
@@ -108,7 +108,7 @@ def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -
     """A predictor for files. overrides: the names of the options that the user gave."""
     recipe = target.task.recipe.with_file(files[0], overrides, target.written).resolved()
     task = replace(target.task, recipe=recipe)
-    return TaskPredictor(replace(target, task=task), start_accelerator(recipe.training.device))
+    return TaskPredictor(replace(target, task=task), start_processes(recipe.training.device))
 
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> Progress:

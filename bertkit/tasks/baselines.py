@@ -29,7 +29,7 @@ class Frozen(NamedTuple):
     most_rows: int
 
 
-_WORD = re.compile(f"[{CJK}]|[^\\W{CJK}]+")
+_WORD = f"[{CJK}]|[^\\W{CJK}]+"  # compiled at its first use, for it takes milliseconds
 T = TypeVar("T", bound=Hashable)
 
 
@@ -105,7 +105,7 @@ def sliding_window(question: str, context: str, length: int) -> Found | None:
     number in the context), and less with its distance, up to that of as many words as the question has. One within the span
     counts against it, as answers rarely repeat the question. Of equal spans the first; None for a context without words.
     """
-    found = [*_WORD.finditer(context)]
+    found = [*re.finditer(_WORD, context)]
     if not found:
         return None
     words, asked = [match[0].casefold() for match in found], {*_words(question)}
@@ -125,4 +125,4 @@ def usual_length(texts: Sequence[str]) -> int:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
+    return re.findall(_WORD, text.casefold())

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import os
 import re
 import sys
 import traceback
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bertkit.errors import UsageError, UserError, did_you_mean
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import recipe_folder
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "bertkit.recipes"  # the group of entry points for recipes of other packages
 REMOVED = ("ragged", "empty_texts", "no_label", "eval_those_there", "strip")  # fields of older recipes; prepare= replaces them
@@ -52,6 +53,8 @@ def list_recipes() -> list[Listed]:
 
 def _entry_points() -> list[EntryPoint]:
     """The recipes of other packages, each the name of an object in a module."""
+    import importlib.metadata  # 20 ms, which --help has no use for
+
     return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
 

@@ -148,7 +148,7 @@ def test_names_that_lead_nowhere(
 
 # Beside the standard library. What a command needs to run is imported inside it.
 OF_TYPER = {"annotated_doc", "attr", "attrs", "markdown_it", "mdurl", "pygments", "rich", "shellingham", "typer"}
-OF_HELP = OF_TYPER | {"bertkit", "numpy", "tokenizers"}
+OF_HELP = OF_TYPER | {"bertkit", "numpy"}
 
 
 @pytest.mark.parametrize("command", ["", "finetune", "predict", "eval", "pretrain", "check", "export"])
@@ -163,6 +163,18 @@ def test_help_imports_what_it_may_alone(command: str) -> None:
     assert "Usage: bertkit" in ran.stdout
     found = set(ran.stderr.split())
     assert {"bertkit", "typer"} <= found <= OF_HELP, found - OF_HELP
+
+
+def test_one_process_predicts_without_what_training_imports(place: Path) -> None:
+    code = (
+        "import sys\nfrom bertkit.cli import main\ncode = main(['predict', 'run', 'good.csv', '--format', 'jsonl'])\n"
+        "print({'accelerate', 'scipy', 'sklearn', 'pandas', 'datasets', 'transformers'} & {*sys.modules})\nsys.exit(code)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE_")}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=True)
+    assert len(ran.stdout.splitlines()) > 1
+    assert ran.stdout.splitlines()[-1] == "set()"
 
 
 def test_the_working_directory_is_gone(shell) -> None:

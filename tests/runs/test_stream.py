@@ -579,7 +579,7 @@ def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, mon
     folder = tmp_path / "out"
     for rank in (0, 1, 2):
         Of3.process_index, Of3.is_main_process = rank, rank == 0
-        monkeypatch.setattr("bertkit.runs.predict.start_accelerator", lambda device: Of3())
+        monkeypatch.setattr("bertkit.runs.predict.start_processes", lambda device: Of3())
         assert run_bertkit("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32).code == 0
         assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][: rank + 1]
         assert (folder / "_SUCCESS").exists() == (rank == 2)

@@ -13,7 +13,7 @@ from bertkit.readers.columns import require_column
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
 _ENOUGH = 100_000  # characters are enough to tell the language
-_CHINESE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+_CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled at its first use, for it takes milliseconds
 
 Answers = list[tuple[str, int | None]]
 
@@ -101,7 +101,7 @@ def are_mostly_chinese(texts: Sequence[str]) -> bool:
     letters = chinese = 0
     for text in dict.fromkeys(texts):
         letters += sum(map(str.isalpha, text))
-        chinese += len(_CHINESE.findall(text))
+        chinese += len(re.findall(_CHINESE, text))
         if letters > _ENOUGH:
             break
     return 2 * chinese > letters

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.features import Features, Ragged, offsets_of, ranges
-from bertkit.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertkit.text.tokenizer import Tokenizer
 
 
 class WordFeatures(NamedTuple):
