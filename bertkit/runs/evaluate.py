@@ -24,6 +24,9 @@ from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
 
+# Most tokens that a CPU computes at once, so that its cache holds what passes through a layer. MiniLM on one AMD core, int8,
+# texts/s of SST-2 and MRPC: 418 and 202; 313 and 149 with 8192 tokens; 428 and 194 with 1024.
+CPU_TOKENS = 2048
 CONSTANT = "constant_predictions"  # a score of 1, present only if a model predicts the same for every row
 
 
@@ -42,12 +45,13 @@ def predict(
     It lies under all that predicts: evaluation while a model trains, and whatever a trained model is used for.
     """
     place = {"rank": processes.process_index, "world_size": processes.num_processes}
+    limit = min(micro_batch_tokens, CPU_TOKENS) if processes.device.type == "cpu" else micro_batch_tokens
     was_training = model.training
     model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
     with torch.inference_mode():
-        for batch in evaluation_batches(features, micro_batch_tokens, **place):
+        for batch in evaluation_batches(features, limit, **place):
             loss_sums, logits = model(batch.to(processes.device))
             for name, rows in logits.items():
                 logits_of = split_by_feature(batch, rows.cpu().numpy())
