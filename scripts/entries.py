@@ -11,8 +11,9 @@ import pretraining_results as pretraining
 
 DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
-# the results that trainer_results.py, defaults_results.py, scale_results.py, bench_prediction.py and bench_levers.py write
-TRAINER, DEFAULTS, SCALE, PREDICTION, LEVERS = "trainer", "defaults", "scale", "bench_prediction", "bench_levers"
+# the results that scripts of these names, or growth_results.py and the like, write
+TRAINER, DEFAULTS, SCALE, GROWTH = "trainer", "defaults", "scale", "growth"
+PREDICTION, LEVERS = "bench_prediction", "bench_levers"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -152,6 +153,7 @@ TABLES = {
     "trainer": (*FIVE_SEEDS, TRAINER),
     "defaults": (DEFAULTS,),
     "scale": (SCALE,),
+    "growth": (GROWTH,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
     "bench_prediction": (PREDICTION,),
