@@ -217,8 +217,8 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     if any(values["name"] == trainer.NAME for values in results):
         return _render_trainer(results)
     if results[0]["name"] == scale.NAME:
-        rows = markdown.table(scale.HEADER, scale.rows(results[0]), numbers_from=3)
-        return "\n".join([*rows, "", scale.note(results[0]), ""])
+        table = markdown.table(scale.HEADER, scale.rows(results[0]), numbers_from=3)
+        return "\n".join([*table, "", scale.note(results[0]), ""])
     if results[0]["name"] == growth.NAME:
         tables = ((growth.BY_ROWS, growth.by_rows(results[0])), (growth.BY_LENGTH, growth.by_length(results[0])))
         lines = [line for header, rows in tables for line in (*markdown.table(header, rows, numbers_from=0), "")]

@@ -29,4 +29,4 @@ def read_columns(
     fitted = Task.fit(recipe, read[recipe.train_split])
     examples = fitted.examples(read[split], labelled=True)
     examples = examples.select(range(len(examples))[:rows])
-    return fitted, {name: examples.columns[name] for name in COLUMNS[recipe.family] if name in examples.columns}
+    return fitted, {name: [*examples.columns[name]] for name in COLUMNS[recipe.family] if name in examples.columns}
