@@ -6,16 +6,53 @@ without a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 IGNORED = -100  # a target that no loss counts, as in torch and transformers
+IN_MEMORY = 2**24  # bytes of an array that grows; beyond them it is in a file
+BLOCK = 2**20  # values that are computed at once
+
+
+class Growing:
+    """An array to which blocks are added: in memory while it is small, else mapped from a file in $TMPDIR.
+
+    The file has no name there, so that nothing is left of it, however the process ends.
+    """
+
+    def __init__(self, dtype: type) -> None:
+        self._dtype = dtype
+        self._blocks: list[NDArray] = []
+        self._size = 0  # in bytes, of the blocks that are not in the file
+        self._file: BinaryIO | None = None
+
+    def add(self, block: NDArray) -> None:
+        self._blocks.append(block.astype(self._dtype, copy=False))
+        self._size += self._blocks[-1].nbytes
+        if self._size > IN_MEMORY:
+            self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as its map
+            self._write(self._file)
+
+    def array(self) -> NDArray:
+        """All blocks in order, to be read."""
+        if self._file is None:
+            return np.concatenate([np.zeros(0, dtype=self._dtype), *self._blocks])
+        self._write(self._file)
+        self._file.flush()
+        return np.asarray(np.memmap(self._file, self._dtype, "r"))
+
+    def _write(self, file: BinaryIO) -> None:
+        for block in self._blocks:
+            file.write(np.ascontiguousarray(block).data)
+        self._blocks, self._size = [], 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +102,11 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def blocks_of(values: NDArray) -> Iterator[NDArray]:
+    """A flat array in parts that are worked on one at a time: each intermediate result is of one part."""
+    return (values[at : at + BLOCK] for at in range(0, len(values), BLOCK))
 
 
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -116,15 +116,14 @@ def finetune(
         report_remarks(task.remarks)
     _report_held_out(task, rows)
     splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
-    learned = splits[recipe.train_split].features.with_targets()
-    splits[recipe.train_split] = replace(splits[recipe.train_split], features=learned)
+    training = splits[recipe.train_split]
+    splits[recipe.train_split] = training = replace(training, features=training.features.with_targets())
     for split in splits.values():
         check_segments(split.features, pretrained.config)
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
     refuse_differences(same, accelerator, hint=SAME)
     if dry_run:
-        training = splits[recipe.train_split]
         show(preview(task, training.examples, training.features, pretrained.tokenizer, count=num_examples))
 
     to_beat = None
@@ -141,6 +140,7 @@ def finetune(
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
     reinitialize(module, model_config, config)
 
+    del training  # its features are narrowed, and the others need not stay
     num_parameters = sum(p.numel() for p in module.parameters())  # before unused embeddings are set aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}

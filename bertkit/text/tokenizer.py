@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import ModelError, UsageError
-from bertkit.features import Ragged, offsets_of, ranges
+from bertkit.features import Growing, Ragged, offsets_of, ranges
 from bertkit.files import Kind, write_files
 from bertkit.text.truncation import cut_texts
 
@@ -154,7 +154,18 @@ class Tokenizer:
         Longer ones are truncated as `truncate` says (see truncation.py), in a pair the longer text first ("longest_first" of
         the tokenizers library).
         """
-        return self.assemble([self.pieces(column) for column in (texts, pairs) if column is not None], max_length, truncate)
+        columns = [column for column in (texts, pairs) if column is not None]
+        ids, types, lengths, truncated, examples = Growing(np.int32), Growing(np.uint8), [], [], []
+        for at in range(0, max(1, len(texts)), CHUNK):
+            block = self.assemble([self.pieces(column[at : at + CHUNK]) for column in columns], max_length, truncate)
+            ids.add(block.input_ids.values)
+            types.add(block.token_type_ids.values)
+            lengths.append(block.input_ids.lengths)
+            truncated.append(block.truncated)
+            examples.append(block.examples + at)
+        offsets = offsets_of(np.concatenate(lengths))
+        of_types = Ragged(types.array(), offsets)
+        return Encoded(Ragged(ids.array(), offsets), of_types, np.concatenate(truncated), np.concatenate(examples))
 
     def assemble(
         self, columns: Sequence[Ragged], max_length: int, truncate: str, *, special: tuple[int, int] | None = None

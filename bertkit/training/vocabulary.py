@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertkit.config import TrainConfig
-from bertkit.features import Features, Ragged
+from bertkit.features import Features, Growing, Ragged, blocks_of
 from bertkit.model.layerwise import learning_rate_scales
 from bertkit.training.optimizer import RULES, learning_rate_of
 
@@ -33,7 +34,10 @@ class UsedVocabulary:
         self.config, self.module = config, module
         self.full = embedding.weight.detach()  # (V, H)
         if RULES[config.optimizer].elementwise:
-            self.tokens = np.unique(np.concatenate([np.unique(part.input_ids.values) for part in features]))
+            used = np.zeros(len(self.full), dtype=bool)
+            for values in chain.from_iterable(blocks_of(part.input_ids.values) for part in features):
+                used[values] = True
+            self.tokens = np.flatnonzero(used)
         else:  # a row without gradient still counts in the update of the others
             self.tokens = np.arange(len(self.full))
         padding = np.flatnonzero(self.tokens == embedding.padding_idx)
@@ -46,8 +50,10 @@ class UsedVocabulary:
 
     def narrow(self, features: Features) -> Features:
         """The same features in the new token numbers."""
-        old = features.input_ids
-        return replace(features, input_ids=Ragged(np.searchsorted(self.tokens, old.values).astype(np.int32), old.offsets))
+        narrowed = Growing(np.int32)
+        for values in blocks_of(features.input_ids.values):
+            narrowed.add(np.searchsorted(self.tokens, values))
+        return replace(features, input_ids=Ragged(narrowed.array(), features.input_ids.offsets))
 
     def widen(self, state_dict: dict[str, Tensor], *, step: int, total_steps: int) -> dict[str, Tensor]:
         """The state dict with all rows, after `step` steps; the unused ones as weight decay alone leaves them."""
