@@ -42,12 +42,13 @@ class Growing:
             self._write(self._file)
 
     def array(self) -> NDArray:
-        """All blocks in order, to be read."""
+        """All blocks in order, to be read; no more can be added."""
         if self._file is None:
             return np.concatenate([np.zeros(0, dtype=self._dtype), *self._blocks])
-        self._write(self._file)
-        self._file.flush()
-        return np.asarray(np.memmap(self._file, self._dtype, "r"))
+        with self._file as file:
+            self._write(file)
+            file.flush()
+            return np.asarray(np.memmap(file, self._dtype, "r"))
 
     def _write(self, file: BinaryIO) -> None:
         for block in self._blocks:

@@ -135,7 +135,7 @@ def write_rows(task: str, data: str | None, path: Path) -> int:
     examples = examples.select(range(len(examples))[: TASKS[task].rows])
     names = {"token-classification": ("tokens", "tags"), "question-answering": ("id", "question", "context")}
     chosen = names.get(recipe.family, ("text", "text_pair"))
-    columns: dict[str, list] = {name: examples.columns[name] for name in chosen if name in examples.columns}
+    columns: dict[str, Sequence] = {name: examples.columns[name] for name in chosen if name in examples.columns}
     if recipe.family == "text-classification":
         columns["label"] = [fitted.labels.index(label) for label in examples.columns["label"]]
     if recipe.family == "question-answering":

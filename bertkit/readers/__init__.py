@@ -5,11 +5,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertkit.errors import DataError
+from bertkit.readers.compact import GrowingColumn, Lines, Texts, compact_lines, join_lines, take_lines
 from bertkit.readers.faults import summary_of
 
 FIX_ROW = "correct or remove the row, or leave out such rows: --on-error skip"  # a hint
@@ -40,17 +43,17 @@ class Remarks(NamedTuple):
 class Examples:
     """Rows of data as columns of equal length, each row with the place it came from.
 
-    columns: values by column name. source: the file or hub data set. lines: the line (from 1) at which each row begins in
-    `source`, with its number among all rows (from 0) where several begin on one line: 1[7]; or its row number from 0 where the
-    source has no lines, or the id that the source itself gives it.
+    columns: values by column name; many texts are `Texts`, all else is a list. source: the file or hub data set. lines: the
+    line (from 1) at which each row begins in `source`, with its number among all rows (from 0) where several begin on one line:
+    1[7]; or its row number from 0 where the source has no lines, or the id that the source itself gives it.
     label_names: for a column that holds numbers of classes, the names of those that the source itself declares.
     own_names: the source's name of a column that is renamed here. remarks: about how the rows were read. first: the number of
     the first row among those of the source, from 0. done: the share of the source that is read with these rows, if known.
     """
 
-    columns: dict[str, list[Any]]
+    columns: dict[str, Sequence[Any]]
     source: str
-    lines: Sequence[int | str]
+    lines: Lines
     label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
     remarks: Remarks = field(default=Remarks(), compare=False)
@@ -68,23 +71,23 @@ class Examples:
         """What the source calls a column, for an error message."""
         return self.own_names.get(column, column)
 
-    def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> list[str]:
+    def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> Sequence[str]:
         """The values of a column as text, numbers too where they may be.
 
         Raises DataError with the row of any other value, and of a blank text unless it may be empty.
         """
-        texts = []
-        for row, value in enumerate(self.columns[column]):
+        values = self.columns[column]
+        numbers: dict[int, str] = {}
+        for row, value in enumerate(values):
             if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN
-                value = str(value)
+                value = numbers[row] = str(value)
             if not isinstance(value, str):
                 what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"
                 hint = "give each text of the list a row of its own" if isinstance(value, list) else FIX_ROW
                 raise DataError(what, where=self.where(row), hint=hint)
             if is_blank(value) and not may_be_empty:
                 raise DataError(f"the text in column {column!r} is empty", where=self.where(row), hint=FIX_ROW)
-            texts.append(value)
-        return texts
+        return [numbers.get(row, value) for row, value in enumerate(values)] if numbers else values
 
     def joined(self, name: str, parts: Sequence[str]) -> Examples:
         """The rows with a column of that name, if they lack it: the texts of other columns, with a space between.
@@ -93,16 +96,22 @@ class Examples:
         """
         if name in self.columns:
             return self
-        filled = {part: ["" if value is None else value for value in self.columns[part]] for part in parts}
+        filled: dict[str, Sequence[Any]] = {
+            part: ["" if value is None else value for value in self.columns[part]] for part in parts
+        }
         rows = replace(self, columns=filled)
         texts = [rows.texts(part, may_be_empty=True, may_be_number=True) for part in parts]
         joined = [" ".join(text for text in row if text.strip()) for row in zip(*texts, strict=True)]
         return replace(self, columns=self.columns | {name: joined})
 
-    def select(self, rows: Sequence[int]) -> Examples:
+    def select(self, rows: Sequence[int] | NDArray[np.int64]) -> Examples:
         """The given rows in the given order."""
-        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
-        return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
+        chosen: NDArray[np.int64] = np.asarray(rows, dtype=np.int64)
+        columns: dict[str, Sequence[Any]] = {
+            name: values.take(chosen) if isinstance(values, Texts) else [values[row] for row in chosen]
+            for name, values in self.columns.items()
+        }
+        return replace(self, columns=columns, lines=take_lines(self.lines, chosen))
 
     def without(self, faults: Mapping[int, str]) -> Examples:
         """The rows but for those with a fault, which a remark names."""
@@ -169,18 +178,22 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
         yield replace(join_blocks(held), first=number, done=held[-1].done)
 
 
-def join_blocks(blocks: Sequence[Examples]) -> Examples:
-    """The rows of one source's blocks, one or more. A row whose block lacks a column holds None there."""
-    first, *others = blocks
-    if not others:
+def join_blocks(blocks: Iterable[Examples]) -> Examples:
+    """The rows of one source's blocks, one or more, which are read one at a time. A row whose block lacks a column holds None
+    there.
+    """
+    remaining = iter(blocks)
+    first, second = next(remaining), next(remaining, None)
+    if second is None:
         return first
-    columns: dict[str, list[Any]] = {name: [] for block in blocks for name in block.columns}
-    for block in blocks:
-        for name, values in columns.items():
-            values += block.columns.get(name) or [None] * len(block)
-    ranges = [block.lines for block in blocks if isinstance(block.lines, range)]
-    if len(ranges) == len(blocks) and ranges[-1].stop - ranges[0].start == sum(map(len, ranges)):
-        lines: Sequence[int | str] = range(ranges[0].start, ranges[-1].stop)  # much smaller than a list
-    else:
-        lines = [*chain.from_iterable(block.lines for block in blocks)]
-    return replace(first, columns=columns, lines=lines, remarks=reduce(Remarks.__add__, (block.remarks for block in blocks)))
+    columns: dict[str, GrowingColumn] = {}
+    lines: list[Lines] = []
+    remarks, total = Remarks(), 0
+    for block in chain((first, second), remaining):
+        columns |= {name: GrowingColumn(total) for name in block.columns if name not in columns}
+        for name, column in columns.items():
+            column.add(block.columns.get(name) or [None] * len(block))
+        lines.append(compact_lines(block.lines))
+        remarks, total = remarks + block.remarks, total + len(block)
+    joined = {name: column.values() for name, column in columns.items()}
+    return replace(first, columns=joined, lines=join_lines(lines), remarks=remarks)

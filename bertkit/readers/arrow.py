@@ -72,4 +72,4 @@ def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
 
 def as_examples(dataset: Any, source: str) -> Examples:
     """As `dataset_blocks`, all rows at once."""
-    return join_blocks([*dataset_blocks(dataset, source)])
+    return join_blocks(dataset_blocks(dataset, source))

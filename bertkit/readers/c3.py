@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bertkit.errors import DataError
@@ -36,7 +36,7 @@ def parse_c3(content: Content) -> Iterator[Examples]:
     if not rows:
         raise DataError("the file holds no questions", where=source, hint=_HINT)
     names = ("id", "context", "question", "choice", "answer")
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    columns: dict[str, Sequence[Any]] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     yield Examples(columns=columns, source=source, lines=places)
 
 

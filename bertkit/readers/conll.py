@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ def parse_conll(
     sentences = _sentences(content, _Layout(conllu, between, _width(first_lines, between)), separator, column)
     for block in batched(sentences):
         empty = False
-        columns: dict[str, list[Any]] = {"tokens": [sentence.tokens for sentence in block]}
+        columns: dict[str, Sequence[Any]] = {"tokens": [sentence.tokens for sentence in block]}
         if conllu or any(sentence.tags is not None for sentence in block):
             columns["tags"] = [sentence.tags for sentence in block]
         if conllu:

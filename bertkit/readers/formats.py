@@ -113,7 +113,7 @@ TAGGED = (
 
 def read_file(path: str | Path, formats: Sequence[Format] = TEXTS, **options: Any) -> Examples:
     """All rows of a file; see `read_blocks`."""
-    return join_blocks([*read_blocks(path, formats, **options)])
+    return join_blocks(read_blocks(path, formats, **options))
 
 
 def read_blocks(

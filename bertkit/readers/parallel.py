@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertkit.errors import DataError
@@ -39,7 +39,7 @@ def parse_parallel(folder: Path, *, encoding: str | None = None) -> Iterator[Exa
         if len(words) != len(marks):
             what = f"{len(words)} tokens and {len(marks)} tags; expected one tag per token, separated by spaces"
             raise DataError(what, where=f"{tags_path}:{number}")
-    columns: dict[str, list] = {"tokens": tokens, "tags": tags}
+    columns: dict[str, Sequence] = {"tokens": tokens, "tags": tags}
     if label_path:
         columns["label"] = [line.strip() for line in lines[label_path]]
     yield Examples(columns=columns, source=str(tokens_path), lines=range(1, len(tokens) + 1))

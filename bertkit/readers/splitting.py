@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
+
+import numpy as np
 
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import Examples
@@ -55,29 +59,34 @@ def split_examples(
     """
     keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
     labels = [row_labels or (None,) for row_labels in labels or [()] * len(examples)]
-    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for row, key in enumerate(keys):
-        groups[key].append(row)
+    hashes = np.fromiter((_hash((seed, key)) for key in keys), dtype=np.uint64, count=len(examples))
+    order = np.argsort(hashes, kind="stable")  # the rows of a text one after the other
+    begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
+    sizes = np.diff(begins, append=len(examples))
     parts = held_out.of if isinstance(held_out, Fold) else 2
-    if len(groups) < parts:
-        what = f"cannot split {plural(len(examples), 'row')} with {plural(len(groups), 'different text')}"
+    if len(begins) < parts:
+        what = f"cannot split {plural(len(examples), 'row')} with {plural(len(begins), 'different text')}"
         raise DataError(
             f"{what}; expected at least {parts}", where=examples.source, hint="add rows, or give a separate file for evaluation"
         )
 
-    order = sorted(groups, key=lambda key: blake2b(repr((seed, key)).encode("utf-8", "replace"), digest_size=8).digest())
-    members = [groups[key] for key in order]
-    group_labels = [tuple(dict.fromkeys(name for row in rows for name in labels[row])) for rows in members]
-    held = _hold_out(members, group_labels, held_out) if isinstance(held_out, float) else _hold_fold(group_labels, held_out)
+    group_labels = [
+        labels[order[begin]]
+        if size == len(labels[order[begin]]) == 1  # most of many rows, whose labels are few objects
+        else tuple(dict.fromkeys(name for row in order[begin : begin + size] for name in labels[row]))
+        for begin, size in zip(begins, sizes, strict=True)
+    ]
+    held = (
+        _hold_out(sizes.tolist(), group_labels, held_out) if isinstance(held_out, float) else _hold_fold(group_labels, held_out)
+    )
     if not any(held):
         what = f"cannot split {len(examples)} rows: each text is the only one of some label"
         raise DataError(
             what, where=examples.source, hint="is this the column of the labels? or give a separate file for evaluation"
         )
-    sides: dict[bool, list[int]] = {False: [], True: []}
-    for rows, is_held in zip(members, held, strict=True):
-        sides[is_held] += rows
-    return examples.select(sorted(sides[False])), examples.select(sorted(sides[True]))
+    is_held = np.zeros(len(examples), dtype=bool)
+    is_held[order] = np.repeat(held, sizes)
+    return examples.select(np.flatnonzero(~is_held)), examples.select(np.flatnonzero(is_held))
 
 
 def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Sequence[Sequence[Hashable]]) -> str:
@@ -93,16 +102,19 @@ def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Se
 
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
     """For each group of rows whether it is in the fold: dealt out in turn, label by label."""
-    order = sorted(range(len(labels)), key=lambda group: str(labels[group][0]))
-    turn = {group: place % fold.of for place, group in enumerate(order)}
-    return [turn[group] == fold.number - 1 for group in range(len(labels))]
+    names = [str(of_group[0]) for of_group in labels]
+    number = {name: number for number, name in enumerate(sorted(set(names)))}
+    order = np.argsort([number[name] for name in names], kind="stable")
+    held = np.zeros(len(labels), dtype=bool)
+    held[order[fold.number - 1 :: fold.of]] = True
+    return held.tolist()
 
 
-def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) -> list[bool]:
-    """For each group of rows whether it is held out. labels: those of each group's rows, the first row's first."""
-    held = [False] * len(members)
-    of_label: dict[object, list[int]] = defaultdict(list)
-    strata: dict[object, list[int]] = defaultdict(list)
+def _hold_out(sizes: list[int], labels: list[tuple], fraction: float) -> list[bool]:
+    """For each group of so many rows whether it is held out. labels: those of each group's rows, the first row's first."""
+    held = [False] * len(sizes)
+    of_label: dict[object, array[int]] = defaultdict(partial(array, "q"))
+    strata: dict[object, array[int]] = defaultdict(partial(array, "q"))
     for group, names in enumerate(labels):
         strata[names[0]].append(group)
         for name in names:
@@ -110,13 +122,13 @@ def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) ->
 
     owed = 0.0  # what rounding left over, handed on so that many small classes do not add up to too many or too few
     for groups in strata.values():
-        want = fraction * sum(len(members[group]) for group in groups) + owed
+        want = fraction * sum(sizes[group] for group in groups) + owed
         taken = 0
         for group in groups:
             # Taking the group brings the count nearer to `want`; a label with one text stays where it is trained on.
-            if taken + len(members[group]) / 2 <= want and all(len(of_label[name]) > 1 for name in labels[group]):
+            if taken + sizes[group] / 2 <= want and all(len(of_label[name]) > 1 for name in labels[group]):
                 held[group] = True
-                taken += len(members[group])
+                taken += sizes[group]
         owed = max(-1.0, min(1.0, want - taken))
 
     count: dict[bool, Counter] = {False: Counter(), True: Counter()}
@@ -129,11 +141,16 @@ def _hold_out(members: list[list[int]], labels: list[tuple], fraction: float) ->
                 continue
             free = [g for g in of_label[name] if all(count[not side][other] > 1 for other in labels[g])]
             if free:
-                group = min(free, key=lambda g: (len(members[g]), len(labels[g])))
+                group = min(free, key=lambda g: (sizes[g], len(labels[g])))
                 held[group] = side
                 count[side].update(labels[group])
                 count[not side].subtract(labels[group])
     return held
+
+
+def _hash(key: object) -> int:
+    digest = blake2b(repr(key).encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 def _alike(value: object) -> str:

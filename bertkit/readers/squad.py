@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bertkit.errors import DataError, listed, plural
@@ -42,7 +42,7 @@ def parse_squad(content: Content) -> Iterator[Examples]:
             row.setdefault("answers", {"text": [], "answer_start": []})
     if any("is_impossible" in row for _, row in rows):
         names.append("is_impossible")
-    columns = {name: [row.get(name, False) for _, row in rows] for name in names}
+    columns: dict[str, Sequence[Any]] = {name: [row.get(name, False) for _, row in rows] for name in names}
     yield Examples(columns=columns, source=source, lines=columns["id"], remarks=_remarks(rows, source))
 
 

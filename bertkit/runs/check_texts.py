@@ -47,9 +47,8 @@ def without_text(recipe: Recipe, split: str, examples: Examples, refusals: Seque
 
 
 def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
-    texts = recipe.texts_of(examples)
     for name, pattern in _SUSPICIOUS.items():
-        rows = [row for row, row_texts in enumerate(texts) if any(pattern.search(text) for text in row_texts)]
+        rows = [row for row, texts in enumerate(recipe.texts_of(examples)) if any(pattern.search(text) for text in texts)]
         if rows:
             severity = "note" if "HTML" in name else "warning"
             yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")

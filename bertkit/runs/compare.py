@@ -118,14 +118,16 @@ class _Scored(NamedTuple):
 
     task: Task
     predictions: list[Prediction]
-    truth: list[Any]
+    truth: Sequence[Any]
     examples: Examples
 
 
 def _together(folds: Sequence[_Scored]) -> _Scored:
     """The rows that were held out, of all folds, in the order of their values: the same for any number of folds."""
     names = list(folds[0].examples.columns)
-    columns = {name: [value for fold in folds for value in fold.examples.columns[name]] for name in names}
+    columns: dict[str, Sequence[Any]] = {
+        name: [value for fold in folds for value in fold.examples.columns[name]] for name in names
+    }
     order = sorted(range(len(columns[names[0]])), key=lambda row: repr([columns[name][row] for name in names]))
     predictions = [prediction for fold in folds for prediction in fold.predictions]
     truth = [value for fold in folds for value in fold.truth]

@@ -120,7 +120,7 @@ class Scored(NamedTuple):
 
     scores: dict[str, float | None]
     predictions: dict[str, list[Prediction]]
-    truth: dict[str, list[Any]]
+    truth: dict[str, Sequence[Any]]
     objective: float | None
     task: Task
 
@@ -192,7 +192,7 @@ def score_splits(
     """
     scores: dict[str, float | None] = {}
     predictions: dict[str, list[Prediction]] = {}
-    truth: dict[str, list[Any]] = {}
+    truth: dict[str, Sequence[Any]] = {}
     for number, (split, data) in enumerate(splits.items()):
         with progress.bar(f"evaluate {split}", len(modules) * len(data.features)) as bar:
             one, *others = predict_each(modules, data.features, task.recipe.training.micro_batch_tokens, processes, bar=bar)

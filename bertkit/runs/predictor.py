@@ -186,7 +186,7 @@ class Predictor:
             except ValueError as error:
                 raise DataError(str(error), where=f"rows:{number}") from None
         names = dict.fromkeys(name for row in read for name in row)
-        columns = {name: [row.get(name) for row in read] for name in names}
+        columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in read] for name in names}
         return self.standard(Examples(columns, "rows", range(first, first + len(rows)), first=first))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
@@ -314,7 +314,7 @@ class TaskPredictor(Predictor):
         return self.task.recipe.row_of(row)
 
     def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
-        return self.task.recipe.texts_of(self._examples([row], number))[0]
+        return next(iter(self.task.recipe.texts_of(self._examples([row], number))))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Each word's signed input times gradient, of the logit of `label`; by default of the label that is predicted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,7 +98,7 @@ def report_scores(
 
 
 def _worst(
-    task: Task, predictions: list[Prediction], truth: list[Any], examples: Examples, count: int, split: str
+    task: Task, predictions: list[Prediction], truth: Sequence[Any], examples: Examples, count: int, split: str
 ) -> list[Finding | Text]:
     """The predictions with the greatest errors."""
     errors = np.array([task.error(*pair) for pair in zip(predictions, truth, strict=True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import reprlib
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -56,13 +57,21 @@ def check_labels(examples: Examples, column: str) -> None:
 
 def refuse_numbers(examples: Examples, column: str) -> None:
     """Raise DataError for labels that look like numbers to predict: decimals, or many different numbers."""
-    values = [(row, label_name(value)) for row, value in enumerate(examples.columns[column]) if not is_missing(value)]
-    names = {name: row for row, name in reversed(values) if _NUMBER.fullmatch(name)}
-    others = [row for row, name in values if not _NUMBER.fullmatch(name)]
+    names: dict[str, int] = {}  # of numbers, with their first row
+    others, count = array("q"), 0
+    for row, value in enumerate(examples.columns[column]):
+        if is_missing(value):
+            continue
+        count += 1
+        name = label_name(value)
+        if name in names or _NUMBER.fullmatch(name):
+            names.setdefault(name, row)
+        else:
+            others.append(row)
     own, hint = examples.own_name(column), "add --regression to predict a number, or --classes if each number is a class"
     decimals = [name for name in names if not float(name).is_integer()]
     if others:
-        if 4 * len(others) <= len(values) and (decimals or len(names) > _MOST_CLASSES):
+        if 4 * len(others) <= count and (decimals or len(names) > _MOST_CLASSES):
             found = _cells(examples, column, others)
             what = f"the labels in column {own!r} are numbers, but for {plural(len(others), 'cell')}: {found}"
             hint = "correct them and add --regression to predict a number, or --classes if each value is a class"

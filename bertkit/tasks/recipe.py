@@ -230,7 +230,7 @@ class Recipe(ABC):
 
     def read_file(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Examples:
         """All rows of a file; see `read_blocks`."""
-        return join_blocks([*self.read_blocks(path, columns=columns)])
+        return join_blocks(self.read_blocks(path, columns=columns))
 
     def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
         """The rows of a file in one of this family's formats, block by block. columns: the names of those without a header."""
@@ -314,7 +314,7 @@ class Recipe(ABC):
         """`standardize`, which refuses rows that cannot be used."""
 
     @abstractmethod
-    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
+    def texts_of(self, examples: Examples) -> Iterable[tuple[str, ...]]:
         """All texts of each row of `standardize`; rows with the same texts count as equal."""
 
     def num_learned(self, examples: Examples) -> int:

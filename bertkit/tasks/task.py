@@ -232,7 +232,7 @@ class Task(Presents):
         return self.labels
 
     @abstractmethod
-    def truth(self, examples: Examples) -> list[Any]:
+    def truth(self, examples: Examples) -> Sequence[Any]:
         """The references that predictions are compared with: all accepted answers; tags in the task's scheme."""
 
     @abstractmethod

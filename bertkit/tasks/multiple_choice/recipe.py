@@ -82,7 +82,7 @@ class MultipleChoice(PoolingRecipe):
         """
         named = self._columns(rows, labelled=labelled)
         rows = rows.joined(named["text"], columns_named(named["text"], rows.columns))
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, Sequence[Any]] = {}
         for role in ("text", "question"):
             if (name := named[role]) is not None:
                 may_be_empty = not labelled or role == "question"

@@ -62,7 +62,7 @@ class MultipleChoiceTask(PoolingTask):
     ) -> Encoding:
         """One feature per example, one sequence per choice: [CLS] text [SEP] question choice [SEP], reading [CLS]."""
         longest = self.max_tokens(max_length)
-        choices: list[list[str]] = examples.columns["choices"]
+        choices: Sequence[list[str]] = examples.columns["choices"]
         sequences = offsets_of(np.fromiter(map(len, choices), dtype=np.int64, count=len(choices)))
         questions = examples.columns.get("question", [""] * len(choices))
         texts = chain.from_iterable([text] * len(own) for text, own in zip(examples.columns["text"], choices, strict=True))
@@ -100,7 +100,7 @@ class MultipleChoiceTask(PoolingTask):
             predictions.append(Prediction(value, float(of_places[value]), of_places.tolist(), {"answer": texts[best]}))
         return predictions
 
-    def truth(self, examples: Examples) -> list[Any]:
+    def truth(self, examples: Examples) -> Sequence[Any]:
         return examples.columns["label"]
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:

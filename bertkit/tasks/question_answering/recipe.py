@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -104,7 +104,7 @@ class QuestionAnswering(Recipe):
         """Columns id, question, context; labelled: also answers, for each row a list of (text, start), start maybe None."""
         question = require_column(rows, self._question, option="--question")
         context = require_column(rows, self._context, option="--context")
-        standard: dict[str, list[Any]] = {
+        standard: dict[str, Sequence[Any]] = {
             "id": read_ids(rows, unique=labelled),
             "question": rows.texts(question, may_be_empty=True),  # CMRC 2018 has an empty one
             "context": rows.texts(context, may_be_empty=not labelled),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from shlex import quote
@@ -125,7 +126,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         check_labels(rows, columns["label"])
         if not (self.classes or self.labels or columns["label"] in rows.label_names):
             refuse_numbers(rows, columns["label"])  # of which many are the only one of their kind: no split by label
-        return texts, [(label,) for label in rows.columns[columns["label"]]]
+        return texts, _shared((label,) for label in rows.columns[columns["label"]])
 
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """The columns `text`, `text_pair` and `label`, if the data has them; several labels are tuples of names, or None.
@@ -242,8 +243,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return marked_sets(rows, self._marks), self._marks
         return None, None
 
-    def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        return list(zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True))
+    def texts_of(self, examples: Examples) -> Iterable[tuple[str, ...]]:
+        return zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True)
 
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         values = examples.columns.get("label", [None] * len(examples))
@@ -253,14 +254,21 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return [() if value is None or value == "" else (label_name(value),) for value in values]
         labels = self.labels or ()
         by_number = bool(labels) and not any(label_name(value) in labels for value in values)
-        missing = [is_missing(value) and label_name(value) not in labels for value in values]
-        return [() if none else (_named(label_name(v), labels, by_number),) for v, none in zip(values, missing, strict=True)]
+        names = map(label_name, values)
+        missing = (is_missing(value) and label_name(value) not in labels for value in values)
+        return _shared(() if no else (_named(name, labels, by_number),) for name, no in zip(names, missing, strict=True))
 
 
 def _parts(rows: Examples, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
     """For each text the columns that make it up. columns: by role, as a recipe names them."""
     names = [*rows.columns]
     return {role: columns_named(columns[role], names) for role in TEXTS if role in columns}
+
+
+def _shared(labels: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The labels of rows, with equal ones as one object: a list of millions is then a tenth as large."""
+    known: dict[Any, tuple[Any, ...]] = {}
+    return [known.setdefault((row, *map(type, row)), row) for row in labels]  # 1 and True are equal, and two names
 
 
 def _named(label: str, labels: tuple[str, ...], by_number: bool) -> str:

@@ -202,7 +202,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
         return replace(joined, thresholds=mean)
 
-    def truth(self, examples: Examples) -> list[Any]:
+    def truth(self, examples: Examples) -> Sequence[Any]:
         return examples.columns[COLUMN]
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:

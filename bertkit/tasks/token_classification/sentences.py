@@ -48,7 +48,7 @@ def standard_columns(
     by_role = columns_by_role(examples, named)
     if by_role.get("tokens", "") == by_role.get("tags"):
         raise UsageError(f"column {by_role['tokens']!r} is named for both the words and the tags", where=examples.source)
-    columns: dict[str, list] = {}
+    columns: dict[str, Any] = {}
     remarks = Remarks()
     if "tokens" in by_role:
         words = enumerate(examples.columns[by_role["tokens"]])
@@ -198,7 +198,7 @@ def _intent(value: Any, examples: Examples, row: int) -> str:
 
 
 def _split_texts(
-    examples: Examples, by_role: Mapping[str, str], columns: dict[str, list], to_predict: bool, cut: str | None
+    examples: Examples, by_role: Mapping[str, str], columns: dict[str, Any], to_predict: bool, cut: str | None
 ) -> Remarks:
     """Fill in words, their places and, from the entities, their tags; words are split at the ends of entities."""
     columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})

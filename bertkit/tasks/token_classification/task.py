@@ -241,7 +241,7 @@ class TokenClassificationTask(ClassLossTask):
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[Count]]:
         """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and counts."""
-        tags: list[list[str]] = examples.columns["tags"]
+        tags: Sequence[list[str]] = examples.columns["tags"]
         counts = []
         if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
             places = listed([examples.where(row) for row in illegal_rows(tags, self.scheme)], 3)

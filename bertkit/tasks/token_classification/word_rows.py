@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -42,7 +42,7 @@ def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
     if (found := _columns_of_words(rows, named)) is None:
         return rows
     sentence, words = found
-    cells: list[Any] = rows.columns[words]
+    cells = rows.columns[words]
     begins, last = [], None
     for row, value in enumerate(rows.columns[sentence]):
         filled = value is not None and value == value and str(value).strip() != ""  # NaN is nothing
@@ -55,5 +55,9 @@ def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
         hint = "correct or remove the row"  # without it the sentence would be another one
         raise DataError(f"column {words!r} is empty; expected a word", where=rows.where(bad), hint=hint)
     spans = [*pairwise([*begins, len(rows)])]
-    columns = {name: [values[start:end] for start, end in spans] for name, values in rows.columns.items() if name != sentence}
+    columns: dict[str, Sequence[Any]] = {}
+    for name, cells in rows.columns.items():
+        values = [*cells]  # of which every slice is a list
+        columns[name] = [values[start:end] for start, end in spans]
+    del columns[sentence]
     return replace(rows, columns=columns, lines=[rows.lines[row] for row in begins])
