@@ -11,8 +11,8 @@ import pretraining_results as pretraining
 
 DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
-# the results that trainer_results.py, defaults_results.py and scale_results.py write
-TRAINER, DEFAULTS, SCALE = "trainer", "defaults", "scale"
+# the results that trainer_results.py, defaults_results.py, scale_results.py and growth_results.py write
+TRAINER, DEFAULTS, SCALE, GROWTH = "trainer", "defaults", "scale", "growth"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -152,6 +152,7 @@ TABLES = {
     "trainer": (*FIVE_SEEDS, TRAINER),
     "defaults": (DEFAULTS,),
     "scale": (SCALE,),
+    "growth": (GROWTH,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
 }

@@ -23,6 +23,7 @@ from typing import Any
 
 import bench
 import defaults_results as defaults
+import growth_results as growth
 import headlines
 import pretraining_results as pretraining
 import scale_results as scale
@@ -207,6 +208,10 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         return _render_trainer(results)
     if results[0]["name"] == scale.NAME:
         return "\n".join([*_table(scale.HEADER, scale.rows(results[0]), numbers_from=3), "", scale.note(results[0]), ""])
+    if results[0]["name"] == growth.NAME:
+        tables = ((growth.BY_ROWS, growth.by_rows(results[0])), (growth.BY_LENGTH, growth.by_length(results[0])))
+        lines = [line for header, rows in tables for line in (*_table(header, rows, numbers_from=0), "")]
+        return "\n".join([*lines, f"`{growth.COMMAND}`; {scale.note(results[0])}", ""])
     if results[0]["name"] == defaults.NAME:
         return "\n".join([*_table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *_commands(results), ""])
     if "constant" in results[0]:
@@ -348,14 +353,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    known = [
-        pretraining.NAME,
-        *entries,
-        trainer.NAME,
-        defaults.NAME,
-        scale.NAME,
-        *BENCHES,
-    ]  # the pre-trained model is what some entries begin with
+    others: dict[str, Any] = {each.NAME: each for each in (defaults, scale, growth)}
+    # the pre-trained model is what some entries begin with
+    known = [pretraining.NAME, *entries, trainer.NAME, *others, *BENCHES]
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
     chosen = [
@@ -369,8 +369,8 @@ def main() -> None:
                 lines = [f"python scripts/bench.py --tasks {','.join(BENCHES[name])}"]
             elif name == trainer.NAME:
                 lines = [trainer.command(task) for task in trainer.TASKS]
-            elif name in (defaults.NAME, scale.NAME):
-                lines = (defaults if name == defaults.NAME else scale).commands()
+            elif name in others:
+                lines = others[name].commands()
             else:
                 lines = commands(entries[name]) if name in entries else pretraining.commands()
             state = "done" if (RESULTS / f"{name}.json").exists() else "to do"
@@ -388,8 +388,8 @@ def main() -> None:
             subprocess.run(command, check=True)
         elif name == trainer.NAME:
             write_result(name, trainer.measure(force=options.force))
-        elif name == scale.NAME:
-            write_result(name, scale.measure())
+        elif name in (scale.NAME, growth.NAME):
+            write_result(name, others[name].measure())
         elif name == defaults.NAME:
             write_result(name, defaults.measure(execute, force=options.force))
         elif name == pretraining.NAME:

@@ -15,13 +15,16 @@ from bertkit.model.bert import BertLayer, BertModel
 from bertkit.model.language_model import LanguageModel
 
 
-def flop_counter(module: nn.Module) -> Callable[[Batch], float]:
-    """A function that counts those of a batch, from the shapes of the module's parameters; 0 without layers of a BERT."""
+def flop_counter(module: nn.Module, *, attention: bool = True) -> Callable[[Batch], float]:
+    """A function that counts those of a batch, from the shapes of the module's parameters; 0 without layers of a BERT.
+
+    attention: count what grows with the square of a sequence's length too.
+    """
     bert = next((part for part in module.modules() if isinstance(part, BertModel)), None)
     if bert is None or not bert.encoder.layer:
         return lambda batch: 0.0
     *lower, last = (layer for layer in bert.encoder.layer if isinstance(layer, BertLayer))
-    of_pair = 4 * bert.config.hidden_size  # a query and a key: the score, and the sum of values
+    of_pair = 4 * bert.config.hidden_size * attention  # a query and a key: the score, and the sum of values
     keys = [last.attention.self.key, last.attention.self.value]
     of_token = sum(_linear(layer.modules()) for layer in lower) + _linear(keys)  # the last layer reads all tokens,
     of_row = _linear(last.modules()) - _linear(keys)  # and computes the rows that the head reads
