@@ -51,8 +51,12 @@ class Growing:
             return np.asarray(np.memmap(file, self._dtype, "r"))
 
     def _write(self, file: BinaryIO) -> None:
-        for block in self._blocks:
-            file.write(np.ascontiguousarray(block).data)
+        try:
+            for block in self._blocks:
+                file.write(np.ascontiguousarray(block).data)
+        except OSError as error:
+            error.filename = tempfile.gettempdir()  # the file has no name, and the user must know which disk is full
+            raise
         self._blocks, self._size = [], 0
 
 
