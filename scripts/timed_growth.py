@@ -2,10 +2,9 @@
 
 Files repeat the sentences of SST-2 with a number behind each, so that no two rows are the same. Each run is a process of its
 own: `finetune text-classification` up to its last step, without evaluations. data_s goes from reading the file to the first
-step; us_per_token is the median over the steps after the warm-up, of the fastest of some rounds, for other work only
-slows one down; peak_mb is of the process, the highest. Texts of --lengths are sentences
-put together, so that all are truncated; of a step's time, linear_us_per_token is the share of its operations that are not
-attention's. Prints one line of JSON.
+step; us_per_token is that of the fastest step after the warm-up, for other work on a machine only slows one down; peak_mb is of
+the process. Texts of --lengths are sentences put together, so that all are truncated; of a step's time, linear_us_per_token is
+the share of its operations that are not attention's. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -19,17 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 5_000_000)
 LENGTHS = (64, 128, 256, 512)
-STEPS, WARMUP, ROUNDS = 30, 5, 2
+STEPS, WARMUP = 30, 5
 SST2 = "$BERTKIT_TEST_DATA/GLUE/SST-2/train.tsv.gz"
-ONCE = 1_000_000  # rows beyond which a run is not repeated
 HELD_OUT = 1000  # rows of the file to evaluate on, which is read and encoded
 TOKENS = 2048  # of a step, whatever the length
 
@@ -107,27 +104,20 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
         "rows": values["data"]["train"]["rows"],
         "max_length": options.max_length,
         "data_s": round(stamps["train"] - stamps["read"], 1),
-        "us_per_token": round(statistics.median(per_token), 1),
-        "linear_us_per_token": round(statistics.median(a * b for a, b in zip(per_token, shares, strict=True)), 1),
+        "us_per_token": round(min(per_token), 1),
+        "linear_us_per_token": round(min(a * b for a, b in zip(per_token, shares, strict=True)), 1),
         "tokens_of_a_step": round(statistics.fmean(tokens)),
         "peak_mb": round(peak_rss_mib() * 2**20 / 1e6),
     }
     return found | {"data_us_per_row": round((stamps["train"] - stamps["read"]) / found["rows"] * 1e6, 1)}
 
 
-class Case(NamedTuple):
-    rows: Callable[[], Iterable[Row]]
-    batch_size: int
-    max_length: int
-    rounds: int
-
-
-def run(folder: Path, options: argparse.Namespace, case: Case) -> dict[str, Any]:
+def run(folder: Path, options: argparse.Namespace, rows: Iterable[Row], *, batch_size: int, max_length: int) -> dict[str, Any]:
     """One run in a process of its own."""
     data = folder / "train.csv"
-    write_csv(data, case.rows())
+    write_csv(data, rows)
     command = [sys.executable, __file__, "--one", str(data), "--model", options.model, "--steps", str(options.steps)]
-    command += ["--batch-size", str(case.batch_size), "--max-length", str(case.max_length)]
+    command += ["--batch-size", str(batch_size), "--max-length", str(max_length)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"error: the run failed: {done.stderr[-2000:]}")
@@ -136,35 +126,21 @@ def run(folder: Path, options: argparse.Namespace, case: Case) -> dict[str, Any]
     return found
 
 
-def run_all(folder: Path, options: argparse.Namespace, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """The cases in turn, round by round."""
-    found: list[list[dict[str, Any]]] = [[] for _ in cases]
-    for number in range(options.rounds):
-        for case, each in zip(cases, found, strict=True):
-            if number < case.rounds:
-                each.append(run(folder, options, case))
-    fastest = [min(each, key=lambda one: one["us_per_token"]) for each in found]
-    peaks = [max(one["peak_mb"] for one in each) for each in found]
-    return [one | {"peak_mb": peak, "rounds": len(each)} for one, peak, each in zip(fastest, peaks, found, strict=True)]
-
-
 def measure(sentences: Sequence[Row], options: argparse.Namespace) -> dict[str, Any]:
     """All runs: by rows, each the memory that it takes above that of the fewest; and by length."""
     found: dict[str, Any] = {"steps": options.steps}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_csv(folder / "held-out.csv", numbered(sentences, HELD_OUT))
-        by_length, by_rows = [], []
+        found["lengths"] = []
         for length in options.lengths:
             batch = max(1, TOKENS // length)
-            rows = partial(of_length, sentences, batch * options.steps, length)
-            by_length.append(Case(rows, batch, length, options.rounds))
-        for count in options.rows:
-            by_rows.append(
-                Case(partial(numbered, sentences, count), 32, options.max_length, options.rounds if count <= ONCE else 1)
-            )
-        found["lengths"] = run_all(folder, options, by_length)
-        found["rows"] = run_all(folder, options, by_rows)
+            rows = of_length(sentences, batch * options.steps, length)
+            found["lengths"].append(run(folder, options, rows, batch_size=batch, max_length=length))
+        found["rows"] = [
+            run(folder, options, numbered(sentences, count), batch_size=32, max_length=options.max_length)
+            for count in options.rows
+        ]
         for each in found["rows"]:
             each["above_mb"] = each["peak_mb"] - found["rows"][0]["peak_mb"]
     return found
@@ -174,7 +150,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--data", default=SST2, help="a file of sentences and labels")

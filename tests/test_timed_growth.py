@@ -35,11 +35,10 @@ def test_texts_of_a_length_fill_it_and_differ() -> None:
 @pytest.mark.e2e
 def test_runs_are_timed(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    options = argparse.Namespace(rows=[40, 80], lengths=[8, 16], steps=7, rounds=2, max_length=32, model=str(tiny_model_dir))
+    options = argparse.Namespace(rows=[40, 80], lengths=[8, 16], steps=7, max_length=32, model=str(tiny_model_dir))
     found = timed_growth.measure(SENTENCES, options)
     assert [each["rows"] for each in found["rows"]] == [40, 80]
     assert found["rows"][0]["above_mb"] == 0
-    assert {each["rounds"] for each in (*found["rows"], *found["lengths"])} == {2}
     assert [each["max_length"] for each in found["lengths"]] == [8, 16]
     assert all(each["tokens_of_a_step"] == timed_growth.TOKENS for each in found["lengths"]), "the texts fill max_length"
     short, long = (each["linear_us_per_token"] / each["us_per_token"] for each in found["lengths"])
