@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench
 import defaults_results
+import growth_results
 import headlines
 import pretraining_results
 import scale_results
@@ -87,6 +88,7 @@ def test_every_result_is_shown_once() -> None:
             trainer_results.NAME,
             defaults_results.NAME,
             scale_results.NAME,
+            growth_results.NAME,
             *ENTRIES,
             *results.BENCHES,
         }
@@ -147,7 +149,7 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert values["name"] == path.stem
     assert re.fullmatch("[0-9a-f]{40}", values["commit"])
     assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", values["date"])
-    of_a_model = path.stem != scale_results.NAME
+    of_a_model = path.stem not in (scale_results.NAME, growth_results.NAME)
     assert not of_a_model or values["seeds"]
     assert all(isinstance(seed, int) for seed in values.get("seeds", ()))
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
@@ -172,6 +174,23 @@ def test_large_runs_reach_what_was_asked_of_them() -> None:
     assert found["peak_mb"] <= 16 * found["documents"] / 1e6
     assert 10 * found["duplicates"] == found["documents"]
     assert values["splits"]["same"]
+
+
+def test_fine_tuning_grows_as_was_asked_of_it() -> None:
+    """A token takes at most 1.3 times as long with up to 1,000,000 rows as with 1,000 and, but for attention's operations, with
+    up to 512 tokens as with 64; five million rows take 2 GB above the memory of a thousand.
+    """
+    values = read(ROOT / "results" / f"{growth_results.NAME}.json")
+    assert values["command"] == growth_results.commands(), "make results ARGS=growth"
+    rows, lengths = ({each[name]: each for each in values[of]} for of, name in (("rows", "rows"), ("lengths", "max_length")))
+    assert {1_000, 1_000_000, 5_000_000} <= rows.keys()
+    assert {64, 512} <= lengths.keys()
+    for count, each in rows.items():
+        assert count > 1_000_000 or each["us_per_token"] <= 1.3 * rows[1_000]["us_per_token"], count
+    for length, each in lengths.items():
+        assert each["linear_us_per_token"] <= 1.3 * lengths[64]["linear_us_per_token"], length
+    assert rows[1_000]["above_mb"] == 0
+    assert rows[5_000_000]["above_mb"] <= 2000
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
