@@ -46,8 +46,8 @@ def predict(
     """
     place = {"rank": processes.process_index, "world_size": processes.num_processes}
     limit = min(micro_batch_tokens, CPU_TOKENS) if processes.device.type == "cpu" else micro_batch_tokens
-    was_training = model.training
-    model.eval()
+    if was_training := model.training:  # to set it takes longer than a short text, and threads share a model
+        model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
     with torch.inference_mode():
@@ -62,7 +62,8 @@ def predict(
                 total[0] += float(loss)
                 total[1] += batch.weights[term]
             bar.advance(num_seen * processes.num_processes)
-    model.train(was_training)
+    if was_training:
+        model.train()
     manifest.finish()  # nothing is predicted by damaged weights
     return _gathered(outputs, sums, processes, len(features))
 
