@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -143,7 +144,10 @@ class Grouped:
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(counts[begin:end].sum()))
-            layouts.append(Layout.of(part, _padded_length(int(counts[begin:end].max())), sizes[-1], dtype))
+            longest = int(counts[begin:end].max())
+            if torch.is_grad_enabled() or end - begin > 1:  # one sequence alone needs no padding
+                longest = _padded_length(longest)
+            layouts.append(Layout.of(part, longest, sizes[-1], dtype))
         return cls(sizes, layouts, padding_rows)
 
 
@@ -157,6 +161,12 @@ class Pattern:
     queries: Grouped
     keys: Grouped
     masks: list[Tensor | None]
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether every query reads a key in every cell, as in one sequence alone or several of one length."""
+        layouts = (*self.queries.layouts, *self.keys.layouts)
+        return all(mask is None for mask in self.masks) and all(each.slots is None and each.max_seqlen for each in layouts)
 
     @classmethod
     def of(cls, queries: Grouped, keys: Grouped, positions: Tensor | None, dtype: torch.dtype) -> Pattern:
@@ -287,9 +297,10 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
     tokens: (N, 3 H) the query, key and value of each token; with queries, (R, H) of some rows alone, (N, 2 H) key and value.
     Both are packed as the pattern says.
     """
-    # torch's fused kernel is the slower one on a CPU for short sequences, in bfloat16 and with dropout, which would not draw
-    # from our stream either.
-    if dropout.active or (tokens.device.type == "cpu" and not torch.compiler.is_exporting()):
+    # On a CPU torch's fused kernel is the slower one for masked cells, to train, and with dropout, which would not draw from
+    # our stream either.
+    on_cpu = tokens.device.type == "cpu" and not torch.compiler.is_exporting()
+    if dropout.active or (on_cpu and (torch.is_grad_enabled() or not pattern.is_full)):
         return _Products.apply(tokens, queries, pattern, num_heads, dropout)
     return _attend_fused(tokens, queries, pattern, num_heads)
 

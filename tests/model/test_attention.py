@@ -78,9 +78,27 @@ def test_any_lengths(dropout: Dropout, lengths: tuple[list[int], tuple[int, ...]
     wanted = one_by_one(query, key, value, rows, keys)
     count = len(keys)
     for groups in ([0, count], [*range(count + 1)], sorted({0, count // 2, count})):
-        found = attend(query, key, value, layout(rows, groups=groups), layout(keys, groups=groups), dropout)
-        assert found.shape == (sum(rows), HEADS * SIZE)
-        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+        for graded in (True, False):  # without a gradient there is a kernel for sequences that fill their cells
+            with torch.set_grad_enabled(graded):
+                found = attend(query, key, value, layout(rows, groups=groups), layout(keys, groups=groups), dropout)
+            assert found.shape == (sum(rows), HEADS * SIZE)
+            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("lengths", "groups"), [([25], [0, 1]), ([16, 16, 16], [0, 3]), ([30, 16, 16, 9], [0, 1, 3, 4])])
+@pytest.mark.parametrize("first", [True, False])
+def test_sequences_that_fill_their_cells(lengths: list[int], groups: list[int], first: bool) -> None:
+    """Nothing is masked there, and nothing gathered. first: of each sequence the first row alone is a query."""
+    query, key, value = (random_heads(seed, sum(lengths)) for seed in range(3))
+    rows = [1] * len(lengths) if first else lengths
+    query = query[bounds(lengths)[:-1]] if first else query
+    with torch.inference_mode():
+        keys = layout(lengths, groups=groups)
+        queries = layout(rows, groups=groups) if first else keys
+        found = attend(query, key, value, queries, keys, PLAIN)
+        assert Pattern.of(queries, keys, None, torch.float64).is_full
+        assert not any(each._heads for each in (queries, keys))
+    torch.testing.assert_close(found, one_by_one(query, key, value, rows, lengths), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dropout", [PLAIN, Dropout(0.4, DropoutStream())], ids=["plain", "with dropout"])
