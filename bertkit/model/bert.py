@@ -18,6 +18,7 @@ from bertkit.model.attention import Packing, Pattern, attend, round_rows
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
+from bertkit.model.packed import Packed, PackedLinear, can_pack, is_inference
 
 
 class BertOutput(NamedTuple):
@@ -74,18 +75,26 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.num_heads = config.num_attention_heads
         self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
+        self.packed: dict[int, Packed] = {}  # the last two or all three layers
 
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if pattern.queries is pattern.keys:
-            tokens, queries = _joint(hidden, self.query, self.key, self.value), None  # (N, 3 H)
+            tokens, queries = self._joint(hidden, self.query, self.key, self.value), None  # (N, 3 H)
         else:
-            tokens, queries = _joint(hidden, self.key, self.value), self.query(rows)  # (N, 2 H), (R, H)
+            tokens, queries = self._joint(hidden, self.key, self.value), self.query(rows)  # (N, 2 H), (R, H)
         return attend(tokens, queries, pattern, self.num_heads, self.dropout)  # (R, H)
 
+    def _joint(self, x: Tensor, *layers: nn.Linear) -> Tensor:
+        """What linear layers make of the same rows, side by side: one product is faster than several."""
+        if self.packed and is_inference():
+            return self.packed[len(layers)](x)
+        return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
 
-def _joint(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """What linear layers make of the same rows, side by side: one product is faster than several."""
-    return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
+    def pack(self, *, last: bool) -> None:
+        """last: of the last layer, which may compute some rows alone."""
+        self.packed[3] = Packed(self.query, self.key, self.value)
+        if last:
+            self.packed[2], self.query = Packed(self.key, self.value), PackedLinear(self.query)
 
 
 class BertResidual(nn.Module):
@@ -133,6 +142,11 @@ class BertLayer(nn.Module):
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         attended = self.attention(hidden, rows, pattern)
         return self.output(self.intermediate(attended), residual=attended)
+
+    def pack(self, *, last: bool) -> None:
+        self.attention.self.pack(last=last)
+        for part in (self.attention.output, self.intermediate, self.output):
+            part.dense = PackedLinear(part.dense)
 
 
 class BertEncoder(nn.Module):
@@ -221,6 +235,15 @@ class BertModel(nn.Module):
         padded = hidden.new_zeros(*input_ids.shape, hidden.shape[-1])
         padded[attended] = hidden
         return BertOutput(padded, self.pool(padded[:, 0]) if self.pooler is not None else None)
+
+
+def pack_weights(module: nn.Module) -> None:
+    """Let inference read packed copies of the encoder's weights, as these are now, where this machine can."""
+    for part in [*module.modules()]:
+        if isinstance(part, BertEncoder):
+            for layer in part.layer:
+                if isinstance(layer, BertLayer) and can_pack(layer.intermediate.dense.weight):
+                    layer.pack(last=layer is part.layer[-1])
 
 
 def set_activation_checkpointing(module: nn.Module, active: bool) -> None:

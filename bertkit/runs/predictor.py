@@ -22,6 +22,7 @@ from bertkit import progress
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed
 from bertkit.features import Features
+from bertkit.model.bert import pack_weights
 from bertkit.model.devices import OneProcess, Processes, start_accelerator
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
@@ -86,6 +87,8 @@ class Predictor:
         module = module.to(self.processes.device, self.precision.dtype).eval()
         if self.precision.name == "int8":
             quantize(module, self.precision.attention)
+        else:
+            pack_weights(module)
         return module
 
     @property

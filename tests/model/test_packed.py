@@ -1,0 +1,61 @@
+"""Packed weights: the same outputs to rounding, the same state dict, and gradients as before."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from bertkit.model.bert import BertModel, initialize, pack_weights
+from bertkit.model.config import BertConfig
+from bertkit.model.packed import PackedLinear, can_pack
+
+CONFIG = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+IDS = torch.tensor([[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 0, 0, 0]])
+MASK = (IDS > 0).long()
+
+needs_onednn = pytest.mark.skipif(not can_pack(torch.zeros(1)), reason="torch has no oneDNN here")
+
+
+@needs_onednn
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_packed_weights_give_the_same_outputs(dtype: torch.dtype, tolerance: float) -> None:
+    plain = BertModel(CONFIG)
+    initialize(plain, CONFIG, seed=0)
+    plain = plain.to(dtype).eval()
+    if not can_pack(plain.embeddings.LayerNorm.weight):
+        pytest.skip("this machine has no bfloat16 products")
+    packed = copy.deepcopy(plain)
+    pack_weights(packed)
+    assert sum(isinstance(part, PackedLinear) for part in packed.modules()) == 7  # 3 a layer, and the last one's query
+    assert [*packed.state_dict()] == [*plain.state_dict()]
+    with torch.inference_mode():
+        pairs = zip(copy.deepcopy(packed)(IDS, MASK), plain(IDS, MASK), strict=True)
+    for found, wanted in pairs:
+        torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
+    for part in packed.encoder.layer[0].modules():  # what is read in inference is the copy
+        if isinstance(part, torch.nn.Linear):
+            part.weight.data.zero_()
+    with torch.inference_mode():
+        torch.testing.assert_close(
+            packed(IDS, MASK).last_hidden_state, plain(IDS, MASK).last_hidden_state, rtol=0, atol=tolerance
+        )
+
+
+@needs_onednn
+def test_gradients_are_those_of_the_own_weights() -> None:
+    plain = BertModel(CONFIG)
+    initialize(plain, CONFIG, seed=0)
+    packed = copy.deepcopy(plain)
+    pack_weights(packed)
+    for model in (plain, packed):
+        model.eval()(IDS, MASK).pooler_output.sum().backward()
+    for (name, wanted), (_, found) in zip(plain.named_parameters(), packed.named_parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, msg=name)
+
+
+def test_other_dtypes_stay_as_they_are() -> None:
+    model = BertModel(CONFIG).double()
+    pack_weights(model)
+    assert not any(isinstance(part, PackedLinear) for part in model.modules())
