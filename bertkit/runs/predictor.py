@@ -119,15 +119,16 @@ class Predictor:
         """One prediction per row, in order: of a list as a list, of any other iterable as they come.
 
         rows: columns by name, as the model was trained on; or a text; or a pair of texts, or for tags a list of words. They are
-        read in windows, of some thousand rows in the end, whose texts of similar length are computed together. Raises DataError
-        with the row.
+        read in windows of some thousand rows, smaller at first unless they are a list, whose texts of similar length are
+        computed together. Raises DataError with the row.
         """
-        found = self._stream(_checked(rows))
-        return list(found) if isinstance(rows, (list, tuple)) else found
+        if isinstance(rows, (list, tuple)):
+            return list(self._stream(rows))
+        return self._stream(_checked(rows), window_sizes())
 
-    def _stream(self, rows: Iterable[Row]) -> Iterator[Prediction]:
+    def _stream(self, rows: Iterable[Row], sizes: Iterable[int] | None = None) -> Iterator[Prediction]:
         first = 0
-        for window in batched(rows, window_sizes()):
+        for window in batched(rows, sizes):
             for _, alike in groupby(window, _form):  # texts and lists of words are columns of other names
                 part = [*alike]
                 yield from self.predict_examples(self._examples(part, first))

@@ -101,6 +101,18 @@ def test_they_stream_in_bounded_memory(run: Path, small_windows: None) -> None:
     assert [next(iter(found)).value for _ in range(5)] == [each.value for each in predictor.predict(TEXTS)][1:]
 
 
+def test_a_list_is_predicted_at_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small first windows bring the first answers of a stream early; of a list all come together."""
+    predictor = bertkit.load(run, **FP32)
+    sizes: list[int] = []
+    whole = predictor.predict_examples
+    monkeypatch.setattr(predictor, "predict_examples", lambda examples: sizes.append(len(examples)) or whole(examples))
+    rows = [TEXTS[number % len(TEXTS)] for number in range(200)]
+    of_list, of_stream = predictor.predict(rows), [*predictor.predict(iter(rows))]
+    assert sizes[0] == 200 > sizes[1]
+    assert [each.value for each in of_list] == [each.value for each in of_stream]
+
+
 def test_they_are_what_the_command_writes(run: Path, run_bertkit, tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("ask\n" + "".join(f'"{text or "why"}"\n' for text in TEXTS), encoding="utf-8")
     ran = run_bertkit("predict", run, "new.csv", "--format", "jsonl", "--device", "cpu", "--precision", "fp32")
