@@ -47,13 +47,13 @@ class Growing:
             return np.concatenate([np.zeros(0, dtype=self._dtype), *self._blocks])
         with self._file as file:
             self._write(file)
-            file.flush()
             return np.asarray(np.memmap(file, self._dtype, "r"))
 
     def _write(self, file: BinaryIO) -> None:
         try:
             for block in self._blocks:
                 file.write(np.ascontiguousarray(block).data)
+            file.flush()
         except OSError as error:
             error.filename = tempfile.gettempdir()  # the file has no name, and the user must know which disk is full
             raise

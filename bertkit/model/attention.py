@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bertkit.model.batch import Batch
 from bertkit.model.dropout import Dropout
@@ -65,14 +66,15 @@ class Layout:
 
     def unpad(self, grid: Tensor) -> Tensor:
         """(B, A, T, D) -> (N, A * D)"""
-        rows = grid.transpose(1, 2).reshape(self.num_sequences * self.max_seqlen, -1)
+        rows = grid.transpose(1, 2).reshape(self.num_sequences * self.max_seqlen, grid.shape[1] * grid.shape[3])
         return rows if self.slots is None else _Unpad.apply(rows, self.slots)
 
 
 class Heads(NamedTuple):
     """How a group's rows (n, parts, A, D), parts of them query, key and value, lie in a grid (parts, B * A, T, D), and back.
 
-    cells: (parts * B * A * T,) the head, of n * parts * A, that is there; for a cell without a row it is any.
+    cells: (parts * B * A * T,) the head, of n * parts * A, that is there. For a cell without a row it is that of its sequence's
+    first row, so that what is not a number stays in its sequence.
     heads: (n * parts * A,) the cell of each head.
     taken: (B, 1, T, 1) float, 0 where a cell has no row; None where each has.
     """
@@ -89,7 +91,9 @@ class Heads(NamedTuple):
         sequence, place = slots // length, slots % length
         lines = torch.arange(parts, device=device)[:, None] * (count * num_heads) + torch.arange(num_heads, device=device)
         heads = ((lines + sequence[:, None, None] * num_heads) * length + place[:, None, None]).flatten()
-        cells = torch.zeros(parts * count * num_heads * length, dtype=torch.long, device=device)
+        firsts = torch.searchsorted(sequence, torch.arange(count, device=device)).clamp_(max=num_rows - 1)
+        part, head = torch.arange(parts, device=device)[:, None, None, None], torch.arange(num_heads, device=device)[:, None]
+        cells = ((firsts[:, None, None] * parts + part) * num_heads + head).expand(-1, -1, -1, length).flatten()
         cells[heads] = torch.arange(len(heads), device=device)
         taken = None if layout.slots is None or layout.mask is None else layout.mask.exp().view(count, 1, length, 1)
         return cls((parts, count * num_heads, length), cells, heads, taken)
@@ -332,7 +336,8 @@ class _Products(torch.autograd.Function):
         width = tokens.shape[1] // parts
         size = width // num_heads
         dtype = torch.promote_types(tokens.dtype, torch.float32)
-        scale, no_mask = (torch.tensor(value, dtype=dtype, device=tokens.device) for value in (1 / math.sqrt(size), 0.0))
+        scale = tokens.new_full((), 1 / math.sqrt(size), dtype=dtype)
+        no_mask = tokens.new_zeros((1, 1, 1, 1), dtype=dtype)  # with dimensions, or the scores' dtype would win
         found = tokens.new_zeros(len(tokens if queries is None else queries), width)
         saved: list[Tensor | None] = []
         for rows, keys, mask, own, its_tokens in _groups(pattern, parts, num_heads, tokens):
@@ -352,6 +357,7 @@ class _Products(torch.autograd.Function):
         return found
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient: Tensor):
         num_rows, width = gradient.shape
         size = width // ctx.num_heads

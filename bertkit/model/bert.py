@@ -18,7 +18,7 @@ from bertkit.model.attention import Packing, Pattern, attend, round_rows
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
-from bertkit.model.packed import Packed, PackedLinear, can_pack, is_inference
+from bertkit.model.packed import Packed, PackedLinear, can_pack
 
 
 class BertOutput(NamedTuple):
@@ -86,8 +86,8 @@ class BertSelfAttention(nn.Module):
 
     def _joint(self, x: Tensor, *layers: nn.Linear) -> Tensor:
         """What linear layers make of the same rows, side by side: one product is faster than several."""
-        if self.packed and is_inference():
-            return self.packed[len(layers)](x)
+        if (packed := self.packed.get(len(layers))) is not None and packed.serves(x):
+            return packed(x)
         return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
 
     def pack(self, *, last: bool) -> None:

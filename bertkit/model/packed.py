@@ -5,23 +5,35 @@ torch arranges a weight anew for each product; for a short text that takes as lo
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 
 class Packed:
-    """What linear layers make of the same rows, side by side, by a copy of their weights as they are now: without gradients."""
+    """What linear layers make of the same rows, side by side, by a copy of their weights: without gradients.
+
+    A copy of a copy, and one that was read from a pickle, is empty: nothing is computed with it.
+    """
 
     def __init__(self, *layers: nn.Linear) -> None:
-        with torch.no_grad():
-            weight = torch.cat([layer.weight for layer in layers])
-            self.bias = torch.cat([layer.bias for layer in layers])
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        self.layers = layers
+        if layers:
+            with torch.no_grad():
+                weight = torch.cat([layer.weight for layer in layers])
+                self.bias = torch.cat([layer.bias for layer in layers])
+                self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+            self.made_of = self._parameters()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
-        return self  # nothing in it changes, and torch copies no packed tensor
+    def _parameters(self) -> list[tuple[int, int]]:
+        """What changes when a parameter does."""
+        return [(p.data_ptr(), p._version) for layer in self.layers for p in (layer.weight, layer.bias)]
+
+    def serves(self, x: Tensor) -> bool:
+        """Whether it may compute with x: in inference, in its dtype, while the weights are those that it copied."""
+        return bool(self.layers) and is_inference() and x.dtype == self.bias.dtype and self.made_of == self._parameters()
+
+    def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
+        return Packed, ()  # torch neither copies nor saves packed tensors
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
@@ -36,7 +48,7 @@ class PackedLinear(nn.Linear):
         self.packed = Packed(layer)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.packed(x) if is_inference() else super().forward(x)
+        return self.packed(x) if self.packed.serves(x) else super().forward(x)
 
 
 def is_inference() -> bool:

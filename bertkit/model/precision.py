@@ -53,7 +53,7 @@ class Precision(NamedTuple):
     def __str__(self) -> str:
         """A line for the user; "" where nothing was measured."""
         if self.asked == "int8" and self.name != "int8" and (self.rates is None or "int8" not in self.rates):
-            return f"--precision int8: {self.name}; this machine or build of torch has no exact products of 8-bit integers"
+            return f"--precision int8: {self.name}; no exact products of 8-bit integers on this device, by this torch"
         if self.rates is None:
             return ""
         fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
@@ -75,10 +75,10 @@ def _faster_float(rates: dict[str, float]) -> str:
     return "bf16" if rates.get("bf16", 0.0) >= FASTER * rates["fp32"] else "fp32"
 
 
-def refuse_int8(asked: str, why: str) -> None:
-    """Raise UsageError for a precision that is for prediction alone."""
+def refuse_int8(asked: str | None, what: str) -> None:
+    """Raise UsageError for a precision that is for prediction alone. what: is to be done."""
     if asked == "int8":
-        raise UsageError(f"--precision int8 is for prediction: {why}", hint="choose --precision auto, fp32 or bf16")
+        raise UsageError(f"{what} needs gradients, which precision int8 does not have", hint="choose auto, fp32 or bf16")
 
 
 def resolve_precision(

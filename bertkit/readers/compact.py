@@ -125,7 +125,7 @@ def join_lines(blocks: Sequence[Lines]) -> Lines:
     """The lines of all blocks in order. blocks: of `compact_lines`."""
     ranges = [lines for lines in blocks if isinstance(lines, range)]
     total = sum(map(len, blocks))
-    if len(ranges) == len(blocks) and ranges[-1].stop - ranges[0].start == total:
+    if len(ranges) == len(blocks) and all(before.stop == after.start for before, after in pairwise(ranges)):
         return range(ranges[0].start, ranges[-1].stop)
     lines = chain.from_iterable(blocks)
     return array("q", map(int, lines)) if total > MANY and _are_numbers(blocks) else [*lines]

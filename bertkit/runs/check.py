@@ -18,6 +18,7 @@ import numpy as np
 
 from bertkit.config import filled
 from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import nearest_files
@@ -140,6 +141,7 @@ def _family_of(path: Path, overrides: Mapping[str, Any]) -> str:
 
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:
     """Check the splits of a recipe; the first is for training. Without a model, tokens are not checked."""
+    refuse_int8(recipe.training.precision, "training")
     findings: list[Finding] = []
     remarks = Remarks()
     rows: dict[str, Examples] = {}

@@ -83,6 +83,7 @@ def finetune(
     shown before, and are not repeated. data, chosen: the recipe's splits, and the settings that nobody stated, where they are
     already read and chosen. baselines: compare with what it must beat.
     """
+    refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
@@ -93,7 +94,6 @@ def finetune(
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
         progress.note(f"not evaluated, because {recipe.data} has no files for them: {', '.join(missing)}")
     check_trackers(recipe.training.track)
-    refuse_int8(recipe.training.precision, "training needs gradients")
     if note := check_metrics(recipe.metrics):
         progress.note(note)
     if recipe.training.max_length is not None:

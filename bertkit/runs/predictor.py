@@ -338,7 +338,7 @@ class TaskPredictor(Predictor):
             raise UsageError(f"the model is for {task.family}; only text classification is explained")
         if label is not None and label not in task.labels:
             raise UsageError(f"no label {label!r}", hint=did_you_mean(label, task.labels))
-        refuse_int8(self.precision.name, "explanations need gradients")
+        refuse_int8(self.precision.name, "an explanation")
         found: list[Explanation] = []
         for window in batched(_checked(rows)):
             examples = self._examples(window, len(found))

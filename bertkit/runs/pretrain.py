@@ -73,7 +73,7 @@ def pretrain(
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
-    refuse_int8(config.precision, "training needs gradients")
+    refuse_int8(config.precision, "training")
     run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
     run.refuse_other_folders(accelerator)
     meta = read_meta(corpus)

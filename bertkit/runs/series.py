@@ -22,6 +22,7 @@ from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
+from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
@@ -120,6 +121,7 @@ def finetune_series(
     what a run must beat, once for runs of the same rows. Raises UsageError if the existing runs have different settings, model
     or data.
     """
+    refuse_int8(recipe.training.precision, "training")
     resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
     reads = [pretrained.folder, *input_paths(recipe, name)]
     accelerator = start_accelerator(recipe.training.device or "auto")

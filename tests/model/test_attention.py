@@ -102,13 +102,19 @@ def test_sequences_that_fill_their_cells(lengths: list[int], groups: list[int], 
 
 
 @pytest.mark.parametrize("dropout", [PLAIN, Dropout(0.4, DropoutStream())], ids=["plain", "with dropout"])
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("groups", [[0, 3], [0, 1, 3]])
-@pytest.mark.parametrize(("rows", "keys"), [([2, 1, 3], [2, 1, 3]), ([1, 0, 2], [2, 1, 3]), ([2, 2, 2], [2, 2, 2])])
+@pytest.mark.parametrize(
+    ("rows", "keys", "shared"),
+    [
+        ([2, 1, 3], [2, 1, 3], False),
+        ([2, 1, 3], [2, 1, 3], True),
+        ([1, 0, 2], [2, 1, 3], False),
+        ([2, 2, 2], [2, 2, 2], False),
+        ([2, 2, 2], [2, 2, 2], True),
+    ],
+)
 def test_gradients(rows: list[int], keys: list[int], groups: list[int], dropout: Dropout, shared: bool) -> None:
     """shared: one layout of queries and keys, whose query, key and value are one tensor."""
-    if shared and rows != keys:
-        pytest.skip("rows of their own")
     inputs = [random_heads(seed, count).requires_grad_() for seed, count in enumerate([sum(rows), sum(keys), sum(keys)])]
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -196,6 +202,34 @@ def test_dropout_takes_weights_and_scales_the_rest() -> None:
     torch.testing.assert_close(found, torch.cat(wanted), rtol=1e-12, atol=1e-12)
     plain = attend(query, key, value, layout(lengths), layout(lengths), PLAIN)
     assert not torch.isclose(found, plain).any(1).all()
+
+
+def test_no_rows_at_all_give_no_rows() -> None:
+    keys, none = layout([3, 5]), layout([0, 0])
+    tokens, queries = torch.randn(8, 2 * HEADS * SIZE).double(), torch.zeros(0, HEADS * SIZE).double()
+    pattern = Pattern.of(none, keys, None, torch.float64)
+    for kernel in (attention.attend, lambda *rest: attention._attend_fused(*rest[:-1])):
+        assert kernel(tokens, queries, pattern, HEADS, PLAIN).shape == (0, HEADS * SIZE)
+
+
+def test_what_is_not_a_number_stays_in_its_sequence() -> None:
+    lengths = [8, 3, 5]
+    heads = [random_heads(seed, 16) for seed in range(3)]
+    heads[0][:8], heads[2][11:] = torch.nan, torch.inf
+    together = layout(lengths)
+    found = attend(*heads, together, together, HARDLY_ANY)
+    assert found[:8].isnan().all()
+    alone = layout([3])
+    wanted = attend(*(each[8:11] for each in heads), alone, alone, HARDLY_ANY)
+    torch.testing.assert_close(found[8:11], wanted)
+
+
+def test_scores_are_masked_and_normalized_in_float32_whatever_their_neighbours() -> None:
+    """Of two sequences, alone or beside a shorter one, for which there is a mask."""
+    heads = [5 * random_heads(seed, 19, torch.bfloat16) for seed in range(3)]
+    two, three = layout([8, 8], torch.float32), layout([8, 8, 3], torch.float32)
+    found = attend(*heads, three, three, HARDLY_ANY)[:16]
+    assert torch.equal(found, attend(*(each[:16] for each in heads), two, two, HARDLY_ANY))
 
 
 @pytest.mark.gpu

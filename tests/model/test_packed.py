@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -59,3 +60,20 @@ def test_other_dtypes_stay_as_they_are() -> None:
     model = BertModel(CONFIG).double()
     pack_weights(model)
     assert not any(isinstance(part, PackedLinear) for part in model.modules())
+
+
+@needs_onednn
+def test_changed_weights_and_copies_are_computed_with_as_they_are() -> None:
+    model = BertModel(CONFIG).eval()
+    initialize(model, CONFIG, seed=0)
+    pack_weights(model)
+    other = BertModel(CONFIG).eval()
+    initialize(other, CONFIG, seed=1)
+    copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    with torch.no_grad():
+        before = model(IDS, MASK).last_hidden_state
+        for same in copies:
+            torch.testing.assert_close(same(IDS, MASK).last_hidden_state, before, rtol=0, atol=1e-5)
+        assert copies[0].to(torch.bfloat16)(IDS, MASK).last_hidden_state.dtype == torch.bfloat16
+        model.load_state_dict(other.state_dict())
+        torch.testing.assert_close(model(IDS, MASK).last_hidden_state, other(IDS, MASK).last_hidden_state, rtol=0, atol=1e-5)
