@@ -52,14 +52,17 @@ class Precision(NamedTuple):
 
     def __str__(self) -> str:
         """A line for the user; "" where nothing was measured."""
-        if self.asked == "int8" and self.name != "int8" and (self.rates is None or "int8" not in self.rates):
-            return f"--precision int8: {self.name}; no exact products of 8-bit integers on this device, by this torch"
+        if self.asked == "int8" and (self.rates is None or "int8" not in self.rates):
+            return f"--precision int8: {self.name} is used; no exact products of 8-bit integers on this device, by this torch"
         if self.rates is None:
             return ""
         fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
         ratio = self.rates[fewer] / self.rates[exact]
-        rates = f"{self.rates[exact]:.0f} and {self.rates[fewer]:.0f}"
-        return f"--precision {self.asked}: {self.name}; {fewer} is {ratio:.2f} times as fast as {exact} here ({rates} GFLOP/s)"
+        rates = f"{self.rates[fewer]:.0f} against {self.rates[exact]:.0f} GFLOP/s"
+        line = (
+            f"--precision {self.asked}: {self.name}; products in {fewer} are {ratio:.2f} times as fast as in {exact} ({rates})"
+        )
+        return line if self.name == fewer else f"{line}; {FASTER} times is asked of them"
 
     @property
     def _float(self) -> str:

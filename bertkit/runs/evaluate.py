@@ -24,9 +24,9 @@ from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
 
-# Most tokens that a CPU computes at once, so that its cache holds what passes through a layer. MiniLM on one AMD core, int8,
-# texts/s of SST-2 and MRPC: 418 and 202; 313 and 149 with 8192 tokens; 428 and 194 with 1024.
-CPU_TOKENS = 2048
+# Most tokens that a CPU computes at once, so that its cache holds what passes through a layer. MiniLM on two AMD cores, texts/s
+# of MRPC in int8 with 512, 1024, 2048 and 4096 tokens: 299, 312, 194, 200; in bf16 239, 287, 272, 274.
+CPU_TOKENS = 1024
 CONSTANT = "constant_predictions"  # a score of 1, present only if a model predicts the same for every row
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import TrainConfig, filled
-from bertkit.errors import listed, plural
+from bertkit.errors import UserError, listed, plural
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.bert import initialize
 from bertkit.model.devices import peak_memory, refuse_differences, start_accelerator
@@ -235,7 +235,12 @@ def finetune(
             resume_from=run.resume_from,
             matrix_rate=matrix_rate(precision, model_config, accelerator),
         )
-        if (to_beat := fitted_baselines()) is not None:  # now: nobody waits for them before the first step
+        to_beat = None
+        try:  # now: nobody waits for them before the first step
+            to_beat = fitted_baselines()
+        except UserError as error:  # the run is trained, and ends
+            progress.warn(f"nothing to compare with: {error}")
+        if to_beat is not None:
             values["baselines"] = to_beat.first_scores()
         run.end(values, state, accelerator, finish)
     if state.best_scores:

@@ -52,6 +52,7 @@ class Predictor:
     """
 
     task: Task | None = None
+    warns = False  # of a precision that cannot be had, as Python code expects it; commands print the one that is used
 
     def __init__(self, pretrained: Pretrained, processes: Processes, precision: str = "auto") -> None:
         self.pretrained, self.processes, self._precision = pretrained, processes, precision
@@ -63,8 +64,10 @@ class Predictor:
     def precision(self) -> Precision:
         """What was asked for; measured, where nothing or int8 was and this is a CPU."""
         found = resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
-        if found.asked != "auto" and found.name != found.asked:
+        if found.asked != "auto" and not self.warns:
             progress.note(str(found))
+        elif found.asked not in ("auto", found.name):
+            warnings.warn(str(found), stacklevel=2)
         return found
 
     @cached_property
@@ -102,7 +105,8 @@ class Predictor:
         return cls(open_pretrained(name), OneProcess.on(device), precision)._ready()
 
     def _ready(self) -> Self:
-        """This predictor with its weights in memory: otherwise the first use reads them."""
+        """This predictor, for Python code, with its weights in memory: otherwise the first use reads them."""
+        self.warns = True
         assert self._modules
         return self
 
