@@ -152,8 +152,9 @@ def resolved(asked: str = "int8") -> precision.Precision:
         ({"fp32": 100.0, "int8": 130.0}, "int8", torch.float32),
         ({"fp32": 100.0, "bf16": 150.0, "int8": 200.0}, "int8", torch.bfloat16),
         ({"fp32": 100.0, "bf16": 110.0, "int8": 125.0}, "int8", torch.float32),
-        ({"fp32": 100.0, "bf16": 150.0, "int8": 170.0}, "bf16", torch.bfloat16),
-        ({"fp32": 100.0, "int8": 110.0}, "fp32", torch.float32),
+        ({"fp32": 100.0, "bf16": 150.0, "int8": 149.0}, "bf16", torch.bfloat16),
+        ({"fp32": 100.0, "int8": 90.0}, "fp32", torch.float32),
+        ({"fp32": 100.0, "bf16": 90.0, "int8": 101.0}, "int8", torch.float32),
     ],
 )
 def test_it_is_used_where_it_is_faster(measured, rates: dict[str, float], name: str, attention: torch.dtype) -> None:
