@@ -66,13 +66,17 @@ def _product(rows: Tensor, zero: int, weight: Tensor, scales: Tensor, zeros: Ten
 
 
 class _Int8SelfAttention(nn.Module):
-    """A BertSelfAttention whose projections are of 8 bits; its scores and sums are of `dtype`."""
+    """A BertSelfAttention whose projections are of 8 bits; its scores and sums are of `dtype`.
 
-    def __init__(self, exact: BertSelfAttention, dtype: torch.dtype) -> None:
+    last: of the last layer, which alone may compute some rows.
+    """
+
+    def __init__(self, exact: BertSelfAttention, dtype: torch.dtype, *, last: bool) -> None:
         super().__init__()
         self.num_heads, self.dropout = exact.num_heads, exact.dropout
         self.joint = Int8Linear([exact.query, exact.key, exact.value], dtype)
-        self.query, self.read = Int8Linear([exact.query], dtype), Int8Linear([exact.key, exact.value], dtype)
+        if last:
+            self.query, self.read = Int8Linear([exact.query], dtype), Int8Linear([exact.key, exact.value], dtype)
 
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if pattern.queries is pattern.keys:
@@ -88,7 +92,7 @@ def quantize(module: nn.Module, dtype: torch.dtype) -> None:
         least = LEAST.get(encoder.hidden_act)
         layers: Any = encoder.layer
         for layer in layers:
-            layer.attention.self = _Int8SelfAttention(layer.attention.self, dtype)
+            layer.attention.self = _Int8SelfAttention(layer.attention.self, dtype, last=layer is layers[-1])
             layer.attention.output.dense = Int8Linear([layer.attention.output.dense])
             layer.intermediate.dense = Int8Linear([layer.intermediate.dense])
             layer.output.dense = Int8Linear([layer.output.dense], least=least)

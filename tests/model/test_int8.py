@@ -104,7 +104,7 @@ def test_a_quantized_model_is_near_the_exact_one(dtype: torch.dtype, activation:
     quantized = copy.deepcopy(model)
     quantize(quantized, dtype)
     encoder = quantized.encoder.layer
-    assert sum(isinstance(part, Int8Linear) for part in quantized.modules()) == 6 * len(encoder)
+    assert sum(isinstance(part, Int8Linear) for part in quantized.modules()) == 4 * len(encoder) + 2
     assert not any(isinstance(part, nn.Linear) for part in encoder.modules())
     ids = torch.randint(1, 50, (6, 30), generator=torch.Generator().manual_seed(0))
     attended = torch.arange(30) < torch.tensor([30, 3, 17, 30, 1, 9])[:, None]
