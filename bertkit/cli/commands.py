@@ -29,24 +29,24 @@ from bertkit.errors import UsageError
 from bertkit.manifest import all_read_is_whole
 
 
-class _Commands(TyperGroup):
+class _Interruptible:
+    """What a command of Typer's and a group of them do alike: Ctrl-C ends them as `_interrupted` says."""
+
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         with _interrupted():
-            return super().make_context(*arguments, **more)
+            return super().make_context(*arguments, **more)  # type: ignore[misc]
 
     def invoke(self, ctx: Any) -> Any:
         with _interrupted():
-            return super().invoke(ctx)
+            return super().invoke(ctx)  # type: ignore[misc]
 
 
-class _Command(TyperCommand):
-    def make_context(self, *arguments: Any, **more: Any) -> Any:
-        with _interrupted():
-            return super().make_context(*arguments, **more)
+class _Commands(_Interruptible, TyperGroup):
+    pass
 
-    def invoke(self, ctx: Any) -> Any:
-        with _interrupted():
-            return super().invoke(ctx)
+
+class _Command(_Interruptible, TyperCommand):
+    pass
 
 
 @contextmanager
