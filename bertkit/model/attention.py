@@ -93,7 +93,7 @@ class Heads(NamedTuple):
         heads = ((lines + sequence[:, None, None] * num_heads) * length + place[:, None, None]).flatten()
         firsts = torch.searchsorted(sequence, torch.arange(count, device=device)).clamp_(max=num_rows - 1)
         part, head = torch.arange(parts, device=device)[:, None, None, None], torch.arange(num_heads, device=device)[:, None]
-        cells = ((firsts[:, None, None] * parts + part) * num_heads + head).expand(-1, -1, -1, length).flatten()
+        cells = ((firsts[:, None, None] * parts + part) * num_heads + head).repeat(1, 1, 1, length).flatten()
         cells[heads] = torch.arange(len(heads), device=device)
         taken = None if layout.slots is None or layout.mask is None else layout.mask.exp().view(count, 1, length, 1)
         return cls((parts, count * num_heads, length), cells, heads, taken)
