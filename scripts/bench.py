@@ -23,7 +23,7 @@ from typing import Any
 from provenance import ROOT, provenance, write_result
 from task_rows import read_columns
 from timed_corpus import EPOCHS
-from timed_training import CORPUS, TRAINERS
+from timed_training import CORPUS, SIZES, TRAINERS
 from turns import bertkit_command, run_script, take_turns, time_commands, typed
 
 TIMED_TRAINING = ROOT / "scripts" / "timed_training.py"
@@ -31,8 +31,9 @@ TIMED_CORPUS = ROOT / "scripts" / "timed_corpus.py"
 MODEL = "minilm"
 MEASURES = ("examples_per_s", "real_tokens_per_s", "peak_rss_mib")
 
-# What is kept of a run, to how many digits; of ours also how much of a step its batches took, and the precision.
-RECORDED = {**dict.fromkeys(MEASURES, 2), "waiting_share": 4, "precision": None}
+# What is kept of a run, to how many digits; of ours also how much of a step its batches took, the precision, and the share of
+# the rate of plain matrix products.
+RECORDED = {**dict.fromkeys(MEASURES, 2), "waiting_share": 4, "precision": None, "matrix_share": 3}
 
 NAMES = {
     "bertkit": "bertkit",
@@ -43,6 +44,7 @@ NAMES = {
     "best": f"(e) Trainer: {TRAINERS['best']}",
     "bf16": f"(f) Trainer: {TRAINERS['bf16']}",
 }
+HOPELESS = 0.5  # times fp32's rate of products: below it no side is run in bf16
 FASTEST = "fastest"  # in place of a side: the fastest of the task's peers on this machine
 # One round: ours and theirs in turn.
 ORDER = ("default", "bertkit", "best", "bertkit-fp32", "grouped", "dynamic")
@@ -127,6 +129,8 @@ NEEDED: dict[tuple[str, str, str], float | dict[str, float]] = {
     ("pretrain_128", "bertkit", FASTEST): 2.0,
     ("pretrain_512", "bertkit", FASTEST): 3.0,
 }
+# By the size of the model, "base" or MiniLM's, and our precision: the least share of the rate of plain matrix products.
+SHARE_NEEDED = {("base", "fp32"): 0.8, ("base", "bf16"): 0.7, ("minilm", "fp32"): 0.72, ("minilm", "bf16"): 0.62}
 MOST_MEMORY = {("pretrain_128", "bertkit", "default"): 0.6}
 STARTUP_NEEDED, FIRST_STEP_NEEDED = 0.15, 1.0
 # google-research's create_pretraining_data.py, tokens/s on one core by its dupe_factor: measured once, on an AMD EPYC; and how
@@ -189,15 +193,25 @@ def run_side(
     return run_script(TIMED_TRAINING, [side, *typed(named)])
 
 
-def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]]) -> list[dict[str, Any]]:
+def sides_left_out(rates: Mapping[str, float]) -> list[str]:
+    """Where products in bf16 are slower by far than in fp32: theirs in bf16, which would take hours, and ours in fp32, which is
+    what auto is there. rates: GFLOP/s by precision.
+    """
+    if rates["bf16"] >= HOPELESS * rates["fp32"]:
+        return []
+    return ["bertkit-fp32", *(side for side, setting in TRAINERS.items() if setting.bf16)]
+
+
+def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]], left_out: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Ratios of medians, ours to theirs, for every pair of COMPARED that was run; and what was asked of it.
 
-    Of the fastest peer, where all that are asked for it were run, the row says which side it is.
+    Of the fastest peer, where all that are asked for it were run or left out, the row says which side it is, and among which.
     """
     workload = TASKS[task]
     of = {theirs: theirs for theirs in sides}
-    if set(workload.peers) <= set(sides):
-        of[FASTEST] = max(workload.peers, key=lambda side: statistics.median(sides[side][workload.measure]))
+    peers = [peer for peer in workload.peers if peer not in left_out]
+    if set(peers) <= set(sides):
+        of[FASTEST] = max(peers, key=lambda side: statistics.median(sides[side][workload.measure]))
     rows = []
     for ours, theirs in COMPARED:
         if ours not in sides or theirs not in of:
@@ -210,6 +224,8 @@ def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]]) -> list[dic
         row = {"ours": ours, "theirs": theirs, **ratios, "needed": needed}
         if theirs == FASTEST:
             row["side"] = of[theirs]
+            if left_out:
+                row["among"] = peers
         if most := MOST_MEMORY.get((task, ours, theirs)):
             row["most_memory"] = most
         rows.append(row)
@@ -266,7 +282,7 @@ def ratio_rows(values: Mapping[str, Any]) -> list[list[Any]]:
     def pair(task: str, row: Mapping[str, Any]) -> str:
         theirs = mark(row.get("side", row["theirs"]))
         if row["theirs"] == FASTEST:
-            theirs = f"{theirs}, the fastest of {' and '.join(map(mark, TASKS[task].peers))}"
+            theirs = f"{theirs}, the fastest of {' and '.join(map(mark, row.get('among', TASKS[task].peers)))}"
         return f"{NAMES[row['ours']]} to {theirs}"
 
     return [
@@ -355,7 +371,10 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     from bertkit import progress
     from bertkit.errors import UserError
     from bertkit.model.directory import MINILM_SHA256, resolve
+    from bertkit.model.precision import measure_rates
 
+    rates = measure_rates(*(SIZES[MODEL][name] for name in ("hidden_size", "intermediate_size")), training=True)
+    left_out = sides_left_out(rates)
     steps = {task: options.steps or TASKS[task].steps for task in tasks}
     asked = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
     values: dict[str, Any] = {
@@ -364,6 +383,8 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
         **provenance(),
         "seeds": list(range(1, options.rounds + 1)),
         "model": {"name": MODEL, "sha256": MINILM_SHA256},
+        "rates": rates,
+        "left_out": left_out,
         "tasks": {},
     }
     if result == "bench":
@@ -371,12 +392,13 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     with tempfile.TemporaryDirectory() as folder:
         for task, total in steps.items():
             workload, data = TASKS[task], Path(folder) / f"{task}.jsonl"
+            order = [side for side in workload.order if side not in left_out]
             try:
                 model = resolve(MODEL)
                 count = write_rows(task, options.data, data)
             except UserError as error:
                 raise SystemExit(f"error: {error}\nhint: {error.hint or 'name a folder with --data'}") from None
-            progress.note(f"{task}: {count} rows; {options.rounds} round(s) of {len(workload.order)} sides, {total} steps each")
+            progress.note(f"{task}: {count} rows; {options.rounds} round(s) of {len(order)} sides, {total} steps each")
 
             def run(
                 side: str, seed: int, task: str = task, data: Path = data, model: Path = model, total: int = total
@@ -389,7 +411,7 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
                 rate = f"{found['examples_per_s']:7.1f} examples/s"
                 progress.note(f"round {number}/{options.rounds}  {rate}  {NAMES[side]}")
 
-            found = take_turns(run, workload.order, options.rounds, RECORDED, said)
+            found = take_turns(run, order, options.rounds, RECORDED, said)
             sides = {side: found[side] for side in NAMES if side in found}
             timed = total - options.warmup
             values["tasks"][task] = {
@@ -399,7 +421,7 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
                 "timed_steps": timed,
                 "timed_steps_of_a": min(timed, STEPS_OF_ONE_SHAPE) if "default" in sides else None,
                 "sides": sides,
-                "ratios": compare(task, sides),
+                "ratios": compare(task, sides, left_out),
             }
     if result == "bench_pretraining":
         values["corpus"] = measure_corpus(options.data, options.rounds)

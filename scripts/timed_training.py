@@ -67,13 +67,16 @@ class Step(NamedTuple):
 class Timed(NamedTuple):
     """Per optimizer step its seconds and its work, and the seconds that its batches took; the warm-up left out.
 
-    precision: of our side, what `--precision` came to.
+    Of our side alone: precision, what `--precision` came to; flops, the operations that each step needs; rate, the GFLOP/s of
+    plain matrix products of the model's shapes, forward and backward, measured in the same process.
     """
 
     seconds: list[float]
     steps: list[Step]
     waited: list[float]
     precision: str | None = None
+    flops: Sequence[float] = ()
+    rate: float = 1.0
 
 
 def time_bertkit(options: argparse.Namespace) -> Timed:
@@ -82,6 +85,9 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.directory import read_meta
     from bertkit.model.config import BertConfig
+    from bertkit.model.directory import read_config
+    from bertkit.model.flops import flop_counter
+    from bertkit.model.precision import measure_rates
     from bertkit.runs import finetune, pretrain
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
@@ -92,7 +98,9 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     stamps: list[float] = []
     timed_steps: list[Step] = []
     waited: list[float] = []
+    flops: list[float] = []
     precision = ""
+    count: Callable[[Any], float]
 
     def stamped(batches: Callable, steps: range, device: Any) -> Generator[list]:
         with closing(prefetched(batches, steps, device)) as ready:
@@ -102,15 +110,21 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
                 waited.append(time.perf_counter() - stamps[-1])
                 examples = sum(len(batch.features) for batch in micro_batches)
                 timed_steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
+                flops.append(sum(map(count, micro_batches)))
                 yield micro_batches
 
     def timed(model: Any, batches: Callable, config: Any, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
-        nonlocal precision
-        precision = config.precision
+        nonlocal precision, count
+        precision, count = config.precision, flop_counter(model)
         state = train(model, batches, config, *rest, total_steps=total_steps, run_dir=run_dir)
         stamps.append(time.perf_counter())
         more["save_model"](total_steps)(run_dir, model.state_dict())  # as a run has one, and out of the time
         return state
+
+    def measured(config: BertConfig) -> Timed:
+        rates = measure_rates(config.hidden_size, config.intermediate_size, [precision], training=True)
+        found = since_warmup(stamps, timed_steps, options.warmup, waited)
+        return found._replace(precision=precision, flops=flops[options.warmup :], rate=rates[precision])
 
     loop.prefetched, finetune.train, pretrain.train = stamped, timed, timed
     typed = {
@@ -126,14 +140,14 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
         with tempfile.TemporaryDirectory() as folder:
             pretrain.pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
-        return since_warmup(stamps, timed_steps, options.warmup, waited)._replace(precision=precision)
+        return measured(architecture)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":
         typed["doc_stride"] = options.doc_stride
     recipe = load_recipe(options.family).overridden(typed)
     with tempfile.TemporaryDirectory() as folder:
         finetune.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
-    return since_warmup(stamps, timed_steps, options.warmup, waited)._replace(precision=precision)
+    return measured(read_config(Path(options.model)))
 
 
 def time_trainer(options: argparse.Namespace) -> Timed:
@@ -342,6 +356,7 @@ def summary(timed: Timed) -> dict[str, Any]:
     return {
         **({"waiting_share": sum(timed.waited) / total} if timed.waited else {}),
         **({"precision": timed.precision} if timed.precision else {}),
+        **({"matrix_share": sum(timed.flops) / total / (1e9 * timed.rate)} if timed.flops else {}),
         "timed_steps": len(timed.steps),
         "examples_per_s": sum(step.examples for step in timed.steps) / total,
         "real_tokens_per_s": sum(step.tokens for step in timed.steps) / total,

@@ -113,6 +113,23 @@ def test_the_peer_is_the_fastest_that_is_asked_for(
     assert not [row for row in rates_of(task, rates, precision) if row["theirs"] == bench.FASTEST]
 
 
+def test_what_is_slower_by_far_is_left_out_and_the_fastest_is_among_the_others() -> None:
+    assert bench.sides_left_out({"fp32": 100.0, "bf16": 50.0}) == []
+    left = bench.sides_left_out({"fp32": 100.0, "bf16": 49.0})
+    assert sorted(left) == ["bertkit-fp32", "best", "bf16"]
+    sides = {side: {measure: [rate] for measure in bench.MEASURES} for side, rate in (("bertkit", 30.0), ("grouped", 20.0))}
+    sides["bertkit"]["precision"] = ["fp32"]
+    assert not bench.compare("mrpc", sides), "nobody said why the other peer was not run"
+    (row,) = bench.compare("mrpc", sides, left)
+    assert (row["side"], row["among"], row["examples_per_s"], row["needed"]) == ("grouped", ["grouped"], 1.5, 1.3)
+
+
+def test_the_share_of_the_limit_is_what_the_steps_needed_over_what_products_give() -> None:
+    timed = Timed([1.0, 3.0], [Step(1, 1)] * 2, [], "fp32", flops=[2e9, 6e9], rate=4.0)
+    assert summary(timed)["matrix_share"] == pytest.approx(0.5)
+    assert "matrix_share" not in summary(Timed([1.0], [Step(1, 1)], []))
+
+
 def test_start_up_runs_alternate_and_the_first_does_not_count(tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = "import sys, time; open(sys.argv[1], 'a').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
@@ -263,7 +280,8 @@ def test_a_side_counts_real_tokens_only(
     assert found["real_tokens_per_s"] / found["examples_per_s"] == pytest.approx(tokens)
     assert 50 < found["peak_rss_mib"] < 8000
     assert found["step_s"] > 0
-    assert ("precision" in found) == (side == "bertkit")
+    assert ("precision" in found) == ("matrix_share" in found) == (side == "bertkit")
+    assert 0 < found.get("matrix_share", 0.5) < 1.2
 
 
 def test_a_side_is_a_process_of_its_own(make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch) -> None:
