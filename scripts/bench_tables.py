@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,9 +54,8 @@ def _note(values: Mapping[str, Any]) -> str:
     waited = [share for found in values["tasks"].values() for share in found["sides"]["bertkit"].get("waiting_share", ())]
     if waited:
         note += f" Waiting for its batches took at most {100 * max(waited):.1f}% of bertkit's time."
-    shares = {task: found["sides"]["bertkit"].get("matrix_share") for task, found in values["tasks"].items()}
-    if told := [f"{task} {_percent(each)}{_asked(task, values)}" for task, each in shares.items() if each]:
-        note += f" Share of the limit, which is plain matrix products at the rate of the same process: {', '.join(told)}."
+    if told := bench.told_shares(values):
+        note += f" Share of the limit, which is plain matrix products at the rate of the same process: {told}."
     if left := values.get("left_out"):
         rates = values["rates"]
         names = ", ".join(
@@ -83,16 +81,6 @@ def _note(values: Mapping[str, Any]) -> str:
                 f"imports in {median['run_glue']:.1f} s: ratio {first['ratio']:.2f}, needed at most {first['needed']:g}."
             )
     return note
-
-
-def _percent(shares: Sequence[float]) -> str:
-    return f"{statistics.median(shares):.0%}"
-
-
-def _asked(task: str, values: Mapping[str, Any]) -> str:
-    """The share that was asked for of the task's model in our precision."""
-    precision = statistics.mode(values["tasks"][task]["sides"]["bertkit"]["precision"])
-    return f" (needed {bench.SHARE_NEEDED[bench.TASKS[task].size or bench.MODEL, precision]:.0%})"
 
 
 def render_prediction(values: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What the tests share: the real data and weights where they are, tiny models made here, and what may be skipped.
 
 BERTKIT_TEST_DATA: the folder of the real data sets; tests that need them are skipped without it.
-BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked gpu or slow.
+BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked gpu, processor or slow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("bertkit")
 
-OPTIONAL = ("gpu", "slow")
+OPTIONAL = ("gpu", "processor", "slow")
 END_TO_END = {"run_bertkit", "data_dir", "minilm"}  # fixtures: whole commands, real data, real weights
 
 
@@ -69,7 +69,9 @@ def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     if os.environ.get("BERTKIT_REQUIRE_ALL") == "1" and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = f"{report.nodeid}: BERTKIT_REQUIRE_ALL=1 allows no skip but of gpu and slow tests: {reason}"
+        report.longrepr = (
+            f"{report.nodeid}: BERTKIT_REQUIRE_ALL=1 allows no skip but of gpu, processor and slow tests: {reason}"
+        )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

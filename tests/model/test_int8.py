@@ -21,7 +21,11 @@ from bertkit.model.devices import OneProcess
 from bertkit.model.int8 import LEAST, Int8Linear, available, quantize
 from bertkit.model.precision import refuse_int8, resolve_precision
 
-needs_int8 = pytest.mark.skipif(not available(), reason="no exact products of 8-bit integers here")
+
+def needs_int8(test: Callable) -> Callable:
+    return pytest.mark.processor(pytest.mark.skipif(not available(), reason="no exact products of 8-bit integers")(test))
+
+
 SMALL = BertConfig(vocab_size=50, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128)
 
 
@@ -178,12 +182,12 @@ def test_it_is_refused_where_gradients_are_needed() -> None:
         refuse_int8("int8", "training")
 
 
+@needs_int8
 def test_numbers_of_eight_bits_are_all_used() -> None:
     """Of inputs from `least` on, the lowest is 0 and the highest 255."""
     seen: list[np.ndarray] = []
-    layer = linear(64, 64, 0)
+    made = Int8Linear([linear(64, 64, 0)], least=-0.17)
     with pytest.MonkeyPatch.context() as patch:
-        made = Int8Linear([layer], least=-0.17) if available() else pytest.skip("no int8")
         patch.setattr(int8, "_product", lambda rows, *_: seen.append(rows.numpy()) or torch.zeros(len(rows), 64))
         made(torch.linspace(-0.17, 3, 64).expand(2, -1).contiguous())
     assert (seen[0].min(), seen[0].max(), len(np.unique(seen[0]))) == (0, 255, 64)

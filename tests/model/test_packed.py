@@ -20,7 +20,9 @@ needs_onednn = pytest.mark.skipif(not can_pack(torch.zeros(1)), reason="torch ha
 
 
 @needs_onednn
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.05, marks=pytest.mark.processor)]
+)
 def test_packed_weights_give_the_same_outputs(dtype: torch.dtype, tolerance: float) -> None:
     plain = BertModel(CONFIG)
     initialize(plain, CONFIG, seed=0)
