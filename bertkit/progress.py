@@ -76,12 +76,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     grid = Table(title=plain(title), title_justify="left", title_style="bold")
     rows = [list(row) for row in rows]
     for number, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[number], (int, float, type(None))) for row in rows)
-        grid.add_column(plain(column), justify="right" if numeric else "left")
+        grid.add_column(plain(column), justify="right" if is_numeric(rows, number) else "left")
     for row in rows:
-        grid.add_row(*(plain(_format_cell(value)) for value in row))
+        grid.add_row(*(plain(format_cell(value)) for value in row))
     wide = console if console.is_terminal else _Console(file=console.file, width=_WIDE, quiet=console.quiet)
     wide.print(grid)
+
+
+def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
+    """Whether a column of a table holds numbers alone, or nothing."""
+    return bool(rows) and all(isinstance(row[column], (int, float, type(None))) for row in rows)
 
 
 def format_interval(bounds: Sequence[float] | None, spec: str = ".4f") -> str | None:
@@ -89,7 +93,8 @@ def format_interval(bounds: Sequence[float] | None, spec: str = ".4f") -> str | 
     return None if bounds is None else " to ".join(f"{bound:{spec}}" for bound in bounds)
 
 
-def _format_cell(value: Any) -> str:
+def format_cell(value: Any) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "-"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

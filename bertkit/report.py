@@ -21,6 +21,20 @@ class Table(NamedTuple):
     rows: list[list[Any]]
 
 
+class Matrix(Table):
+    """A table whose first column names its rows and whose other cells are counts; a page shades them by share of their row."""
+
+
+class Piece(NamedTuple):
+    """A stretch of text. mark: what it is, such as a chunk's type; "" for nothing special. weight: from -1 to 1, how much it
+    speaks for a prediction.
+    """
+
+    text: str
+    mark: str = ""
+    weight: float = 0.0
+
+
 @dataclass(frozen=True)
 class Finding:
     """One error, warning or note. places: the first rows it is about, as "file:line"."""

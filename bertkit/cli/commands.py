@@ -22,6 +22,7 @@ from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
 from bertkit.cli.pretrain import pretrain
 from bertkit.cli.recipes import recipes
+from bertkit.cli.report import report
 from bertkit.cli.run_glue import translate
 from bertkit.cli.submission import submission
 from bertkit.cli.tokenizer import tokenizer
@@ -70,6 +71,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "recipes": recipes,
     "check": check,
     "compare": compare,
+    "report": report,
     "submission": submission,
     "export": export,
 }

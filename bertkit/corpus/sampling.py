@@ -141,6 +141,11 @@ class CorpusSampler:
             labels=terms,
         )
 
+    def places(self, numbers: Integers) -> list[tuple[int, int]]:
+        """The shard of each of the sequences of these numbers, and the token there with which it begins."""
+        drawn = self._drawn(numbers)
+        return [*zip(drawn.shard.tolist(), drawn.a.tolist(), strict=True)]
+
     def words(self, numbers: Integers) -> Ragged:
         """Whether each token of `sequences` begins a word, as segments and special tokens do."""
         ids, special, begins_word, _ = self._assemble(self._drawn(numbers), numbers)

@@ -60,7 +60,11 @@ def compare(
     evaluation split. recipe_name: the file of the runs' own recipe, if they need its code.
     Raises UsageError for runs that are evaluated on different rows.
     """
-    sides, examples, split = _open(names, split, recipe_name)
+    return compare_sides(*_open(names, split, recipe_name), resamples=resamples)
+
+
+def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int = RESAMPLES) -> dict[str, Any]:
+    """What `compare` gives, of runs that have predicted the same rows of a split."""
     rows = np.arange(len(examples))
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
     rng = np.random.default_rng(0)
@@ -101,12 +105,10 @@ def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> t
             scored.append(_Scored(found.task, found.predictions[split], found.truth[split], examples[split]))
         if split == HELD_OUT and FOLDS.runs_in(Path(name)):
             scored = [_together(scored)]
+        assert split is not None
         for each in scored:
             first = first or each.examples
-            if others := _differing_columns(each.examples, first):
-                what = f"the {split} rows differ from those of {names[0]}, in the {' and the '.join(others)}"
-                hint = "compare runs of the same data and split; folds with folds, or on rows of their own: --split test"
-                raise UsageError(what, where=name, hint=hint)
+            refuse_other_rows(each.examples, first, split, name=name, first_name=names[0])
         sides.append(Side(name, next(iter(runs.values())), [each.task.scorer(each.predictions, each.truth) for each in scored]))
     assert first is not None
     assert split is not None
@@ -152,10 +154,13 @@ def _runs(name: str) -> dict[Path, dict[str, Any]]:
     return {folder: require_run(folder)}
 
 
-def _differing_columns(examples: Examples, first: Examples) -> list[str]:
-    """The standard names of the columns that differ."""
-    names = dict.fromkeys((*first.columns, *examples.columns))
-    return [name for name in names if examples.columns.get(name) != first.columns.get(name)]
+def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: str, first_name: str) -> None:
+    """Raise UsageError for a run that was evaluated on other rows than the first one."""
+    columns = dict.fromkeys((*first.columns, *examples.columns))
+    if others := [column for column in columns if examples.columns.get(column) != first.columns.get(column)]:
+        what = f"the {split} rows differ from those of {first_name}, in the {' and the '.join(others)}"
+        hint = "compare runs of the same data and split; folds with folds, or on rows of their own: --split test"
+        raise UsageError(what, where=name, hint=hint)
 
 
 def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float | None]:

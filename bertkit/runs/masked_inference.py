@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from bertkit import manifest
 from bertkit.config import PretrainConfig, convert, options_of
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES, Objective
+from bertkit.corpus.shard import Shards
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
@@ -31,16 +32,21 @@ from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, read_blocks
+from bertkit.report import Piece
 from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Split
 from bertkit.runs.predictor import LONGEST, Predictor, Row
-from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, score_language_model
+from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, sampler_of, score_language_model
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
+FILLS = 3  # likeliest tokens that a report shows of a mask
 TEXTS_SCORED = 256  # at once: of a masked model each has as many sequences as it has tokens
 
 
@@ -251,6 +257,12 @@ def _filled(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token:
 
 def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> dict[str, float]:
     """Held-out loss, perplexity and accuracies of a model, on its own corpus or another with the same tokenizer."""
+    scores = open_held_out(name, corpus, overrides).scores()
+    return {f"validation/{score}": value for score, value in scores.items()}
+
+
+def open_held_out(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> HeldOut:
+    """A model and the held-out sequences of its own corpus, or of another with the same tokenizer. Raises UsageError."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
     if corpus is None:
@@ -269,11 +281,63 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
     features = held_out_sequences(corpus, meta, pretrained.tokenizer, config, **place)
     if features is None:
         raise UsageError("the corpus has no held-out documents", where=str(corpus), hint="build it with --validation 1%")
-    module = LanguageModel(pretrained, accelerator, config.precision).model
-    scores = score_language_model(module, features, config.micro_batch_tokens, accelerator)
-    manifest.finish()
-    accelerator.wait_for_everyone()
-    return {f"validation/{name}": value for name, value in scores.items()}
+    return HeldOut(LanguageModel(pretrained, accelerator, config.precision), features, corpus, meta, config, accelerator)
+
+
+class HeldOut(NamedTuple):
+    """A pre-trained model, and this process's share of the held-out sequences of a corpus."""
+
+    model: LanguageModel
+    features: Features
+    corpus: Path
+    meta: Mapping[str, Any]
+    config: PretrainConfig
+    accelerator: Accelerator
+
+    def scores(self, sequences: NDArray[np.int64] | None = None) -> dict[str, float]:
+        """Loss, perplexity and accuracies over all processes, of all sequences or of some of each process."""
+        features = self.features if sequences is None else self.features.take(sequences)
+        scores = score_language_model(self.model.model, features, self.config.micro_batch_tokens, self.accelerator)
+        manifest.finish()
+        self.accelerator.wait_for_everyone()
+        return scores
+
+    def sources(self) -> list[str]:
+        """The source of the text with which each sequence begins."""
+        listed, tokenizer = self.meta["validation"]["shards"], self.model.pretrained.tokenizer
+        longest = self.config.lengths()[-1][0]
+        sampler = sampler_of(self.corpus, dict(self.meta), "validation", tokenizer, self.config, longest)
+        groups, by_name = Shards(self.corpus, listed).groups, {shard["name"]: shard for shard in listed}
+        found = []
+        for group, token in sampler.places(self.features.examples):
+            parts = [by_name[name] for name in groups[group]]
+            ends = np.cumsum([part["tokens"] for part in parts])
+            found.append(self.meta["sources"][parts[np.searchsorted(ends, token, side="right")]["source"]]["name"])
+        return found
+
+    def filled(self, most: int) -> list[list[Piece]]:
+        """The first sequences with each masked token, marked with the likeliest ones; none of a causal model."""
+        tokenizer, features = self.model.pretrained.tokenizer, self.features.take(np.arange(min(most, len(self.features))))
+        if self.model.pretrained.config.is_decoder:
+            return []
+        assert features.rows is not None
+        names = {number: token for token, number in tokenizer.vocab.items()}
+        mask_token, whole = tokenizer.special_tokens["mask_token"], [*map(features.input_ids.__getitem__, range(len(features)))]
+        texts = [" ".join(names[number] for number in ids.tolist()[1:-1]).replace(" ##", "") for ids in whole]
+        masks = [np.flatnonzero(ids == tokenizer.mask_token_id) for ids in whole]
+        examples = Examples({"text": texts}, str(self.corpus), range(len(texts)))
+        asked = replace(features, rows=Ragged.of([row.tolist() for row in masks]), labels={}, examples=np.arange(len(texts)))
+        found = []
+        for row, prediction in enumerate(self.model.decode(Split(examples, asked))):
+            labels = features.labels[self.model.model.term][row]
+            right = dict(zip(features.rows[row][-len(labels) :].tolist(), labels.tolist(), strict=True))
+            first, *parts = texts[row].split(mask_token)
+            pieces = [Piece(first)]
+            for place, fills, part in zip(masks[row].tolist(), prediction.details["fills"], parts, strict=True):
+                likeliest = ", ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills[:FILLS])
+                pieces += [Piece(names[right[place]], likeliest), Piece(part)]
+            found.append(pieces)
+        return found
 
 
 def refuse_task_options(overrides: Mapping[str, Any]) -> None:

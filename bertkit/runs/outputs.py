@@ -258,7 +258,7 @@ class Destination:
         if output is not None:
             found = Form.of(output.name)
             found.check(f"--output {output} ends in {found.ending or 'nothing'}", endings)
-            _check_output(output, sources, overwrite=overwrite)
+            check_output(output, sources, overwrite=overwrite)
             return cls({sources[0]: output}, found, overwrite=overwrite)
         usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
         found = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
@@ -366,7 +366,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Pat
     return paths
 
 
-def _check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
+def check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
     """Raise UsageError for an --output that cannot be written, or is finished, before any work."""
     if not output.absolute().parent.is_dir():
         raise UsageError("the folder of --output does not exist", where=str(output.parent))

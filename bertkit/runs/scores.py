@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.text import Text
@@ -18,7 +18,7 @@ from bertkit.model.pretrained import check_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.evaluate import Scored, encode_split, hash_of_rows
+from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import Opened
 from bertkit.tasks.presentation import Prediction
@@ -27,8 +27,23 @@ from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 
+class Evaluated(NamedTuple):
+    """predictor: what predicted. rows: of each split as they were read. splits: the same as examples and features."""
+
+    predictor: TaskPredictor
+    scored: Scored
+    rows: dict[str, Examples]
+    splits: dict[str, Split]
+
+
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
     """The scores and predictions of every split, and the examples."""
+    found = evaluate_splits(target, splits)
+    return found.scored, {name: split.examples for name, split in found.splits.items()}
+
+
+def evaluate_splits(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
+    """Predict and score every split; by default those of the target's recipe. Raises UsageError, DataError."""
     task = replace(target.task, recipe=target.task.recipe.resolved())
     refuse_code(task.recipe)
     if note := check_metrics(task.recipe.metrics):
@@ -40,9 +55,10 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tu
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
         _warn_if_changed(target, task, name, split.examples)
-    scored = TaskPredictor(replace(target, task=task), accelerator).score(data)
+    predictor = TaskPredictor(replace(target, task=task), accelerator)
+    scored = predictor.score(data)
     accelerator.wait_for_everyone()
-    return scored, {name: split.examples for name, split in data.items()}
+    return Evaluated(predictor, scored, rows, data)
 
 
 def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
@@ -97,17 +113,19 @@ def report_scores(
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 
 
+def worst_rows(task: Task, predictions: Sequence[Prediction], truth: Sequence[Any], count: int) -> tuple[list[int], str]:
+    """The rows with the greatest errors, at most `count`, and how many there are, in words."""
+    errors = np.array([task.error(*pair) for pair in zip(predictions, truth, strict=True)])
+    worst = [int(row) for row in np.argsort(-errors, kind="stable")[:count] if errors[row] > 0]
+    return worst, f"the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}" if worst else "no errors"
+
+
 def _worst(
     task: Task, predictions: list[Prediction], truth: Sequence[Any], examples: Examples, count: int, split: str
 ) -> list[Finding | Text]:
     """The predictions with the greatest errors."""
-    errors = np.array([task.error(*pair) for pair in zip(predictions, truth, strict=True)])
-    worst = [int(row) for row in np.argsort(-errors, kind="stable")[:count] if errors[row] > 0]
-    if not worst:
-        return [Finding("note", f"{split}: no errors")]
-    parts: list[Finding | Text] = [
-        Finding("note", f"{split}: the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}")
-    ]
+    worst, note = worst_rows(task, predictions, truth, count)
+    parts: list[Finding | Text] = [Finding("note", f"{split}: {note}")]
     for row in worst:
         line = Text(f"{examples.where(row)}: expected ", style="dim") + plain(task.format_truth(truth[row], examples, row))
         predicted = task.format_prediction(predictions[row], examples, row)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertkit.report import Table
+from bertkit.report import Matrix, Table
 
 _MOST_ROWS = 30  # of a table of classes; of more classes it shows the worst
 _MOST_COLUMNS = 12  # of a confusion matrix; of more classes the most frequent confusions are listed
@@ -31,14 +31,20 @@ def describe_classes(
         right, given, rows = ((marks > 0).sum(axis=0) for marks in (references * predicted, predicted, references))
     scores = (right / np.maximum(given, 1), right / np.maximum(rows, 1), 2 * right / np.maximum(given + rows, 1))
     table = [list(row) for row in zip(labels, *(column.tolist() for column in (*scores, rows, given)), strict=True)]
+    return fewest_right_first(of, ["label", "precision", "recall", "f1", unit, "predicted"], table)
+
+
+def fewest_right_first(of: str, columns: list[str], rows: list[list[Any]]) -> Table:
+    """A table by class; of many classes it shows those with the lowest F1, its fourth column, and those without rows, of which
+    the fifth tells, last.
+    """
     title = f"by {of}"
-    if len(table) > _MOST_ROWS:
-        without = sum(row[4] == 0 for row in table)
-        table = sorted(table, key=lambda row: (row[4] == 0, row[3]))[:_MOST_ROWS]
-        title += (
-            f": the {_MOST_ROWS} of {len(labels)} with the lowest F1{f', the {without} without {unit} last' * (without > 0)}"
-        )
-    return Table(title, ["label", "precision", "recall", "f1", unit, "predicted"], table)
+    if len(rows) > _MOST_ROWS:
+        without = sum(row[4] == 0 for row in rows)
+        last = f", the {without} without {columns[4]} last" if without else ""
+        title += f": the {_MOST_ROWS} of {len(rows)} with the lowest F1{last}"
+        rows = sorted(rows, key=lambda row: (row[4] == 0, row[3]))[:_MOST_ROWS]
+    return Table(title, columns, rows)
 
 
 def describe_confusions(
@@ -48,7 +54,7 @@ def describe_confusions(
     if len(labels) <= _MOST_COLUMNS:
         counts = confusion(len(labels), predicted, references)
         rows = [[label, *counts[at].tolist()] for at, label in enumerate(labels)]
-        return Table(f"confusion matrix: a row each true {of}, a column each predicted one", ["", *labels], rows)
+        return Matrix(f"confusion matrix: a row each true {of}, a column each predicted one", ["", *labels], rows)
     wrong = references != predicted  # the matrix of thousands of classes would be mostly zeros
     pairs, times = np.unique(np.stack([references[wrong], predicted[wrong]]), axis=1, return_counts=True)
     commonest = np.argsort(-times, kind="stable")[:10].tolist()
@@ -69,9 +75,26 @@ def never_predicted(labels: Sequence[str], predicted: NDArray[np.int64], referen
 
 def calibration_error(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     """Expected calibration error (Guo et al., 2017): the mean distance of probability and accuracy over bins of equal width."""
+    _, confidence, accuracy = _sums_by_bin(probability, right)
+    return float(np.abs(confidence - accuracy).sum() / len(probability))
+
+
+def describe_reliability(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> Table:
+    """Mean confidence and accuracy in each of the bins of `calibration_error` that has decisions; right, probability: (N,)."""
+    counts, *sums = _sums_by_bin(probability, right)
+    rows = [
+        [f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}", int(counts[at]), *(float(each[at] / counts[at]) for each in sums)]
+        for at in np.flatnonzero(counts)
+    ]
+    title = f"reliability: expected calibration error {calibration_error(probability, right):.4f}"
+    return Table(title, ["probability", "decisions", "mean probability", "right"], rows)
+
+
+def _sums_by_bin(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+    """How many decisions each bin of confidence has, and the sums of their probabilities and of those that are right."""
     bins = np.minimum((probability * _BINS).astype(np.int64), _BINS - 1)
-    distance = np.bincount(bins, probability, _BINS) - np.bincount(bins, right.astype(np.float64), _BINS)
-    return float(np.abs(distance).sum() / len(probability))
+    sums = (np.bincount(bins, weights, _BINS) for weights in (np.ones(len(bins)), probability, right.astype(np.float64)))
+    return [each.astype(np.float64) for each in sums]
 
 
 def confusion(count: int, predicted: NDArray[np.int64], references: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ It knows no files, no command line and no terminal.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -18,7 +18,7 @@ from bertkit.errors import ModelError, UsageError, listed
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.readers import Examples, Remarks
-from bertkit.report import Finding, Table
+from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import block_is_stale, read_block
 from bertkit.tasks.output import as_jsonl
@@ -283,6 +283,19 @@ class Task(Presents):
     def error(self, prediction: Prediction, truth: Any) -> float:
         """How wrong a prediction is; 0 if it is right."""
 
+    def confidences(
+        self, predictions: Sequence[Prediction], truth: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """(N,) the probability of each decision, and (N,) whether it is right; None where decisions have no probability."""
+        if any(prediction.probability is None for prediction in predictions):
+            return None
+        right = [self.error(*pair) == 0 for pair in zip(predictions, truth, strict=True)]
+        return np.array([prediction.probability for prediction in predictions]), np.array(right)
+
+    def classes_of(self, examples: Examples) -> Sequence[Collection[str]]:
+        """The classes of each example of `examples` by which scores are worth telling apart."""
+        return self.recipe.labels_of(examples)
+
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         """A warning if another order of the model's labels would score far better."""
         return None
@@ -300,6 +313,10 @@ class Task(Presents):
     @abstractmethod
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         """The reference of an example, for a person."""
+
+    @abstractmethod
+    def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
+        """An example for a page, by name: what the model read, then "expected" and "predicted"."""
 
     @abstractmethod
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqeval import metrics
 from seqeval.scheme import IOB2, IOBES
 
-from bertkit.tasks.token_classification.scores import Intents, tag_scorer
+from bertkit.tasks.token_classification.scores import Intents, describe_types, tag_scorer
 
 Sentences = list[list[str]]
 
@@ -135,3 +135,58 @@ def test_nothing_to_score() -> None:
     assert score_tags([["O"]], [["O"]], "iob2") == {**empty, "accuracy": 1.0, "sentence_accuracy": 1.0}
     assert score_tags([[]], [[]], "iob1") == {**empty, "accuracy": None, "sentence_accuracy": 1.0}
     assert score_tags([], [], None) == {"accuracy": None, "sentence_accuracy": None}
+
+
+# --- the table by type -----------------------------------------------------------------------------------------------
+
+
+@given(two_taggings())
+def test_types_are_those_of_seqeval_and_every_chunk_counts_once(case: tuple[Sentences, Sentences, str]) -> None:
+    predicted, gold, _ = case
+    table = describe_types(predicted, gold)
+    names = table.columns
+    rows = {row[0]: dict(zip(names, row, strict=True)) for row in table.rows}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = {}
+        if {tag for side in (predicted, gold) for tags in side for tag in tags} - {"O"}:
+            expected = metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
+    assert {*rows} == {name for name in expected if not name.endswith(" avg")}
+    for kind, row in rows.items():
+        own = expected[kind]
+        found = [row[name] for name in ("precision", "recall", "f1", "chunks")]
+        assert found == pytest.approx([own[name] for name in ("precision", "recall", "f1-score", "support")])
+        right = round(row["recall"] * row["chunks"])
+        assert right + sum(row[name] for name in ("wrong type", "wrong bounds", "both wrong", "missed")) == row["chunks"]
+        assert row["spurious"] <= row["predicted"] - right
+
+
+def test_faults_of_chunks_by_hand() -> None:
+    gold = [
+        "B-PER I-PER O     B-LOC O     B-ORG I-ORG O     B-PER".split(),
+        "O     O     B-LOC I-LOC I-LOC I-LOC O     B-ORG B-PER".split(),
+        "B-LOC I-LOC O     O     O     O     O     O     O".split(),
+    ]
+    predicted = [
+        "B-PER I-PER O     B-PER O     B-ORG O     O     O".split(),  # right, wrong type, wrong bounds, missed
+        "B-ORG O     B-PER B-LOC O     B-ORG O     B-PER I-PER".split(),  # spurious; LOC, PER wrong bounds; ORG both wrong
+        "O     B-PER I-PER O     O     O     B-LOC O     O".split(),  # LOC both wrong; LOC spurious
+    ]
+    table = describe_types(predicted, gold)
+    assert table.columns[4:] == ["chunks", "predicted", "wrong type", "wrong bounds", "both wrong", "missed", "spurious"]
+    assert {row[0]: row[4:] for row in table.rows} == {
+        "LOC": [3, 2, 1, 1, 1, 0, 1],
+        "ORG": [2, 3, 0, 1, 1, 0, 1],
+        "PER": [3, 5, 0, 1, 0, 1, 0],
+    }
+    assert table.rows[2][1:4] == pytest.approx([1 / 5, 1 / 3, 2 / 8])
+    assert table.title == "by type"
+
+
+def test_of_many_types_the_worst_are_shown() -> None:
+    kinds = [f"{number:02}" for number in range(40)]
+    gold = [[f"B-{kind}" for kind in kinds]]
+    predicted = [[f"B-{kind}" if number < 20 else "O" for number, kind in enumerate(kinds)]]
+    table = describe_types(predicted, gold)
+    assert table.title == "by type: the 30 of 40 with the lowest F1"
+    assert [row[0] for row in table.rows] == [*kinds[20:], *kinds[:10]]

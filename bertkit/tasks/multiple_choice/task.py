@@ -15,6 +15,7 @@ from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.report import Piece
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
 from bertkit.tasks.multiple_choice.recipe import MultipleChoice
 from bertkit.tasks.output import OutputColumns
@@ -127,6 +128,11 @@ class MultipleChoiceTask(PoolingTask):
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return examples.columns["choices"][row][examples.columns["places"][row].index(truth)]
+
+    def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
+        inputs = {name: [Piece(examples.columns[name][row])] for name in ("text", "question") if name in examples.columns}
+        predicted = f"{prediction.details['answer']} {prediction.probability:.0%}"
+        return inputs | {"expected": [Piece(self.format_truth(truth, examples, row))], "predicted": [Piece(predicted)]}
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
         """The text and question, and a line per choice with its probability; the best one is marked."""

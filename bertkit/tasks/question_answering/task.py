@@ -17,7 +17,7 @@ from bertkit.metrics.answers import best_threshold, score_characters, score_word
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
-from bertkit.report import Finding
+from bertkit.report import Finding, Piece
 from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
 from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
@@ -329,6 +329,17 @@ class QuestionAnsweringTask(Task):
             text.append(plain(after + ("..." if end + _AROUND < len(context) else "")))
         return text.append(f" ({prediction.probability:.2f})\n", style="dim")
 
+    def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
+        """Both answers within their context; what is expected is the first one."""
+        context, answers = examples.columns["context"][row], examples.columns["answers"][row]
+        ((first, last),) = spans_of(find_answers([context], [answers]), [answers]).tolist()
+        start, end = prediction.details["start"], prediction.details["end"]
+        return {
+            "question": [Piece(examples.columns["question"][row])],
+            "expected": _marked(context, first, last, self.format_truth(truth, examples, row)),
+            "predicted": [*_marked(context, start, end, "no answer"), Piece(f" ({prediction.probability:.0%})")],
+        }
+
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
         start, end = (int(features.labels[term][feature][0]) for term in ("start", "end"))
         if start == IGNORED:
@@ -348,6 +359,13 @@ class QuestionAnsweringTask(Task):
             content["null_odds.json"] = [p.details["null_odds"] for p in predictions]
         by_id = {name: dict(zip(examples.columns["id"], values, strict=True)) for name, values in content.items()}
         return {name: json.dumps(values, indent=4, ensure_ascii=False) + "\n" for name, values in by_id.items()}
+
+
+def _marked(context: str, start: int | None, end: int, otherwise: str) -> list[Piece]:
+    """A context with an answer marked; where there is none in it, what is said instead."""
+    if start is None or start < 0:
+        return [Piece(otherwise)]
+    return [Piece(context[:start]), Piece(context[start:end], "answer"), Piece(context[end:])]
 
 
 def _compare(answer: str, truth: References) -> tuple[float, float]:

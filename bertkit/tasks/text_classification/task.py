@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,7 +18,7 @@ from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
-from bertkit.report import Finding, Table
+from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
@@ -262,6 +262,18 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         confusions = describe_confusions(self._target.order, predicted, references)
         return [by_class, confusions, describe_calibration(probability, predicted == references)]
 
+    def confidences(
+        self, predictions: Sequence[Prediction], truth: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Of several labels, the probability of each label, and whether a row has it."""
+        if not isinstance(self._target, AnyOf):
+            return super().confidences(predictions, truth)
+        probability = np.concatenate([prediction.probabilities for prediction in predictions])
+        return probability, self._target.as_array(truth).ravel() == 1
+
+    def classes_of(self, examples: Examples) -> Sequence[Collection[str]]:
+        return [()] * len(examples) if self.recipe.regression else super().classes_of(examples)
+
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         if not isinstance(self._target, OneOf):
             return None
@@ -293,6 +305,11 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return (", ".join(truth) or "none") if isinstance(truth, tuple) else f"{truth}"
+
+    def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
+        texts = {name: [Piece(examples.columns[name][row])] for name in TEXTS if name in examples.columns}
+        expected, predicted = self.format_truth(truth, examples, row), self._target.format(prediction)
+        return texts | {"expected": [Piece(expected)], "predicted": [Piece(predicted)]}
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
         texts = [examples.columns[name][row] for name in TEXTS if name in examples.columns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,3 +69,13 @@ def number_names(
     unknown = Counter(name for name in names if name not in number)
     refuse_other_spellings(unknown, known, what, place)
     return np.array([number.get(name, IGNORED) for name in names], dtype=np.int64), unknown
+
+
+def number_all(
+    labels: Sequence[str], predicted: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    """All tags, first those of `labels`, and (words,) the numbers among them of those predicted and of the references."""
+    flat = [[*chain.from_iterable(rows)] for rows in (predicted, references)]
+    number = {name: number for number, name in enumerate(dict.fromkeys(chain(labels, *flat)))}
+    of_predicted, of_references = (np.array([number[tag] for tag in tags], dtype=np.int64) for tags in flat)
+    return [*number], of_predicted, of_references

@@ -13,6 +13,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES
 from bertkit.readers.words import CJK
+from bertkit.report import Piece
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.sentences import GIVEN
@@ -149,6 +150,18 @@ def as_text(prediction: Prediction, examples: Examples, row: int, *, chunks: boo
     if prediction.details.get("intent"):
         line += Text(f"  ({prediction.details['intent']})", style="bold")
     return line
+
+
+def marked(tags: Sequence[str], intent: str | None, examples: Examples, row: int, *, chunks: bool) -> list[Piece]:
+    """A sentence with its chunks marked; without chunks each word with its tag. The intent, if there is one, comes last."""
+    text, places = _text_of(examples, row)
+    spans = spans_of(tags) if chunks else [(word, word + 1, tag) for word, tag in enumerate(tags)]
+    pieces, done = [], 0
+    for first, end, mark in spans:
+        start, stop = places[first][0], places[end - 1][1]
+        pieces += [Piece(text[done:start]), Piece(text[start:stop], mark or "chunk")]
+        done = stop
+    return [*pieces, Piece(text[done:]), *([Piece("  "), Piece(intent, "intent")] if intent else [])]
 
 
 def _text_of(examples: Examples, row: int) -> tuple[str, list[tuple[int, int]]]:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.report import Table
+from bertkit.tasks.class_report import fewest_right_first
 from bertkit.tasks.token_classification.tags import canonical, convert
 
 Sentences = Sequence[Sequence[str]]
 Intents = tuple[Sequence[str | None], Sequence[str | None]]  # predicted ones and references
-Chunks = Sequence[set[tuple[str, int, int]]]  # of each sentence: type, first and last word
+
+
+class Tagged(NamedTuple):
+    """The reference of a sentence; intent: None if none is learned."""
+
+    tags: list[str]
+    intent: str | None = None
+
+
+Chunk = tuple[str, int, int]  # type, first and last word
+Chunks = Sequence[set[Chunk]]  # of each sentence
 
 
 def tag_scorer(
@@ -53,6 +67,42 @@ def tag_scorer(
         return found | by_type
 
     return scores
+
+
+def describe_types(predicted: Sentences, references: Sentences) -> Table:
+    """Precision, recall and F1 of each type of chunk, as `tag_scorer` counts them, and what became of those not found.
+
+    Each of these counts once: with the wrong type, at its own place; with wrong bounds, where a predicted one of its type
+    overlaps it; with both wrong, where only others do; or missed. Spurious is a predicted chunk that overlaps none.
+    """
+    predicted, references = ([[canonical(tag) for tag in row] for row in side] for side in (predicted, references))
+    of_predicted, of_references = _chunks(predicted), _chunks(references)
+    kinds, counts = _count(of_predicted, of_references)
+    faults: Counter[tuple[str, str]] = Counter()
+    for taken, known in zip(of_predicted, of_references, strict=True):
+        faults.update((chunk[0], _fault(chunk, taken)) for chunk in known - taken)
+        faults.update((chunk[0], "spurious") for chunk in taken if not _overlapping(chunk, known))
+    rows = []
+    for kind, (right, given, chunks) in zip(kinds, counts.sum(axis=0).tolist(), strict=True):
+        scores = (right / max(given, 1), right / max(chunks, 1), 2 * right / (given + chunks))
+        rows.append([kind, *scores, int(chunks), int(given), *(faults[kind, fault] for fault in _FAULTS)])
+    columns = ["label", "precision", "recall", "f1", "chunks", "predicted", *_FAULTS]
+    return fewest_right_first("type", columns, rows)
+
+
+_FAULTS = ("wrong type", "wrong bounds", "both wrong", "missed", "spurious")
+
+
+def _fault(chunk: Chunk, taken: set[Chunk]) -> str:
+    """What is wrong with what was predicted for a chunk."""
+    near = _overlapping(chunk, taken)
+    if any(other[1:] == chunk[1:] for other in near):
+        return "wrong type"
+    return "missed" if not near else "wrong bounds" if any(other[0] == chunk[0] for other in near) else "both wrong"
+
+
+def _overlapping(chunk: Chunk, others: set[Chunk]) -> list[Chunk]:
+    return [other for other in others if other[1] <= chunk[2] and other[2] >= chunk[1]]
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -5,10 +5,10 @@ With `intent`, a class of the whole sentence is learned jointly (Chen et al., 20
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.conll import COLUMNS
-from bertkit.report import Finding, Table
+from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
@@ -32,10 +32,10 @@ from bertkit.tasks.task import Encoding, Outputs, Scorer
 from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import encode_words
-from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_names, settle_labels
-from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, row_columns
+from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_all, number_names, settle_labels
+from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, marked, row_columns
 from bertkit.tasks.token_classification.recipe import TokenClassification
-from bertkit.tasks.token_classification.scores import Intents, tag_scorer
+from bertkit.tasks.token_classification.scores import Intents, Tagged, describe_types, tag_scorer
 from bertkit.tasks.token_classification.sentences import usual_cut
 from bertkit.tasks.token_classification.tags import (
     as_chunk_tags,
@@ -46,6 +46,7 @@ from bertkit.tasks.token_classification.tags import (
     kind_of,
     respell,
     scheme_of,
+    spans_of,
     transitions,
     viterbi,
 )
@@ -55,13 +56,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bertkit.text.tokenizer import Tokenizer
-
-
-class Tagged(NamedTuple):
-    """The reference of a sentence; intent: None if none is learned."""
-
-    tags: list[str]
-    intent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,25 +350,28 @@ class TokenClassificationTask(ClassLossTask):
         what = f"{{}} that {self.scheme} does not allow (--constrained predicts only legal ones)"
         return (Count(count_illegal([each.value for each in predictions], self.scheme), what, "predicted tag"),)
 
-    def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
-        return warn_of_label_order(*self._numbered(predictions, truth), self.labels)
+    def confidences(
+        self, predictions: Sequence[Prediction], truth: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Of each word's tag."""
+        predicted, references = (np.array([*chain.from_iterable(rows)]) for rows in self._tags(predictions, truth))
+        return np.concatenate([prediction.probabilities for prediction in predictions]), predicted == references
 
-    def _numbered(
-        self, predictions: Sequence[Prediction], truth: Sequence[Tagged]
-    ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-        """All tags, and (words,) the numbers among them of those predicted and of the references."""
-        predicted, references = ([*chain.from_iterable(rows)] for rows in self._tags(predictions, truth))
-        number = {name: number for number, name in enumerate(dict.fromkeys((*self.labels, *predicted, *references)))}
-        of_predicted, of_references = (
-            np.array([number[tag] for tag in tags], dtype=np.int64) for tags in (predicted, references)
-        )
-        return [*number], of_predicted, of_references
+    def classes_of(self, examples: Examples) -> Sequence[Collection[str]]:
+        """The types of a sentence's chunks; without a scheme its tags."""
+        if self.scheme is None:
+            return super().classes_of(examples)
+        return [{kind for _, _, kind in spans_of(tags)} for tags in examples.columns["tags"]]
+
+    def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
+        return warn_of_label_order(*number_all(self.labels, *self._tags(predictions, truth)), self.labels)
 
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
-        """Each tag and confusions, where there is no scheme; chunks have scores of each type."""
+        """Each type of chunk; where there is no scheme each tag, and confusions."""
         if self.scheme is not None:
-            return []
-        numbered = self._numbered(predictions, truth)
+            by_type = describe_types(*self._tags(predictions, truth))
+            return [by_type] if by_type.rows else []
+        numbered = number_all(self.labels, *self._tags(predictions, truth))
         never = never_predicted(*numbered)
         return [
             *(describe(*numbered, of="tag", unit="words") for describe in (describe_classes, describe_confusions)),
@@ -397,6 +394,11 @@ class TokenClassificationTask(ClassLossTask):
         words = zip(examples.columns["tokens"][row], truth.tags, strict=True)
         marked = [f"{word}[{tag}]" if tag != "O" else word for word, tag in words]
         return " ".join([*marked, *([f"({truth.intent})"] if truth.intent else [])])
+
+    def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
+        sides = {"expected": truth, "predicted": Tagged(prediction.value, prediction.details.get("intent"))}
+        chunks = self.scheme is not None
+        return {name: marked(side.tags, side.intent, examples, row, chunks=chunks) for name, side in sides.items()}
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
         return as_text(prediction, examples, row, chunks=self.scheme is not None)

@@ -1,0 +1,32 @@
+"""bertkit report"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Run folders, of --seeds or --folds the median run; several are compared with the first."),
+    ],
+    output: Annotated[Path, typer.Option("--output", help="HTML file to write.", metavar="FILE")] = Path("report.html"),
+    rows: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 20,
+    recipe: Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+) -> None:
+    """Write what is known of runs as one HTML file: scores, curves, classes, slices, worst errors, data and settings.
+
+    The file stands alone, without scripts, and shows the numbers of eval, compare and check. Of pre-training it has the losses
+    by phase, filled masks, and the perplexity by source.
+
+    [bold]bertkit report runs/mine[/]
+
+    [bold]bertkit report runs/mine runs/other --output both.html[/]
+    """
+    from bertkit.runs.report import write_report
+
+    write_report(runs, output, rows=rows, recipe_name=recipe, overwrite=overwrite)

@@ -1,0 +1,1 @@
+"""Reports as HTML files that stand alone."""

@@ -1,0 +1,326 @@
+"""`bertkit report`: what is known of one run or several, as a page; its numbers are those that eval, compare and check give."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertkit import progress
+from bertkit.config import PretrainConfig
+from bertkit.errors import UsageError, UserError
+from bertkit.files import write_files
+from bertkit.html.charts import Figure, Line, draw_lines, draw_reliability
+from bertkit.html.page import Entry, Section, render, require_packages
+from bertkit.metrics.bootstrap import RESAMPLES
+from bertkit.model.config import PRETRAINING
+from bertkit.readers.words import split_words
+from bertkit.report import Finding, Piece, Table
+from bertkit.runs.check import check_data, open_data
+from bertkit.runs.compare import Side, compare_sides, refuse_other_rows, report_comparison
+from bertkit.runs.directory import LOG_FILE, flat, require_run
+from bertkit.runs.explanation import Explanation
+from bertkit.runs.masked_inference import HeldOut, open_held_out
+from bertkit.runs.outputs import check_output
+from bertkit.runs.pretrain import phase_begins
+from bertkit.runs.scores import Evaluated, evaluate_splits, report_scores, worst_rows
+from bertkit.runs.series import runs_to_use
+from bertkit.runs.slices import describe_slices
+from bertkit.runs.target import Opened, open_target
+from bertkit.tasks import TextClassificationTask
+from bertkit.tasks.class_report import describe_reliability
+from bertkit.tasks.recipe import published_scores
+
+_LEAST = 0.1  # the share of the heaviest word's weight from which a word is marked
+_NAMED = 5  # words whose weights are written out
+_SOURCES = 12  # of a corpus, those with the most sequences
+
+
+class Run(NamedTuple):
+    """A run as the user names it, its folder, and its run.json."""
+
+    name: str
+    folder: Path
+    values: Mapping[str, Any]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Those of metrics.jsonl."""
+        return progress.MetricsLog(self.folder / LOG_FILE).read()
+
+
+class Result(NamedTuple):
+    """A fine-tuned run with its predictions."""
+
+    run: Run
+    target: Opened
+    found: Evaluated
+
+
+def write_report(
+    names: Sequence[str], output: Path, *, rows: int = 20, recipe_name: str | None = None, overwrite: bool = False
+) -> None:
+    """Write the page of runs to a file. rows: how many worst errors are shown. recipe_name: the file of the runs' own recipe.
+
+    Raises MachineError without the packages, UsageError for folders that are no runs, runs of different tasks or rows, and an
+    output that is there.
+    """
+    require_packages()
+    check_output(output, names, overwrite=overwrite)
+    runs = _open(names)
+    several = len(runs) > 1
+    describe = _describe_pretraining if runs[0].values["recipe"].get("family") == PRETRAINING else _describe_tasks
+    sections = describe(runs, rows, recipe_name)
+    settings = Section("Settings", [_settings(runs)])
+    page = render(f"{'Runs' if several else 'Run'} {', '.join(run.name for run in runs)}", [*sections, settings])
+    if not progress.console.quiet:
+        write_files(output.absolute().parent, {output.name: page}, locked=False)
+    progress.note(f"wrote {output}, {len(page.encode()) / 1e6:.2f} MB")
+
+
+def _open(names: Sequence[str]) -> list[Run]:
+    runs = [Run(name, Path(*runs_to_use(name, ensemble=False)), {}) for name in dict.fromkeys(names)]
+    runs = [run._replace(values=require_run(run.folder)) for run in runs]
+    family_of = {run.name: str(run.values["recipe"].get("family")) for run in runs}
+    if len({*family_of.values()}) > 1:
+        what = f"the runs are of different tasks: {', '.join(f'{name} is {family}' for name, family in family_of.items())}"
+        raise UsageError(what, hint="write a report of each")
+    return runs
+
+
+# --- fine-tuned runs -------------------------------------------------------------------------------------------------
+
+
+def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> list[Section]:
+    results: list[Result] = []
+    splits: tuple[str, ...] = ()
+    for run in runs:
+        target = open_target(str(run.folder), recipe_name, {})
+        splits = splits or target.task.recipe.resolved().eval_splits
+        results.append(Result(run, target, evaluate_splits(target, splits)))
+        for split in splits:
+            own, first = (result.found.splits[split].examples for result in (results[-1], results[0]))
+            refuse_other_rows(own, first, split, name=run.name, first_name=runs[0].name)
+    scores: list[Table | Finding] = []
+    details: list[Section] = []
+    for result in results:
+        summary, parts_of = _scores(result)
+        scores += summary
+        before = f"{result.run.name}, " if len(runs) > 1 else ""
+        for split, parts in parts_of.items():
+            named: dict[str, Sequence[Any]] = {
+                "classes and probabilities": [*parts, *_reliability(result.found, split)],
+                "slices": [describe_slices(result.found, split)],
+                "worst errors": _worst(result.found, split, rows),
+            }
+            details += [Section(f"{before}{split}: {title}", own) for title, own in named.items() if own]
+    compared = [Section(f"Runs compared with {runs[0].name}", _compare(results, splits[0], rows))] if len(runs) > 1 else []
+    data = {json.dumps(result.run.values["data"]): result for result in reversed(results)}  # runs of the same data share it
+    findings = [part for result in reversed(data.values()) for part in _check(result, recipe_name)]
+    return [Section("Scores", scores), _curves(runs), *compared, *details, Section("Data", findings)]
+
+
+def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table]]]:
+    """What eval says of all splits, after the first score beside what it must beat; and the tables of each split."""
+    scored, trained_from = result.found.scored, result.target.trained_from
+    published = published_scores(scored.task.recipe, trained_from)
+    examples = {name: split.examples for name, split in result.found.splits.items()}
+    how: dict[str, Any] = {"published": published, "published_by": trained_from, "resamples": RESAMPLES, "errors": 0}
+    report = report_scores(result.run.name, scored, examples, **how)
+    first, value = next(iter(scored.scores.items()))
+    others = {
+        **(result.run.values.get("baselines") or {}),
+        **({f"published, {trained_from}": published[first]} if first in published else {}),
+    }
+    compared = [[result.run.name, value, progress.format_interval(report.json["intervals"][first])]]
+    compared += [[name, score, None] for name, score in others.items()]
+    tables = [part for part in report.parts if isinstance(part, Table)]
+    parts_of = {split: [part for part in tables[:-1] if part.title.startswith(f"{split}: ")] for split in examples}
+    findings = [part for part in report.parts if isinstance(part, Finding)]
+    return [Table(f"{first} beside others", ["predictions", first, "95% interval"], compared), tables[-1], *findings], parts_of
+
+
+def _reliability(found: Evaluated, split: str) -> list[Table | Figure]:
+    confidences = found.scored.task.confidences(found.scored.predictions[split], found.scored.truth[split])
+    if confidences is None:
+        return []
+    table = describe_reliability(*confidences)
+    return [draw_reliability(table), table]
+
+
+def _worst(found: Evaluated, split: str, count: int) -> list[Finding | Entry]:
+    """The worst errors, of text classification with the words that pushed them."""
+    task, predictions, truth = found.scored.task, found.scored.predictions[split], found.scored.truth[split]
+    examples = found.splits[split].examples
+    rows, note = worst_rows(task, predictions, truth, count)
+    texts = [task.laid_out(predictions[row], truth[row], examples, row) for row in rows]
+    if isinstance(task, TextClassificationTask) and rows:
+        inputs = task.recipe.texts_of(examples.select(rows))
+        explanations = found.predictor.explain([own if len(own) > 1 else own[0] for own in inputs])
+        texts = [*map(_pushed, texts, explanations)]
+    entries = [Entry(examples.where(row), own) for row, own in zip(rows, texts, strict=True)]
+    return [Finding("note", f"{split}: {note}"), *entries]
+
+
+def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[str, list[Piece]]:
+    """An example of text classification with its words marked by how much they speak for what is predicted."""
+    heaviest = max((abs(weight) for _, weight in explanation.words), default=0.0) or 1.0
+    found, remaining = dict(texts), iter(explanation.words)
+    for name in [name for name in texts if name not in ("expected", "predicted")]:
+        ((text, *_),) = texts[name]
+        pieces, done = [], 0
+        for (start, stop), (_, weight) in zip(split_words(text), remaining, strict=False):
+            if abs(weight) >= _LEAST * heaviest:
+                pieces += [Piece(text[done:start]), Piece(text[start:stop], weight=weight / heaviest)]
+                done = stop
+        found[name] = [*pieces, Piece(text[done:])]
+    most = sorted(explanation.words, key=lambda word: -abs(word[1]))[:_NAMED]
+    told = ", ".join(f"{word} {weight:+.3f}" for word, weight in most)
+    return found | {f"words for {explanation.label or 'the number'}": [Piece(told)]}
+
+
+def _compare(results: Sequence[Result], split: str, count: int) -> list[Table | Entry]:
+    """What compare says, and the rows that only the first run has wrong, or only another."""
+    examples = results[0].found.splits[split].examples
+    scored = {result.run.name: result.found.scored for result in results}
+    sides = [
+        Side(run.name, run.values, [found.scored.task.scorer(found.scored.predictions[split], found.scored.truth[split])])
+        for run, _, found in results
+    ]
+    parts: list[Any] = [*report_comparison(compare_sides(sides, examples, split)).parts]
+    wrong = {
+        name: np.array([own.task.error(*pair) > 0 for pair in zip(own.predictions[split], own.truth[split], strict=True)])
+        for name, own in scored.items()
+    }
+
+    def laid_out(name: str, row: int) -> dict[str, list[Piece]]:
+        own = scored[name]
+        return own.task.laid_out(own.predictions[split][row], own.truth[split][row], examples, row)
+
+    first, *others = scored
+    counts, entries = [], []
+    for other in others:
+        changed = {"mended": wrong[first] & ~wrong[other], "broken": wrong[other] & ~wrong[first]}
+        counts.append([other, *(int(rows.sum()) for rows in changed.values()), int((wrong[first] & wrong[other]).sum())])
+        for how, row in ((how, int(row)) for how, rows in changed.items() for row in np.flatnonzero(rows)[:count]):
+            texts = laid_out(first, row)
+            predicted = {
+                f"predicted by {first}": texts.pop("predicted"),
+                f"predicted by {other}": laid_out(other, row)["predicted"],
+            }
+            entries.append(Entry(f"{examples.where(row)}: {how} by {other}", texts | predicted))
+    title = f"rows mended and broken, compared with {first}"
+    return [*parts, Table(title, ["run", "mended", "broken", "wrong in both"], counts), *entries]
+
+
+def _check(result: Result, recipe_name: str | None) -> list[Table | Finding]:
+    """What check says of a run's data."""
+    recipe, splits, _ = open_data(str(result.run.folder), recipe_name, {})
+    report = check_data(recipe, splits, result.target.pretrained).report(result.run.name)
+    return [part for part in report.parts if isinstance(part, (Table, Finding))]
+
+
+# --- pre-training ----------------------------------------------------------------------------------------------------
+
+
+def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | None) -> list[Section]:
+    scores: list[Table | Finding] = []
+    details: list[Section] = []
+    for run in runs:
+        before = f"{run.name}: " if len(runs) > 1 else ""
+        details.append(Section(f"{before}loss by phase", [_losses_by_phase(run)]))
+        try:
+            held_out = open_held_out(str(run.folder), None, {})
+        except UserError as error:  # what the run itself recorded is shown all the same
+            scores.append(Finding("note", f"{run.name} is not scored: {error}", hint=error.hint))
+            continue
+        found = [[f"validation/{name}", value] for name, value in held_out.scores().items()]
+        scores.append(Table(run.name, ["score", "value"], found))
+        if baselines := run.values.get("baselines"):
+            compared = [[run.name, found[0][1]], *map(list, baselines.items())]
+            scores.append(Table(f"{found[0][0]} beside others", ["predictions", found[0][0]], compared))
+        details.append(Section(f"{before}perplexity by source", [_perplexities(held_out)]))
+        filled = [Entry(f"held-out sequence {n}", {"text": own}) for n, own in enumerate(held_out.filled(rows), start=1)]
+        details += [Section(f"{before}masked words, with what is filled in", filled)] if filled else []
+    return [Section("Scores", scores), _curves(runs), *details]
+
+
+def _phases(run: Run) -> list[tuple[int, int]]:
+    """The first step of each phase of pre-training, from 0, and its number of tokens; of other runs one."""
+    lengths = PretrainConfig.of(run.values["training"]).lengths()
+    return [
+        *zip(
+            phase_begins([share for _, share in lengths], run.values["total_steps"]),
+            (length for length, _ in lengths),
+            strict=True,
+        )
+    ]
+
+
+def _losses_by_phase(run: Run) -> Table:
+    begins, lengths = zip(*_phases(run), strict=True)
+    rows = []
+    trained = [event for event in run.events if "learning_rate" in event]
+    for phase, length in enumerate(lengths):
+        own = [event for event in trained if bisect_right(begins, event["step"] - 1) - 1 == phase]
+        for term in [name for name in (own[0] if own else {}) if name.endswith("loss")]:
+            losses = [event[term] for event in own]
+            steps = f"{own[0]['step']} to {own[-1]['step']}"
+            rows.append([phase + 1, length, steps, term, losses[0], losses[-1], min(losses)])
+    return Table("training loss by phase", ["phase", "tokens", "steps", "loss", "first", "last", "lowest"], rows)
+
+
+def _perplexities(held_out: HeldOut) -> Table:
+    sources = np.array(held_out.sources())
+    names, counts = np.unique(sources, return_counts=True)
+    most = sorted(np.argsort(-counts, kind="stable")[:_SOURCES].tolist())
+    rows = []
+    for at in most:
+        scores = held_out.scores(np.flatnonzero(sources == names[at]))
+        rows.append([str(names[at]), int(counts[at]), scores["perplexity"]])
+    more = f": the {_SOURCES} of {len(names)} with the most sequences" if len(names) > _SOURCES else ""
+    return Table(f"held-out sequences by source{more}", ["source", "sequences", "perplexity"], rows)
+
+
+# --- of any run ------------------------------------------------------------------------------------------------------
+
+
+def _curves(runs: Sequence[Run]) -> Section:
+    """Loss, learning rate and the first score by step, of all runs together."""
+    lines: dict[str, list[Line]] = {"loss": [], "learning rate": []}
+    for run in runs:
+        events = run.events
+        scores = [*run.values.get("best", {}).get("scores", {})]
+        dev = next((name for name in scores if not name.endswith("loss")), "")
+        kinds = {"loss": ["loss", *(name for name in scores if name.endswith("loss"))], "learning rate": ["learning_rate"]}
+        kinds |= {dev: [name for name in scores if dev and name.endswith(f"/{dev.rpartition('/')[2]}")]}
+        for title, name in ((title, name) for title, names in kinds.items() for name in names):
+            points = [(event["step"], event[name]) for event in events if event.get(name) is not None]
+            if points:
+                said = {"loss": "training", "learning_rate": "learning rate"}.get(name, name)
+                called = f"{run.name}: {said}" if len(runs) > 1 else said
+                lines.setdefault(title, []).append(Line(called, *zip(*points, strict=True)))
+    marks = sorted(
+        {begin for run in runs if run.values["recipe"].get("family") == PRETRAINING for begin, _ in _phases(run)} - {0}
+    )
+    return Section("Curves", [draw_lines(title, own, marks=marks) for title, own in lines.items() if own])
+
+
+def _settings(runs: Sequence[Run]) -> Table:
+    """All of run.json but the scores."""
+    settings = [
+        dict(chain.from_iterable(flat(value, part) for part, value in run.values.items() if part not in ("best", "last")))
+        for run in runs
+    ]
+    names = dict.fromkeys(chain.from_iterable(settings))
+
+    def cell(value: Any) -> str | None:
+        return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    rows = [[name, *(cell(own.get(name)) for own in settings)] for name in names]
+    return Table("run.json", ["setting", *(run.name for run in runs)], rows)

@@ -1,0 +1,80 @@
+"""Scores of slices of a split: rows of similar length, of a class, of a source, with more or fewer unknown tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit import progress
+from bertkit.metrics.bootstrap import intervals, resampled
+from bertkit.report import Table
+from bertkit.runs.scores import Evaluated
+
+RESAMPLES = 300  # of each slice
+SOURCE = "source"  # a column of the data
+_MOST = 12  # classes, and sources, the most frequent ones
+_MUCH_UNKNOWN = 0.05
+
+Slices = dict[tuple[str, str], NDArray[np.int64]]  # what it is by, and its name: its rows
+
+
+def describe_slices(found: Evaluated, split: str) -> Table:
+    """The first score of each slice and the share of its rows that are right, with 95% intervals by the bootstrap."""
+    predictions, truth, task = found.scored.predictions[split], found.scored.truth[split], found.scored.task
+    score = task.scorer(predictions, truth)
+    right = np.array([task.error(*pair) == 0 for pair in zip(predictions, truth, strict=True)])
+    first = next(iter(score(np.arange(len(truth)))))
+    table = []
+    slices = slices_of(found, split)
+    for (by, name), rows in progress.with_bar(slices.items(), f"{split}: resample slices", len(slices)):
+
+        def scores(drawn: NDArray[np.int64], rows: NDArray[np.int64] = rows) -> dict[str, float | None]:
+            return {first: score(rows[drawn]).get(first), "right": float(right[rows[drawn]].mean())}
+
+        own = scores(np.arange(len(rows)))
+        bounds = intervals(scores, resampled(len(rows), RESAMPLES, np.random.default_rng(0)))
+        cells = [cell for key, value in own.items() for cell in (value, progress.format_interval(bounds[key]))]
+        table.append([by, name, len(rows), *cells])
+    return Table("slices", ["by", "slice", "rows", first, "95% interval", "rows right", "95% interval"], table)
+
+
+def slices_of(found: Evaluated, split: str) -> Slices:
+    """The rows of each slice of a split; nothing by what does not tell rows apart."""
+    data, rows = found.splits[split], found.rows[split]
+    features, examples = data.features, data.examples
+    count = len(examples)
+    tokens = np.bincount(features.examples, features.num_tokens, count).astype(np.int64)
+    example_of = np.repeat(np.repeat(features.examples, np.diff(features.offsets)), features.input_ids.lengths)  # of each token
+    is_unknown = features.input_ids.values == found.predictor.pretrained.tokenizer.unk_token_id
+    unknown = np.bincount(example_of, is_unknown, count) / np.maximum(tokens, 1)
+    source_of = dict(zip(rows.lines, rows.columns.get(SOURCE, ()), strict=False))
+    by = {
+        "tokens": _quarters(tokens),
+        "class": _most_frequent(found.scored.task.classes_of(examples)),
+        SOURCE: _most_frequent([[str(source_of[line])] if line in source_of else [] for line in examples.lines]),
+        "[UNK]": {
+            "none": np.flatnonzero(unknown == 0),
+            f"up to {_MUCH_UNKNOWN:.0%}": np.flatnonzero((unknown > 0) & (unknown <= _MUCH_UNKNOWN)),
+            f"more than {_MUCH_UNKNOWN:.0%}": np.flatnonzero(unknown > _MUCH_UNKNOWN),
+        },
+    }
+    there = {key: {name: rows for name, rows in groups.items() if len(rows)} for key, groups in by.items()}
+    return {(key, name): rows for key, groups in there.items() if len(groups) > 1 for name, rows in groups.items()}
+
+
+def _quarters(tokens: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Rows by how long they are, about equally many in each group."""
+    group = np.searchsorted(np.unique(np.quantile(tokens, (0.25, 0.5, 0.75), method="lower")), tokens)
+    groups = [np.flatnonzero(group == number) for number in np.unique(group)]
+    return {f"{tokens[rows].min()} to {tokens[rows].max()}": rows for rows in groups}
+
+
+def _most_frequent(names: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
+    """Rows by each of the most frequent names, which stand in alphabetical order. names: of each row any number."""
+    counts = Counter(name for row in names for name in {*row})
+    most = sorted(sorted(counts, key=lambda name: (-counts[name], name))[:_MOST])
+    return {name: np.array([row for row, own in enumerate(names) if name in own]) for name in most}
