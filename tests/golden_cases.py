@@ -567,6 +567,7 @@ COMMANDS = (
     "recipes",
     "check",
     "compare",
+    "report",
     "submission",
     "export",
     "tokenizer train",

@@ -11,7 +11,9 @@ import typer
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Run folders, of --seeds or --folds the median run; several are compared with the first."),
+        typer.Argument(
+            help="Run folders, of --seeds or --folds the median run; several are compared with the first.", metavar="RUN..."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", help="HTML file to write.", metavar="FILE")] = Path("report.html"),
     rows: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 20,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,17 +50,13 @@ def render(title: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     places.filters.update(visible=visible, shown=shown, shades=shades, cell=lambda value: shown(format_cell(value)))
-    kinds = {"table": Table, "matrix": Matrix, "finding": Finding, "figure": Figure, "entry": Entry}
-    places.tests.update({name: partial(_is, kind) for name, kind in kinds.items()})
+    for kind in (Table, Matrix, Finding, Figure):
+        places.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     text = places.get_template("page.html").render(title=title, sections=sections, styles=STYLES, is_numeric=is_numeric)
     if (size := len(text.encode())) > MOST_BYTES:
         what = f"the report would have {size / 1e6:.1f} MB; a report has at most {MOST_BYTES / 1e6:.0f}"
         raise UsageError(what, hint="give fewer runs, or show fewer errors: --rows 5")
     return text
-
-
-def _is(kind: type, part: Any) -> bool:
-    return isinstance(part, kind)
 
 
 def visible(text: str) -> str:

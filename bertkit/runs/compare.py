@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,9 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.readers import Examples
 from bertkit.report import Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
-from bertkit.runs.scores import evaluate_target
+from bertkit.runs.scores import Predicted, evaluate_splits
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
-from bertkit.tasks.presentation import Prediction
-from bertkit.tasks.task import Task
 
 HELD_OUT = "validation"  # the split that differs from fold to fold
 _COMPARED = ("recipe", "training", "model")
@@ -97,34 +95,24 @@ def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> t
     sides: list[Side] = []
     first: Examples | None = None
     for name, runs in [(name, _runs(name)) for name in names]:  # all names are checked before the first evaluation
-        scored: list[_Scored] = []
+        scored: list[Predicted] = []
         for folder in runs:
             target = open_target(str(folder), recipe_name, {})
             split = split or target.task.recipe.resolved().eval_splits[0]
-            found, examples = evaluate_target(target, (split,))
-            scored.append(_Scored(found.task, found.predictions[split], found.truth[split], examples[split]))
+            scored.append(evaluate_splits(target, (split,)).of(split))
         if split == HELD_OUT and FOLDS.runs_in(Path(name)):
             scored = [_together(scored)]
         assert split is not None
         for each in scored:
             first = first or each.examples
             refuse_other_rows(each.examples, first, split, name=name, first_name=names[0])
-        sides.append(Side(name, next(iter(runs.values())), [each.task.scorer(each.predictions, each.truth) for each in scored]))
+        sides.append(Side(name, next(iter(runs.values())), [each.scorer() for each in scored]))
     assert first is not None
     assert split is not None
     return sides, first, split
 
 
-class _Scored(NamedTuple):
-    """The predictions of a run for rows, one each."""
-
-    task: Task
-    predictions: list[Prediction]
-    truth: Sequence[Any]
-    examples: Examples
-
-
-def _together(folds: Sequence[_Scored]) -> _Scored:
+def _together(folds: Sequence[Predicted]) -> Predicted:
     """The rows that were held out, of all folds, in the order of their values: the same for any number of folds."""
     names = list(folds[0].examples.columns)
     columns: dict[str, Sequence[Any]] = {
@@ -134,7 +122,7 @@ def _together(folds: Sequence[_Scored]) -> _Scored:
     predictions = [prediction for fold in folds for prediction in fold.predictions]
     truth = [value for fold in folds for value in fold.truth]
     lines = [line for fold in folds for line in fold.examples.lines]
-    return _Scored(
+    return Predicted(
         folds[0].task.joined([fold.task for fold in folds[1:]]),
         [predictions[row] for row in order],
         [truth[row] for row in order],

@@ -27,8 +27,9 @@ from bertkit.runs.directory import LOG_FILE, flat, require_run
 from bertkit.runs.explanation import Explanation
 from bertkit.runs.masked_inference import HeldOut, open_held_out
 from bertkit.runs.outputs import check_output
+from bertkit.runs.predictor import Predictor
 from bertkit.runs.pretrain import phase_begins
-from bertkit.runs.scores import Evaluated, evaluate_splits, report_scores, worst_rows
+from bertkit.runs.scores import Evaluated, Predicted, evaluate_splits, report_scores
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.slices import describe_slices
 from bertkit.runs.target import Opened, open_target
@@ -98,14 +99,12 @@ def _open(names: Sequence[str]) -> list[Run]:
 
 def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> list[Section]:
     results: list[Result] = []
-    splits: tuple[str, ...] = ()
     for run in runs:
         target = open_target(str(run.folder), recipe_name, {})
-        splits = splits or target.task.recipe.resolved().eval_splits
-        results.append(Result(run, target, evaluate_splits(target, splits)))
-        for split in splits:
-            own, first = (result.found.splits[split].examples for result in (results[-1], results[0]))
-            refuse_other_rows(own, first, split, name=run.name, first_name=runs[0].name)
+        found = evaluate_splits(target, tuple(results[0].found.splits) if results else None)
+        results.append(Result(run, target, found))
+        for split, of_first in results[0].found.splits.items():
+            refuse_other_rows(found.splits[split].examples, of_first.examples, split, name=run.name, first_name=runs[0].name)
     scores: list[Table | Finding] = []
     details: list[Section] = []
     for result in results:
@@ -113,13 +112,14 @@ def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> 
         scores += summary
         before = f"{result.run.name}, " if len(runs) > 1 else ""
         for split, parts in parts_of.items():
+            predicted = result.found.of(split)
             named: dict[str, Sequence[Any]] = {
-                "classes and probabilities": [*parts, *_reliability(result.found, split)],
+                "classes and probabilities": [*parts, *_reliability(predicted)],
                 "slices": [describe_slices(result.found, split)],
-                "worst errors": _worst(result.found, split, rows),
+                "worst errors": _worst(predicted, result.found.predictor, rows),
             }
             details += [Section(f"{before}{split}: {title}", own) for title, own in named.items() if own]
-    compared = [Section(f"Runs compared with {runs[0].name}", _compare(results, splits[0], rows))] if len(runs) > 1 else []
+    compared = [Section(f"Runs compared with {runs[0].name}", _compare(results, rows))] if len(runs) > 1 else []
     data = {json.dumps(result.run.values["data"]): result for result in reversed(results)}  # runs of the same data share it
     findings = [part for result in reversed(data.values()) for part in _check(result, recipe_name)]
     return [Section("Scores", scores), _curves(runs), *compared, *details, Section("Data", findings)]
@@ -145,26 +145,24 @@ def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table
     return [Table(f"{first} beside others", ["predictions", first, "95% interval"], compared), tables[-1], *findings], parts_of
 
 
-def _reliability(found: Evaluated, split: str) -> list[Table | Figure]:
-    confidences = found.scored.task.confidences(found.scored.predictions[split], found.scored.truth[split])
+def _reliability(predicted: Predicted) -> list[Table | Figure]:
+    confidences = predicted.task.confidences(predicted.predictions, predicted.truth)
     if confidences is None:
         return []
     table = describe_reliability(*confidences)
     return [draw_reliability(table), table]
 
 
-def _worst(found: Evaluated, split: str, count: int) -> list[Finding | Entry]:
+def _worst(predicted: Predicted, predictor: Predictor, count: int) -> list[Finding | Entry]:
     """The worst errors, of text classification with the words that pushed them."""
-    task, predictions, truth = found.scored.task, found.scored.predictions[split], found.scored.truth[split]
-    examples = found.splits[split].examples
-    rows, note = worst_rows(task, predictions, truth, count)
-    texts = [task.laid_out(predictions[row], truth[row], examples, row) for row in rows]
-    if isinstance(task, TextClassificationTask) and rows:
-        inputs = task.recipe.texts_of(examples.select(rows))
-        explanations = found.predictor.explain([own if len(own) > 1 else own[0] for own in inputs])
+    rows, note = predicted.worst(count)
+    texts = [*map(predicted.laid_out, rows)]
+    if isinstance(predicted.task, TextClassificationTask) and rows:
+        inputs = predicted.task.recipe.texts_of(predicted.examples.select(rows))
+        explanations = predictor.explain([own if len(own) > 1 else own[0] for own in inputs])
         texts = [*map(_pushed, texts, explanations)]
-    entries = [Entry(examples.where(row), own) for row, own in zip(rows, texts, strict=True)]
-    return [Finding("note", f"{split}: {note}"), *entries]
+    entries = [Entry(predicted.examples.where(row), own) for row, own in zip(rows, texts, strict=True)]
+    return [Finding("note", note), *entries]
 
 
 def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[str, list[Piece]]:
@@ -184,38 +182,28 @@ def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[
     return found | {f"words for {explanation.label or 'the number'}": [Piece(told)]}
 
 
-def _compare(results: Sequence[Result], split: str, count: int) -> list[Table | Entry]:
-    """What compare says, and the rows that only the first run has wrong, or only another."""
-    examples = results[0].found.splits[split].examples
-    scored = {result.run.name: result.found.scored for result in results}
-    sides = [
-        Side(run.name, run.values, [found.scored.task.scorer(found.scored.predictions[split], found.scored.truth[split])])
-        for run, _, found in results
-    ]
-    parts: list[Any] = [*report_comparison(compare_sides(sides, examples, split)).parts]
-    wrong = {
-        name: np.array([own.task.error(*pair) > 0 for pair in zip(own.predictions[split], own.truth[split], strict=True)])
-        for name, own in scored.items()
-    }
-
-    def laid_out(name: str, row: int) -> dict[str, list[Piece]]:
-        own = scored[name]
-        return own.task.laid_out(own.predictions[split][row], own.truth[split][row], examples, row)
-
-    first, *others = scored
+def _compare(results: Sequence[Result], count: int) -> list[Table | Entry]:
+    """What compare says of the first split, and the rows that only the first run has wrong, or only another."""
+    split = next(iter(results[0].found.splits))
+    predicted = {result.run.name: result.found.of(split) for result in results}
+    sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _, _ in results]
+    examples = predicted[results[0].run.name].examples
+    report = report_comparison(compare_sides(sides, examples, split))
+    wrong = {name: own.errors() > 0 for name, own in predicted.items()}
     counts, entries = [], []
+    first, *others = predicted
     for other in others:
         changed = {"mended": wrong[first] & ~wrong[other], "broken": wrong[other] & ~wrong[first]}
         counts.append([other, *(int(rows.sum()) for rows in changed.values()), int((wrong[first] & wrong[other]).sum())])
         for how, row in ((how, int(row)) for how, rows in changed.items() for row in np.flatnonzero(rows)[:count]):
-            texts = laid_out(first, row)
-            predicted = {
-                f"predicted by {first}": texts.pop("predicted"),
-                f"predicted by {other}": laid_out(other, row)["predicted"],
-            }
-            entries.append(Entry(f"{examples.where(row)}: {how} by {other}", texts | predicted))
+            texts = predicted[first].laid_out(row)
+            said = {name: predicted[name].laid_out(row)["predicted"] for name in (first, other)}
+            shared = {name: pieces for name, pieces in texts.items() if name != "predicted"}
+            by_name = {f"predicted by {name}": pieces for name, pieces in said.items()}
+            entries.append(Entry(f"{examples.where(row)}: {how} by {other}", shared | by_name))
     title = f"rows mended and broken, compared with {first}"
-    return [*parts, Table(title, ["run", "mended", "broken", "wrong in both"], counts), *entries]
+    tables = [part for part in report.parts if isinstance(part, Table)]
+    return [*tables, Table(title, ["run", "mended", "broken", "wrong in both"], counts), *entries]
 
 
 def _check(result: Result, recipe_name: str | None) -> list[Table | Finding]:
@@ -239,11 +227,14 @@ def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | Non
         except UserError as error:  # what the run itself recorded is shown all the same
             scores.append(Finding("note", f"{run.name} is not scored: {error}", hint=error.hint))
             continue
+        if held_out.accelerator.num_processes > 1:
+            raise UsageError("the report of a pre-training run is written by one process", hint="run it without a launcher")
         found = [[f"validation/{name}", value] for name, value in held_out.scores().items()]
         scores.append(Table(run.name, ["score", "value"], found))
         if baselines := run.values.get("baselines"):
+            first = f"{found[0][0]}"
             compared = [[run.name, found[0][1]], *map(list, baselines.items())]
-            scores.append(Table(f"{found[0][0]} beside others", ["predictions", found[0][0]], compared))
+            scores.append(Table(f"{first} beside others", ["predictions", first], compared))
         details.append(Section(f"{before}perplexity by source", [_perplexities(held_out)]))
         filled = [Entry(f"held-out sequence {n}", {"text": own}) for n, own in enumerate(held_out.filled(rows), start=1)]
         details += [Section(f"{before}masked words, with what is filled in", filled)] if filled else []

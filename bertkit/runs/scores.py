@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
@@ -17,14 +18,41 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import check_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.report import Finding, Report, Table
+from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import Opened
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task
+from bertkit.tasks.task import Scorer, Task
+
+
+class Predicted(NamedTuple):
+    """The predictions of a model for rows, one each."""
+
+    task: Task
+    predictions: list[Prediction]
+    truth: Sequence[Any]
+    examples: Examples
+
+    def scorer(self) -> Scorer:
+        """A function that scores any of these rows."""
+        return self.task.scorer(self.predictions, self.truth)
+
+    def errors(self) -> NDArray[np.float64]:
+        """(rows,) how wrong each prediction is; 0 where it is right."""
+        return np.array([self.task.error(*pair) for pair in zip(self.predictions, self.truth, strict=True)])
+
+    def worst(self, count: int) -> tuple[list[int], str]:
+        """The rows with the greatest errors, at most `count`, and how many there are, in words."""
+        errors = self.errors()
+        worst = [int(row) for row in np.argsort(-errors, kind="stable")[:count] if errors[row] > 0]
+        return worst, f"the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}" if worst else "no errors"
+
+    def laid_out(self, row: int) -> dict[str, list[Piece]]:
+        """A row for a page, as `Task.laid_out` gives it."""
+        return self.task.laid_out(self.predictions[row], self.truth[row], self.examples, row)
 
 
 class Evaluated(NamedTuple):
@@ -34,6 +62,11 @@ class Evaluated(NamedTuple):
     scored: Scored
     rows: dict[str, Examples]
     splits: dict[str, Split]
+
+    def of(self, split: str) -> Predicted:
+        """The predictions for a split."""
+        scored = self.scored
+        return Predicted(scored.task, scored.predictions[split], scored.truth[split], self.splits[split].examples)
 
 
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
@@ -100,7 +133,7 @@ def report_scores(
             else:
                 remarks.append(replace(part, what=f"{split}: {part.what}"))
         if errors:
-            parts += _worst(task, predictions, truth, examples[split], errors, split)
+            parts += _worst(Predicted(task, predictions, truth, examples[split]), errors, split)
         if warning := task.label_order_warning(predictions, truth):
             remarks.append(Finding("warning", f"{split}: {warning}"))
     columns = ["score", "value", *(["95% interval"] if resamples else [])]
@@ -113,18 +146,10 @@ def report_scores(
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 
 
-def worst_rows(task: Task, predictions: Sequence[Prediction], truth: Sequence[Any], count: int) -> tuple[list[int], str]:
-    """The rows with the greatest errors, at most `count`, and how many there are, in words."""
-    errors = np.array([task.error(*pair) for pair in zip(predictions, truth, strict=True)])
-    worst = [int(row) for row in np.argsort(-errors, kind="stable")[:count] if errors[row] > 0]
-    return worst, f"the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}" if worst else "no errors"
-
-
-def _worst(
-    task: Task, predictions: list[Prediction], truth: Sequence[Any], examples: Examples, count: int, split: str
-) -> list[Finding | Text]:
+def _worst(found: Predicted, count: int, split: str) -> list[Finding | Text]:
     """The predictions with the greatest errors."""
-    worst, note = worst_rows(task, predictions, truth, count)
+    task, predictions, truth, examples = found
+    worst, note = found.worst(count)
     parts: list[Finding | Text] = [Finding("note", f"{split}: {note}")]
     for row in worst:
         line = Text(f"{examples.where(row)}: expected ", style="dim") + plain(task.format_truth(truth[row], examples, row))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,10 @@ Slices = dict[tuple[str, str], NDArray[np.int64]]  # what it is by, and its name
 
 
 def describe_slices(found: Evaluated, split: str) -> Table:
-    """The first score of each slice and the share of its rows that are right, with 95% intervals by the bootstrap."""
-    predictions, truth, task = found.scored.predictions[split], found.scored.truth[split], found.scored.task
-    score = task.scorer(predictions, truth)
-    right = np.array([task.error(*pair) == 0 for pair in zip(predictions, truth, strict=True)])
-    first = next(iter(score(np.arange(len(truth)))))
+    """The first score of each slice and, if it is another, the share of its rows that are right, with 95% intervals."""
+    predicted = found.of(split)
+    score, right = predicted.scorer(), predicted.errors() == 0
+    first = next(iter(score(np.arange(len(right)))))
     table = []
     slices = slices_of(found, split)
     for (by, name), rows in progress.with_bar(slices.items(), f"{split}: resample slices", len(slices)):
@@ -37,9 +37,12 @@ def describe_slices(found: Evaluated, split: str) -> Table:
 
         own = scores(np.arange(len(rows)))
         bounds = intervals(scores, resampled(len(rows), RESAMPLES, np.random.default_rng(0)))
-        cells = [cell for key, value in own.items() for cell in (value, progress.format_interval(bounds[key]))]
-        table.append([by, name, len(rows), *cells])
-    return Table("slices", ["by", "slice", "rows", first, "95% interval", "rows right", "95% interval"], table)
+        cells = [[value, progress.format_interval(bounds[key])] for key, value in own.items()]
+        table.append([by, name, len(rows), *chain(*cells)])
+    columns = ["by", "slice", "rows", first, "95% interval", "rows right", "95% interval"]
+    if all(row[3] == row[5] for row in table):  # the score is the share of rows that are right
+        columns, table = columns[:5], [row[:5] for row in table]
+    return Table("slices", columns, table)
 
 
 def slices_of(found: Evaluated, split: str) -> Slices:

@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])
     assert (error.value.where, error.value.what.endswith("in the text")) == (str(runs / "other"), True)
-    monkeypatch.setattr("bertkit.runs.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
+    monkeypatch.setattr("bertkit.runs.compare.evaluate_splits", lambda *_: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])
     assert error.value.where == str(tmp_path)

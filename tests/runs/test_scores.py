@@ -62,7 +62,7 @@ def test_classes_without_a_row_come_last() -> None:
     assert table.rows[0] == ["class 0", 1.0, 0.5, pytest.approx(2 / 3), 2, 1]
 
 
-def test_tags_without_a_scheme_have_a_table_and_those_with_one_do_not() -> None:
+def test_tags_have_a_table_by_tag_or_with_a_scheme_by_type() -> None:
     task = TokenClassificationTask(recipe=TokenClassification(), labels=("NOUN", "VERB", "X"))
     truth = [Tagged(["NOUN", "VERB"]), Tagged(["NOUN", "X", "X"])]
     predictions = [Prediction(["NOUN", "NOUN"]), Prediction(["NOUN", "VERB", "NOUN"])]
@@ -80,7 +80,10 @@ def test_tags_without_a_scheme_have_a_table_and_those_with_one_do_not() -> None:
     assert parts[-1].what == "dev: tags that are never predicted: X"
     assert len(task.report([Prediction(each.tags) for each in truth], truth)) == 2
     chunks = TokenClassificationTask(recipe=TokenClassification(), labels=("O", "B-X"), scheme="iob2")
-    assert chunks.report([Prediction(["O", "B-X"])], [Tagged(["O", "O"])]) == []
+    (by_type,) = chunks.report([Prediction(["O", "B-X"])], [Tagged(["O", "O"])])
+    assert isinstance(by_type, Table)
+    assert (by_type.title, by_type.rows) == ("by type", [["X", 0.0, 0.0, 0.0, 0, 1, 0, 0, 0, 0, 1]])
+    assert chunks.report([Prediction(["O", "O"])], [Tagged(["O", "O"])]) == []
 
 
 def test_confusions_by_hand() -> None:
