@@ -50,6 +50,10 @@ class Run(NamedTuple):
     values: Mapping[str, Any]
 
     @property
+    def family(self) -> str:
+        return str(self.values["recipe"].get("family"))
+
+    @property
     def events(self) -> list[dict[str, Any]]:
         """Those of metrics.jsonl."""
         return progress.MetricsLog(self.folder / LOG_FILE).read()
@@ -74,11 +78,9 @@ def write_report(
     require_packages()
     check_output(output, names, overwrite=overwrite)
     runs = _open(names)
-    several = len(runs) > 1
-    describe = _describe_pretraining if runs[0].values["recipe"].get("family") == PRETRAINING else _describe_tasks
-    sections = describe(runs, rows, recipe_name)
-    settings = Section("Settings", [_settings(runs)])
-    page = render(f"{'Runs' if several else 'Run'} {', '.join(run.name for run in runs)}", [*sections, settings])
+    describe = _describe_pretraining if runs[0].family == PRETRAINING else _describe_tasks
+    sections = [*describe(runs, rows, recipe_name), Section("Settings", [_settings(runs)])]
+    page = render(f"Report of {', '.join(run.name for run in runs)}", sections)
     if not progress.console.quiet:
         write_files(output.absolute().parent, {output.name: page}, locked=False)
     progress.note(f"wrote {output}, {len(page.encode()) / 1e6:.2f} MB")
@@ -87,9 +89,8 @@ def write_report(
 def _open(names: Sequence[str]) -> list[Run]:
     runs = [Run(name, Path(*runs_to_use(name, ensemble=False)), {}) for name in dict.fromkeys(names)]
     runs = [run._replace(values=require_run(run.folder)) for run in runs]
-    family_of = {run.name: str(run.values["recipe"].get("family")) for run in runs}
-    if len({*family_of.values()}) > 1:
-        what = f"the runs are of different tasks: {', '.join(f'{name} is {family}' for name, family in family_of.items())}"
+    if len({run.family for run in runs}) > 1:
+        what = f"the runs are of different tasks: {', '.join(f'{run.name} is {run.family}' for run in runs)}"
         raise UsageError(what, hint="write a report of each")
     return runs
 
@@ -221,7 +222,7 @@ def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | Non
     details: list[Section] = []
     for run in runs:
         before = f"{run.name}: " if len(runs) > 1 else ""
-        details.append(Section(f"{before}loss by phase", [_losses_by_phase(run)]))
+        details.append(Section(f"{before}Loss by phase", [_losses_by_phase(run)]))
         try:
             held_out = open_held_out(str(run.folder), None, {})
         except UserError as error:  # what the run itself recorded is shown all the same
@@ -235,22 +236,16 @@ def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | Non
             first = f"{found[0][0]}"
             compared = [[run.name, found[0][1]], *map(list, baselines.items())]
             scores.append(Table(f"{first} beside others", ["predictions", first], compared))
-        details.append(Section(f"{before}perplexity by source", [_perplexities(held_out)]))
+        details.append(Section(f"{before}Perplexity by source", [_perplexities(held_out)]))
         filled = [Entry(f"held-out sequence {n}", {"text": own}) for n, own in enumerate(held_out.filled(rows), start=1)]
-        details += [Section(f"{before}masked words, with what is filled in", filled)] if filled else []
+        details += [Section(f"{before}Filled masks", filled)] if filled else []
     return [Section("Scores", scores), _curves(runs), *details]
 
 
 def _phases(run: Run) -> list[tuple[int, int]]:
-    """The first step of each phase of pre-training, from 0, and its number of tokens; of other runs one."""
-    lengths = PretrainConfig.of(run.values["training"]).lengths()
-    return [
-        *zip(
-            phase_begins([share for _, share in lengths], run.values["total_steps"]),
-            (length for length, _ in lengths),
-            strict=True,
-        )
-    ]
+    """The first step of each phase of pre-training, from 0, and its number of tokens."""
+    lengths, shares = zip(*PretrainConfig.of(run.values["training"]).lengths(), strict=True)
+    return [*zip(phase_begins(shares, run.values["total_steps"]), lengths, strict=True)]
 
 
 def _losses_by_phase(run: Run) -> Table:
@@ -296,18 +291,14 @@ def _curves(runs: Sequence[Run]) -> Section:
                 said = {"loss": "training", "learning_rate": "learning rate"}.get(name, name)
                 called = f"{run.name}: {said}" if len(runs) > 1 else said
                 lines.setdefault(title, []).append(Line(called, *zip(*points, strict=True)))
-    marks = sorted(
-        {begin for run in runs if run.values["recipe"].get("family") == PRETRAINING for begin, _ in _phases(run)} - {0}
-    )
-    return Section("Curves", [draw_lines(title, own, marks=marks) for title, own in lines.items() if own])
+    begins = {begin for run in runs if run.family == PRETRAINING for begin, _ in _phases(run)}
+    return Section("Curves", [draw_lines(title, own, marks=sorted(begins - {0})) for title, own in lines.items() if own])
 
 
 def _settings(runs: Sequence[Run]) -> Table:
     """All of run.json but the scores."""
-    settings = [
-        dict(chain.from_iterable(flat(value, part) for part, value in run.values.items() if part not in ("best", "last")))
-        for run in runs
-    ]
+    kept = [{part: value for part, value in run.values.items() if part not in ("best", "last")} for run in runs]
+    settings = [dict(chain.from_iterable(flat(value, part) for part, value in own.items())) for own in kept]
     names = dict.fromkeys(chain.from_iterable(settings))
 
     def cell(value: Any) -> str | None:

@@ -58,7 +58,7 @@ def slices_of(found: Evaluated, split: str) -> Slices:
     by = {
         "tokens": _quarters(tokens),
         "class": _most_frequent(found.scored.task.classes_of(examples)),
-        SOURCE: _most_frequent([[str(source_of[line])] if line in source_of else [] for line in examples.lines]),
+        SOURCE: _most_frequent([[] if source is None else [str(source)] for source in map(source_of.get, examples.lines)]),
         "[UNK]": {
             "none": np.flatnonzero(unknown == 0),
             f"up to {_MUCH_UNKNOWN:.0%}": np.flatnonzero((unknown > 0) & (unknown <= _MUCH_UNKNOWN)),

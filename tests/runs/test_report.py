@@ -23,6 +23,7 @@ from bertkit.html.page import shown
 from bertkit.model.config import BertConfig
 from bertkit.progress import format_cell
 from bertkit.runs.pretrain import pretrain
+from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.sources import recipe_folder
 
 pytestmark = pytest.mark.e2e
@@ -120,6 +121,27 @@ def test_the_same_run_gives_the_same_bytes_and_an_existing_file_is_kept(runs: Pa
     report(runs / "helpdesk", "--output", first, "--overwrite")
     assert first.read_bytes() == second.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.html", "second.html"]
+
+
+def test_published_scores_stand_beside_those_of_the_run(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rng, words = np.random.default_rng(0), "the good bad movie book was one two".split()
+    for split in ("train", "dev"):
+        lines = [
+            f"{rng.integers(2)}\t1\t2\t{' '.join(rng.choice(words, 4))}\t{' '.join(rng.choice(words, 4))}" for _ in range(30)
+        ]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n")
+    (tmp_path / "bert-base-uncased").symlink_to(tiny_model_dir)
+    how = ["--data", tmp_path, "--max-steps", 2, "--max-length", 32, *CPU, "--output-dir", tmp_path / "run"]
+    ran = run_command(["finetune", "mrpc", "--model", tmp_path / "bert-base-uncased", *how])
+    assert ran.code == 0, ran.err
+    page = written(tmp_path / "run")
+    published = load_recipe("mrpc").reference["bert-base-uncased"]
+    first = next(iter(published))
+    name = f"published, {tmp_path}/bert-base-uncased"
+    assert page.tables[f"{first} beside others"][-1] == [shown(name), format_cell(published[first] / 100), "-"]
+    column = page.tables[str(tmp_path / "run")][0].index(shown(name))
+    scores = {row[0]: row[column] for row in page.tables[str(tmp_path / "run")][1:]}
+    assert {scores[score] for score in published} == {format_cell(value / 100) for value in published.values()}
 
 
 # --- classes, probabilities, slices --------------------------------------------------------------------------------------
@@ -280,7 +302,7 @@ def test_answers_are_marked_in_their_context(runs: Path) -> None:
 def test_pairs_numbers_and_several_labels(make_model_dir: Callable[..., Path], tmp_path: Path) -> None:
     model, rng = make_model_dir("BertModel", seed=7, initializer_range=0.5), np.random.default_rng(0)
     words = "the good bad movie book was one two".split()
-    texts = [" ".join(rng.choice(words, 5)) for _ in range(80)]
+    texts = [" ".join(rng.choice(words, rng.integers(3, 9))) for _ in range(80)]
     kinds = [" ".join(sorted({*rng.choice(["x", "y", "z"], rng.integers(1, 3))})) for _ in range(40)]
     lines = [
         f"{first},{second},{rng.integers(9)},{kind}" for first, second, kind in zip(texts[:40], texts[40:], kinds, strict=True)
@@ -465,7 +487,7 @@ def test_a_pretraining_run_whose_corpus_is_gone_has_its_curves(pretrained: Path,
     (run / "manifest.json").unlink()
     page = written(run)
     assert "is not scored: the folder is not a corpus" in page.text
-    assert {"Curves", "loss by phase", "Settings"} <= {*page.headings}
+    assert {"Curves", "Loss by phase", "Settings"} <= {*page.headings}
 
 
 # --- bad input -----------------------------------------------------------------------------------------------------------
