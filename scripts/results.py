@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_serve
 import bench_tables
 import defaults_results as defaults
 import growth_results as growth
@@ -30,18 +31,19 @@ import markdown
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, ENTRIES, LEVERS, PREDICTION, TABLES, Entry, filled_in
+from entries import BENCHES, ENTRIES, LEVERS, PREDICTION, SERVING, TABLES, Entry, filled_in
 from provenance import RESULTS, ROOT, provenance, write_result
 
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve")))
 RUNS = Path("runs/results")  # of the repository
 # Results that another script measures and writes: its words.
 BY_SCRIPTS = {
     **{name: ["scripts/bench.py", "--tasks", ",".join(tasks)] for name, tasks in BENCHES.items()},
     PREDICTION: ["scripts/bench_prediction.py"],
     LEVERS: ["scripts/bench_levers.py"],
+    SERVING: ["scripts/bench_serve.py"],
 }
-OF_ONE_FILE = {PREDICTION: bench_tables.render_prediction, LEVERS: bench_tables.render_levers}
+OF_ONE_FILE = {PREDICTION: bench_tables.render_prediction, LEVERS: bench_tables.render_levers, SERVING: bench_serve.render}
 
 # --- running ---------------------------------------------------------------------------------------------------------------
 

@@ -316,7 +316,7 @@ def test_the_tree_names_every_file_and_no_other() -> None:
 
 def test_generated_pages_say_so_first() -> None:
     generated = [name for name, text in PAGES.items() if "<!-- results:" in text or "<!-- tree" in text or name == "options.md"]
-    assert set(generated) == {"README.md", "results.md", "speed.md", "scale.md", "architecture.md", "options.md"}
+    assert set(generated) == {"README.md", "results.md", "speed.md", "scale.md", "serve.md", "architecture.md", "options.md"}
     for name in set(generated) - {"README.md"}:
         assert PAGES[name].startswith("<!-- Generated "), name
 

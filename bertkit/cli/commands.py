@@ -24,6 +24,7 @@ from bertkit.cli.pretrain import pretrain
 from bertkit.cli.recipes import recipes
 from bertkit.cli.report import report
 from bertkit.cli.run_glue import translate
+from bertkit.cli.serve import serve
 from bertkit.cli.submission import submission
 from bertkit.cli.tokenizer import tokenizer
 from bertkit.errors import UsageError
@@ -74,6 +75,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "report": report,
     "submission": submission,
     "export": export,
+    "serve": serve,
 }
 app = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, **_SETTINGS)
 for _name, _function in _COMMANDS.items():

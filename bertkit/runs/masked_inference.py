@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -122,9 +122,11 @@ class LanguageModel(Predictor):
         truncated = Count(int(encoded.truncated.sum()), f"{{}} longer than {self.max_length} truncated")
         return Split(examples, features), (truncated,)
 
-    def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
+    def decode(self, split: Split, bar: Bar = NO_BAR, among: Collection[str] | None = None) -> list[Prediction]:
+        """As in every Predictor. among: the only tokens to fill in; their probabilities are those among all."""
         texts = split.examples.columns["text"]
-        names = {number: token for token, number in self.pretrained.tokenizer.vocab.items()}
+        vocab = self.pretrained.tokenizer.vocab
+        names = {number: token for token, number in vocab.items() if among is None or token in among}
         likeliest = Likeliest(self.model, self.top_k, torch.tensor(sorted(names), device=self.processes.device))
         found = self._run(likeliest, split.features, bar)
         fills: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
@@ -137,7 +139,8 @@ class LanguageModel(Predictor):
             ]
         mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
         return [
-            Prediction(_filled(text, own, mask_token), details={"fills": own}) for text, own in zip(texts, fills, strict=True)
+            Prediction(filled_text(text, own, mask_token), details={"fills": own})
+            for text, own in zip(texts, fills, strict=True)
         ]
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -245,7 +248,7 @@ def _refuse_causal(pretrained: Pretrained) -> None:
         raise UsageError("a causal model cannot fill masks", where=pretrained.name, hint=hint)
 
 
-def _filled(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> str:
+def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> str:
     """A text with the most probable token of each mask in its place; masks that were truncated stay."""
     filled, *parts = text.split(mask_token)
     for number, part in enumerate(parts):

@@ -136,7 +136,7 @@ class Predictor:
         for window in batched(rows, sizes):
             for _, alike in groupby(window, _form):  # texts and lists of words are columns of other names
                 part = [*alike]
-                yield from self.predict_examples(self._examples(part, first))
+                yield from self.predict_examples(self.examples(part, first))
                 first += len(part)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -194,7 +194,11 @@ class Predictor:
     def _headless(self) -> ModelError:
         return ModelError("the model has no trained head, and gives vectors alone", where=self.pretrained.name, hint=FINETUNE)
 
-    def _examples(self, rows: Sequence[Row], first: int) -> Examples:
+    def examples(self, rows: Sequence[Row], first: int = 0) -> Examples:
+        """Rows of `predict`, all of one form, under the task's standard names of columns. first: the number of the first one.
+
+        Raises DataError with the row.
+        """
         read = []
         for number, row in enumerate(rows, start=first):
             try:
@@ -335,7 +339,7 @@ class TaskPredictor(Predictor):
         return self.task.recipe.row_of(row)
 
     def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
-        return next(iter(self.task.recipe.texts_of(self._examples([row], number))))
+        return next(iter(self.task.recipe.texts_of(self.examples([row], number))))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Each word's signed input times gradient, of the logit of `label`; by default of the label that is predicted.
@@ -351,7 +355,7 @@ class TaskPredictor(Predictor):
         refuse_int8(self.precision.name, "an explanation")
         found: list[Explanation] = []
         for window in batched(_checked(rows)):
-            examples = self._examples(window, len(found))
+            examples = self.examples(window, len(found))
             features = self.encode(examples)[0].features
             outputs = np.zeros(len(window), dtype=np.int64)  # of a number the only one
             if label is not None:

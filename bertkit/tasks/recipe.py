@@ -258,7 +258,11 @@ class Recipe(ABC):
                 *(["a pair"] if len(self.in_order) > 1 else []),
             ]
             raise ValueError(f"the row is {row!r}; expected {' or '.join(ways)}")
-        return {getattr(self, role) or role: text for role, text in zip(self.in_order, texts, strict=False)}
+        return {self.column_of(role): text for role, text in zip(self.in_order, texts, strict=False)}
+
+    def column_of(self, role: str) -> str:
+        """The column of a text by its role, as rows to predict name it."""
+        return getattr(self, role) or role
 
     def find_columns(self, rows: Examples) -> Columns:
         """Find the columns that the recipe does not name in training rows. Raises DataError."""

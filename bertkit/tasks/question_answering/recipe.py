@@ -124,6 +124,9 @@ class QuestionAnswering(Recipe):
         known = examples.columns.get("answers", [None] * len(examples))
         return [() if answers is None else ("answered",) if answers else ("no answer",) for answers in known]
 
+    def column_of(self, role: str) -> str:
+        return self._question if role == "question" else super().column_of(role)
+
     @property
     def _question(self) -> str:
         return self.question or self.question_column or "question"

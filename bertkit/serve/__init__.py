@@ -1,0 +1,1 @@
+"""Models behind HTTP, for clients of Hugging Face and of text-embeddings-inference."""

@@ -1,0 +1,250 @@
+"""The routes: Hugging Face's form of requests, that of text-embeddings-inference, and explanations."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from html import escape
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from bertkit import __version__, progress
+from bertkit.errors import UserError
+from bertkit.readers.json_text import check_characters
+from bertkit.serve.batcher import Batcher, Job, Refusal
+from bertkit.serve.huggingface import Served
+from bertkit.serve.metrics import Metrics
+from bertkit.serve.settings import ServeConfig
+
+_LONGEST = 500  # characters of an error, which may quote a text
+_NOTHING_FOREIGN = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+class Service:
+    """What is done for a request: each method takes its JSON and the model that it names, and returns the answer."""
+
+    def __init__(self, models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> None:
+        self.models, self.batcher, self.settings, self.metrics = models, batcher, settings, metrics
+
+    async def infer(self, asked: Mapping[str, Any], model: Served) -> Any:
+        """Hugging Face's form."""
+        parameters = model.parameters(asked.get("parameters"))
+        rows, is_row = model.rows(asked.get("inputs"))
+        alone = None
+        if targets := parameters.get("targets"):
+            alone = lambda split: (split.examples, model.predictor.decode(split, among=targets))  # noqa: E731
+        answers = model.answers(*await self._computed(Job(model.predictor, rows, alone)), parameters)
+        return answers[0] if is_row and not model.form.listed else answers
+
+    async def predict(self, asked: Mapping[str, Any], model: Served) -> Any:
+        """The form of text-embeddings-inference, for labels and choices."""
+        if not model.form.listed:
+            raise Refusal(424, f"{model.name} is for {model.form.task}: POST /models/{model.name}", "Backend")
+        for name, fixed in (("raw_scores", False), ("truncate", True)):
+            if asked.get(name) not in (fixed, None):
+                raise Refusal(422, f"{name} is {asked[name]!r}; expected {json.dumps(fixed)}")
+        rows, is_row = model.rows(asked.get("inputs"), pairs=True)
+        answers = model.answers(*await self._computed(Job(model.predictor, rows)), {})
+        return answers[0] if is_row else answers
+
+    async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
+        """The words of texts, each with how much it speaks for a label."""
+        if not model.explains:
+            raise Refusal(424, f"{model.name} cannot explain; text classification in fp32 or bf16 can", "Backend")
+        if not isinstance(label := asked.get("label"), str | None):
+            raise Refusal(422, f"label is {label!r}; expected a text")
+        rows, is_row = model.rows(asked.get("inputs"), pairs=True)
+        found = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
+        answers = [{"label": each.label, "words": each.words} for each in found]
+        return answers[0] if is_row else answers
+
+    async def _computed(self, job: Job) -> Any:
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await asyncio.wrap_future(self.batcher.submit(job))
+        except TimeoutError:
+            raise Refusal(503, f"no answer within {self.settings.timeout:g} s; try again later", "Overloaded") from None
+
+    async def respond(self, request: Request, method: Callable[..., Awaitable[Any]]) -> Response:
+        """The response to a request by one of the methods above, or what is wrong with it."""
+        start = time.perf_counter()
+        asked: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                asked = await _read(request, self.settings.max_request_bytes)
+            kind = "batch" if isinstance(asked.get("inputs"), list) else "single"
+            self.metrics.count("te_request_count", "method", kind)
+            found = await method(asked, self._model(request.path_params.get("model", asked.get("model"))))
+            content = json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
+            response = Response(content, media_type="application/json")
+            self.metrics.count("te_request_success", "method", kind)
+        except Exception as error:
+            refusal = _refusal(error)
+            self.metrics.count("te_request_failure", "err", refusal.kind)
+            response = _refused(refusal)
+        self.metrics.observe("duration", time.perf_counter() - start)
+        if self.settings.log_texts:
+            progress.note(json.dumps({"path": request.url.path, "status": response.status_code, "request": asked}))
+        return response
+
+    def _model(self, name: Any) -> Served:
+        """A model by name, for None the first one."""
+        found = next(iter(self.models.values())) if name is None else self.models.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise Refusal(404, f"no model {name!r}; known: {', '.join(self.models)}")
+        return found
+
+    def info(self) -> dict[str, Any]:
+        """What text-embeddings-inference says, of the first model; and of each what a page for people needs."""
+        first = self._model(None)
+        labels = {
+            "id2label": {str(number): label for number, label in enumerate(first.labels)},
+            "label2id": {label: number for number, label in enumerate(first.labels)},
+        }
+        return {
+            "model_id": first.name,
+            "model_dtype": first.predictor.precision.name,
+            "model_type": {"classifier" if first.form.task == "text-classification" else first.form.task: labels},
+            "max_concurrent_requests": self.settings.max_queue,
+            "max_input_length": first.predictor.max_length,
+            "max_batch_tokens": self.settings.max_batch_tokens,
+            "max_client_batch_size": self.settings.max_request_tokens,
+            "auto_truncate": True,
+            "tokenization_workers": 1,
+            "version": __version__,
+            **dict.fromkeys(("model_sha", "max_batch_requests", "sha", "docker_label")),
+            "models": [
+                {
+                    "name": model.name,
+                    "family": model.form.task,
+                    "labels": model.labels,
+                    "columns": model.columns,
+                    "parameters": model.form.parameters,
+                    "explains": model.explains,
+                    "max_length": model.predictor.max_length,
+                    "precision": model.predictor.precision.name,
+                }
+                for model in self.models.values()
+            ],
+        }
+
+
+def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> FastAPI:
+    """An app that serves models by name, the first one where a request names none."""
+    service = Service(models, batcher, settings, metrics)
+    app = FastAPI(title="bertkit", version=__version__, docs_url=None, redoc_url=None)
+    wanted = f"Bearer {settings.token}".encode()
+
+    async def check_token(request: Request) -> None:
+        if not hmac.compare_digest(request.headers.get("authorization", "").encode("latin-1"), wanted):
+            what = "the token is missing or wrong; expected the header Authorization: Bearer TOKEN"
+            raise HTTPException(401, what, {"WWW-Authenticate": "Bearer"})
+
+    guarded = [Depends(check_token)] if settings.token else []  # but health and docs, which tell nothing of models and texts
+
+    def add(path: str, method: Callable[..., Awaitable[Any]], summary: str, example: Mapping[str, Any]) -> None:
+        async def post(request: Request) -> Response:
+            return await service.respond(request, method)
+
+        schema = {"type": "object", "required": ["inputs"], "example": example}
+        body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+        app.post(path, dependencies=guarded, summary=summary, operation_id=path, openapi_extra=body)(post)
+
+    text: dict[str, Any] = {"inputs": "I was charged twice.", "parameters": {"top_k": 2}}
+    add("/", service.infer, "The first model, in Hugging Face's form.", text)
+    add("/models/{model}", service.infer, "A model by name, in Hugging Face's form.", text)
+    pairs = {"inputs": [["a text", "its pair"], ["another", "its pair"]], "model": next(iter(models))}
+    add("/predict", service.predict, "Labels or choices, as text-embeddings-inference gives them.", pairs)
+    why = {"inputs": "I was charged twice.", "label": "billing", "model": next(iter(models))}
+    add("/explain", service.explain, "How much each word of a text speaks for a label; default: the predicted one.", why)
+
+    @app.get("/info", dependencies=guarded, summary="The models, and the limits of requests.")
+    async def info() -> dict[str, Any]:
+        return service.info()
+
+    @app.get("/metrics", dependencies=guarded, summary="Counters and histograms for Prometheus.")
+    async def counted() -> Response:
+        return PlainTextResponse(metrics.text(te_queue_size=batcher.queue_size), media_type="text/plain; version=0.0.4")
+
+    @app.get("/health", summary="200 while the models can be asked.")
+    async def health() -> Response:
+        return Response() if batcher.is_alive else _refused(Refusal(503, "the model thread has ended", "Unhealthy"))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(_page(app.openapi()), headers=_NOTHING_FOREIGN)
+
+    @app.exception_handler(HTTPException)
+    async def refuse(request: Request, error: HTTPException) -> Response:
+        return _refused(Refusal(error.status_code, error.detail), error.headers)
+
+    return app
+
+
+async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
+    """The JSON object that a request carries. Raises Refusal, DataError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # any web page can send other types here, without asking
+        raise Refusal(415, f"the content type is {kind or 'missing'}; expected application/json")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise Refusal(413, f"the request has more than {max_bytes} bytes")
+    try:
+        text = body.decode("utf-8")
+        asked = json.loads(text, parse_constant=_refuse_constant)
+        check_characters(text, [(asked, "the request", "")])
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the request is no JSON: {error}") from None
+    if not isinstance(asked, dict):
+        raise Refusal(422, 'the request is no object; expected {"inputs": ...}')
+    return asked
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _refusal(error: Exception) -> Refusal:
+    """What a client is told of an error. One that is no fault of the request is said on stderr, by its type alone: its words
+    may quote texts.
+    """
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, TimeoutError | ClientDisconnect):
+        return Refusal(408, "the request took too long to come")
+    if isinstance(error, UserError) and error.exit_code in (2, 3):  # of usage, of data
+        return Refusal(422, str(error))
+    progress.warn(f"a request failed: {type(error).__name__}")
+    return Refusal(500, str(error) if isinstance(error, UserError) else "the request failed inside bertkit", "Backend")
+
+
+def _refused(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+    line = " ".join(refusal.line.split())
+    content = {"error": line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", "error_type": refusal.kind}
+    retry = {"Retry-After": "1"} if refusal.status in (429, 503) else {}
+    return JSONResponse(content, refusal.status, headers={**(headers or {}), **retry})
+
+
+def _page(schema: Mapping[str, Any]) -> str:
+    """The OpenAPI document for people: a page that loads nothing."""
+    parts: list[str] = [
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>bertkit</title>',
+        "<style>body{font:1em sans-serif;max-width:50em;margin:2em auto}pre{background:#eee;padding:1em}</style>",
+        '<h1>bertkit</h1><p>For programs: <a href="openapi.json">openapi.json</a></p>',
+    ]
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(operation['summary'])}</p>")
+            if body := operation.get("requestBody"):
+                example = body["content"]["application/json"]["schema"]["example"]
+                parts.append(f"<pre>{escape(json.dumps(example, indent=2))}</pre>")
+    return "\n".join(parts)

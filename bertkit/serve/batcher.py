@@ -1,0 +1,206 @@
+"""Requests share packed batches: one thread takes those that have come while it computed the batch before, and computes them
+together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+
+from bertkit.features import Features, Ragged, offsets_of
+from bertkit.readers import Examples
+from bertkit.runs.evaluate import Split
+from bertkit.runs.predictor import Predictor, Row
+from bertkit.serve.metrics import Metrics
+from bertkit.serve.settings import ServeConfig
+from bertkit.tasks.presentation import Prediction
+
+Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
+
+
+class Refusal(Exception):
+    """What a client is told in place of an answer. status: of HTTP. kind: as text-embeddings-inference names it."""
+
+    def __init__(self, status: int, line: str, kind: str = "Validation") -> None:
+        super().__init__(line)
+        self.status, self.line, self.kind = status, line, kind
+
+
+@dataclass(eq=False)
+class Job:
+    """What a request asks of a model: rows to predict, whose answer is `Predicted`. alone: what to do with the rows in place of
+    that, together with no other job; its result is the answer.
+    """
+
+    predictor: Predictor
+    rows: Sequence[Row]
+    alone: Callable[[Split], Any] | None = None
+    answer: Future[Any] = field(default_factory=Future)
+    came: float = field(default_factory=time.perf_counter)
+    split: Split | None = None
+
+    def encoded(self) -> Split:
+        """Its rows as features. Raises DataError with the row."""
+        if self.split is None:
+            self.split = self.predictor.encode(self.predictor.examples(self.rows))[0]
+        return self.split
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its rows' columns."""
+        return [*self.encoded().examples.columns]
+
+    def may_join(self, first: Job) -> bool:
+        """Whether it can share a batch with another, if their rows have the same columns."""
+        return self is first or (self.predictor is first.predictor and not self.alone and not first.alone)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error, unless nobody waits any more."""
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_exception(error)
+
+
+class Batcher:
+    """The model thread, and the jobs that wait for it. None waits while it is idle.
+
+    A batch has max_batch_tokens at most, or is one job that has more.
+    """
+
+    def __init__(self, settings: ServeConfig, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self._waiting: list[Job] = []
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Add a job to those that wait; returns its answer. Raises Refusal where too many wait, and after `close`."""
+        with self._changed:
+            if self._closed:
+                raise Refusal(503, "the server is shutting down", "Unhealthy")
+            if len(self._waiting) >= self.settings.max_queue:
+                raise Refusal(429, f"{self.settings.max_queue} requests wait already; try again later", "Overloaded")
+            self._waiting.append(job)
+            self._changed.notify()
+        return job.answer
+
+    def close(self) -> None:
+        """Take no more jobs, finish those that wait, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the model thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def queue_size(self) -> int:
+        """How many jobs wait."""
+        return len(self._waiting)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                waiting = [*self._waiting]
+            if not waiting:
+                return
+            chosen, done = self._choose(waiting)
+            with self._changed:
+                self._waiting = [job for job in self._waiting if job not in done]
+            if chosen:
+                self._compute(chosen)
+
+    def _choose(self, waiting: Sequence[Job]) -> tuple[list[Job], set[Job]]:
+        """The oldest job with those behind it that fit into its batch; and all that wait no more, such as jobs that failed."""
+        chosen: list[Job] = []
+        done: set[Job] = set()
+        room = self.settings.max_batch_tokens
+        for job in waiting:
+            if job.answer.cancelled():
+                done.add(job)
+            elif not chosen or job.may_join(chosen[0]):
+                try:
+                    tokens = self._count(job)
+                except Exception as error:
+                    job.fail(error)
+                    done.add(job)
+                    continue
+                if chosen and tokens > room:
+                    break
+                if not chosen or job.columns == chosen[0].columns:
+                    done.add(job)
+                    if job.answer.set_running_or_notify_cancel():
+                        chosen.append(job)
+                        room -= tokens
+        return chosen, done
+
+    def _count(self, job: Job) -> int:
+        """The tokens of a job's rows. Raises DataError for rows that cannot be used, Refusal for too many tokens."""
+        start = time.perf_counter()
+        is_new = job.split is None
+        tokens = int(job.encoded().features.num_tokens.sum())
+        if tokens > self.settings.max_request_tokens:
+            what = f"the request has {tokens} tokens; expected at most {self.settings.max_request_tokens}"
+            raise Refusal(413, what)
+        if is_new:
+            self.metrics.observe("tokenization_duration", time.perf_counter() - start)
+            self.metrics.observe("input_length", tokens)
+        return tokens
+
+    def _compute(self, jobs: Sequence[Job]) -> None:
+        """Answer jobs that are computed together. If that fails, each is computed for itself: one must not fail the others."""
+        start = time.perf_counter()
+        try:
+            splits = [job.encoded() for job in jobs]
+            answers = [alone(splits[0])] if (alone := jobs[0].alone) else _predict(splits, jobs[0].predictor)
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._compute([job])
+            else:
+                jobs[0].answer.set_exception(error)
+            return
+        seconds = time.perf_counter() - start
+        self.metrics.observe("next_size", len(jobs))
+        self.metrics.observe("next_tokens", sum(int(split.features.num_tokens.sum()) for split in splits))
+        for job, answer in zip(jobs, answers, strict=True):
+            self.metrics.observe("queue_duration", start - job.came)
+            self.metrics.observe("inference_duration", seconds)
+            job.answer.set_result(answer)
+
+
+def _predict(splits: Sequence[Split], predictor: Predictor) -> list[Predicted]:
+    predictions = predictor.decode(_joined(splits))
+    ends = offsets_of(np.array([len(split.examples) for split in splits]))
+    return [(split.examples, predictions[begin:end]) for split, (begin, end) in zip(splits, pairwise(ends), strict=True)]
+
+
+def _joined(splits: Sequence[Split]) -> Split:
+    """The rows of several splits with the same columns as one, without targets."""
+    if len(splits) == 1:
+        return splits[0]
+    examples, parts = [split.examples for split in splits], [split.features for split in splits]
+    begins = offsets_of(np.array([len(each) for each in examples]))
+    several, rows = [part.sequences for part in parts], [part.rows for part in parts]
+    features = Features(
+        input_ids=Ragged.joined([part.input_ids for part in parts]),
+        token_type_ids=Ragged.joined([part.token_type_ids for part in parts]),
+        examples=np.concatenate([part.examples + begin for part, begin in zip(parts, begins, strict=False)]),
+        sequences=None if several[0] is None else offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
+        rows=None if rows[0] is None else Ragged.joined([each for each in rows if each is not None]),
+        extras={name: Ragged.joined([part.extras[name] for part in parts]) for name in parts[0].extras},
+    )
+    columns = {name: [*chain.from_iterable(each.columns[name] for each in examples)] for name in examples[0].columns}
+    return Split(Examples(columns, "requests", range(begins[-1])), features)

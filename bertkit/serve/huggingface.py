@@ -1,0 +1,243 @@
+"""What Hugging Face's clients send and expect, by family: {"inputs": ..., "parameters": {...}}, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples
+from bertkit.runs.masked_inference import filled_text
+from bertkit.runs.predictor import Predictor, Row
+from bertkit.tasks.presentation import Prediction
+from bertkit.tasks.token_classification.tags import spans_of
+
+MOST_FILLS = 100  # tokens of a mask: so many are computed, whatever a request asks for
+
+# --- answers: one row's, from its prediction and the request's parameters ----------------------------------------------------
+
+
+def _labels(model: Predictor, examples: Examples, row: int, found: Prediction, **parameters: Any) -> list[dict[str, Any]]:
+    labels = model.task.labels if model.task is not None else ()
+    if not labels:  # a number
+        return [{"label": "LABEL_0", "score": found.value}]
+    return _ranked(labels, found.probabilities.tolist(), **parameters)
+
+
+def _choices(model: Predictor, examples: Examples, row: int, found: Prediction, **parameters: Any) -> list[dict[str, Any]]:
+    scores = [found.probabilities[place] for place in examples.columns["places"][row]]
+    return _ranked(examples.columns["choices"][row], scores, **parameters)
+
+
+def _ranked(labels: Sequence[str], scores: Sequence[float], top_k: int | None = None, **others: Any) -> list[dict[str, Any]]:
+    ranked = sorted(zip(labels, scores, strict=True), key=lambda pair: -pair[1])
+    return [{"label": label, "score": score} for label, score in ranked[:top_k]]
+
+
+def _entities(
+    model: Predictor,
+    examples: Examples,
+    row: int,
+    found: Prediction,
+    aggregation_strategy: str = "simple",
+    ignore_labels: Sequence[str] = ("O",),
+) -> list[dict[str, Any]]:
+    shown = model.presents.row(found, examples, row)
+    text, places, tags = shown["text"], shown["offsets"], shown["tags"]
+    groups: list[tuple[int, str]] = [(0, tag) for tag in tags]  # of each word: equal neighbours are one
+    if aggregation_strategy == "none":
+        groups = [*enumerate(tags)]
+    elif "entities" in shown:  # the tags follow a scheme
+        groups = [(0, "O")] * len(tags)
+        for number, (first, end, kind) in enumerate(spans_of(tags)):
+            groups[first:end] = [(number, kind)] * (end - first)
+    name = "entity" if aggregation_strategy == "none" else "entity_group"
+    entities = []
+    for (_, label), group in groupby(range(len(tags)), groups.__getitem__):
+        words = [*group]
+        start, end = places[words[0]][0], places[words[-1]][1]
+        if label not in ignore_labels:
+            score = fmean(found.probabilities[word] for word in words)
+            entities.append({name: label, "score": score, "word": text[start:end], "start": start, "end": end})
+    return entities
+
+
+def _answers(
+    model: Predictor,
+    examples: Examples,
+    row: int,
+    found: Prediction,
+    top_k: int = 1,
+    handle_impossible_answer: bool = True,
+) -> Any:
+    none_wins = found.details["start"] is None  # the model's own decision comes first
+    ranked = sorted(found.details["nbest"], key=lambda each: (each["start"] is None) != none_wins)
+    answers = [
+        {"answer": each["text"], "score": each["probability"], "start": each["start"] or 0, "end": each["end"] or 0}
+        for each in ranked
+        if handle_impossible_answer or each["start"] is not None
+    ]
+    answers = answers or [{"answer": "", "score": 0.0, "start": 0, "end": 0}]  # of an empty context
+    return answers[0] if top_k == 1 else answers[:top_k]
+
+
+def _fills(
+    model: Predictor, examples: Examples, row: int, found: Prediction, top_k: int = 5, targets: Sequence[str] = ()
+) -> Any:
+    text, tokenizer = examples.columns["text"][row], model.pretrained.tokenizer
+    mask = tokenizer.special_tokens["mask_token"]
+    if not (masks := found.details["fills"]):
+        raise DataError(f"no {mask} in the text, or none in its first {model.max_length} tokens")
+    answers = [
+        [
+            {
+                "score": fill["probability"],
+                "token": tokenizer.vocab[fill["token"]],
+                "token_str": fill["token"],
+                "sequence": filled_text(text, [*[[{"token": mask}]] * place, [fill]], mask),
+            }
+            for fill in fills[: len(targets) or top_k]
+        ]
+        for place, fills in enumerate(masks)
+    ]
+    return answers[0] if len(answers) == 1 else answers
+
+
+# --- the tables --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a family is asked and answered. task: as Hugging Face names it. roles: the columns of a row. parameters: those that
+    are served. listed: the answer to one row is a list of it alone, as `InferenceClient.text_classification` expects.
+    """
+
+    task: str
+    roles: tuple[str, ...]
+    answer: Callable[..., Any]
+    parameters: tuple[str, ...]
+    listed: bool = False
+
+
+_FORMS = {
+    form.task: form
+    for form in (
+        Form("text-classification", ("text", "text_pair"), _labels, ("top_k", "function_to_apply"), listed=True),
+        Form("multiple-choice", ("text", "question", "choices"), _choices, ("top_k",), listed=True),
+        Form("token-classification", ("text", "tokens"), _entities, ("aggregation_strategy", "ignore_labels")),
+        Form("question-answering", ("question", "context"), _answers, ("top_k", "handle_impossible_answer")),
+        Form("fill-mask", ("text",), _fills, ("top_k", "targets")),
+    )
+}
+# Of each parameter what it may be, and that in words.
+_PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "top_k": (lambda value: type(value) is int and value > 0, "a number from 1"),
+    "function_to_apply": (lambda value: value in ("softmax", "sigmoid", "none"), "softmax, sigmoid or none"),
+    "aggregation_strategy": (lambda value: value in ("none", "simple", "first"), "none, simple or first"),
+    "ignore_labels": (lambda value: _are_texts(value), "a list of labels"),
+    "handle_impossible_answer": (lambda value: isinstance(value, bool), "true or false"),
+    "targets": (lambda value: value != [] and _are_texts(value), "a list of tokens"),
+}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model under its name, as clients ask it."""
+
+    name: str
+    predictor: Predictor
+
+    @cached_property
+    def form(self) -> Form:
+        """How it is asked and answered."""
+        return _FORMS["fill-mask" if self.predictor.task is None else self.predictor.task.family]
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """The columns of a row by role, as training named them; of choices in columns of their own a list of names."""
+        roles = [*self.form.roles]
+        if self.predictor.task is None:
+            return dict(zip(roles, roles, strict=True))
+        recipe: Any = self.predictor.task.recipe
+        for role in {"text_pair", "question"} & {*roles} if "text" in roles and recipe.text else ():
+            if not getattr(recipe, role):
+                roles.remove(role)  # it was trained without
+        columns: dict[str, Any] = {role: recipe.column_of(role) for role in roles}
+        if isinstance(choices := columns.get("choices"), tuple):
+            columns["choices"] = [*choices] if len(choices) > 1 else choices[0]
+        return columns
+
+    @property
+    def labels(self) -> list[str]:
+        """Its labels in the order of the model; none of a family that has none."""
+        return [] if self.predictor.task is None else [*self.predictor.task.labels]
+
+    @property
+    def explains(self) -> bool:
+        """Whether it can say why a text has its label."""
+        return self.form.task == "text-classification" and self.predictor.precision.name != "int8"
+
+    def parameters(self, given: Any) -> dict[str, Any]:
+        """The parameters that are set. Raises UsageError for one that is not served, or has another value than it may have."""
+        if not isinstance(given, dict | None):
+            raise UsageError("parameters is no object")
+        found = {name: value for name, value in (given or {}).items() if value is not None}
+        if found.get("truncation") is True:  # as it always is
+            del found["truncation"]
+        for name, value in found.items():
+            if name not in self.form.parameters:
+                served = ", ".join(self.form.parameters)
+                raise UsageError(f"the parameter {name!r} is not served for {self.form.task}; expected {served}")
+            fits, expected = _PARAMETERS[name]
+            if not fits(value):
+                raise UsageError(f"{name} is {value!r}; expected {expected}")
+        if self.predictor.task is not None and "function_to_apply" in found:
+            recipe: Any = self.predictor.task.recipe
+            applied = "none" if recipe.regression else "sigmoid" if recipe.multi_label else "softmax"
+            if found["function_to_apply"] != applied:
+                raise UsageError(f"function_to_apply is {found['function_to_apply']!r}; expected {applied}, as in training")
+        vocab = self.predictor.pretrained.tokenizer.vocab
+        if unknown := [token for token in found.get("targets", ()) if token not in vocab]:
+            raise UsageError(f"the target {unknown[0]!r} is no token of the model's vocabulary")
+        return found
+
+    def rows(self, inputs: Any, *, pairs: bool = False) -> tuple[list[Row], bool]:
+        """The rows that a request is about, and whether it is one row rather than a list of them.
+
+        pairs: a list of texts is a pair, as in text-embeddings-inference; else each is a row. Raises DataError.
+        """
+        is_row = not isinstance(inputs, list) or (pairs and _are_texts(inputs))
+        if inputs in ([], None):
+            raise DataError('the request has no inputs; expected {"inputs": ...} with one row at least')
+        return [self._row(each) for each in ([inputs] if is_row else inputs)], is_row
+
+    def _row(self, given: Any) -> Row:
+        """One row with the columns of training, for roles such as text and text_pair."""
+        if isinstance(given, list) and len(given) <= 2 and "text_pair" in self.form.roles:
+            given = dict(zip(("text", "text_pair"), given, strict=False))
+        if not isinstance(given, dict):
+            return given
+        if lacking := [role for role in self.form.roles if role in given and role not in self.columns]:
+            raise DataError(f"the row has {lacking[0]!r}, which the model does not read; expected {', '.join(self.columns)}")
+        row: dict[str, Any] = {}
+        for role, value in given.items():
+            if isinstance(name := self.columns.get(role, role), str):
+                row[name] = value
+            elif isinstance(value, list) and len(value) <= len(name):
+                row |= dict.fromkeys(name) | dict(zip(name, value, strict=False))
+            else:
+                raise DataError(f"{role} is {value!r}; expected a list of at most {len(name)} texts")
+        return row
+
+    def answers(self, examples: Examples, predictions: Sequence[Prediction], parameters: Mapping[str, Any]) -> list[Any]:
+        """One answer for each row. Raises DataError for a row without an answer."""
+        rows = enumerate(predictions)
+        return [self.form.answer(self.predictor, examples, row, each, **parameters) for row, each in rows]

@@ -1,0 +1,97 @@
+"""`bertkit serve`: models opened, a port bound, and requests answered until a signal comes."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bertkit import manifest, progress
+from bertkit.errors import MachineError, UsageError
+from bertkit.model.devices import start_processes
+from bertkit.runs.masked_inference import is_language_model, open_to_fill
+from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.runs.series import runs_to_use
+from bertkit.runs.target import open_target
+from bertkit.serve.batcher import Batcher
+from bertkit.serve.huggingface import MOST_FILLS, Served
+from bertkit.serve.metrics import Metrics
+from bertkit.serve.settings import ServeConfig
+
+
+def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, Any]) -> None:
+    """Serve runs, or other models, by the names of their folders, until SIGINT or SIGTERM, then finish what was taken.
+
+    overrides: device and precision. Raises UserError, all of it before the first request.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        raise MachineError(f"serve needs the package {error.name}", hint='python -m pip install "bertkit[serve]"') from None
+    from bertkit.serve.app import make_app
+
+    named: dict[str, str] = {}
+    for run in runs:
+        if (name := os.path.basename(os.path.abspath(run))) in named:
+            raise UsageError(f"two runs are named {name!r}: {named[name]} and {run}", hint="link one under another name: ln -s")
+        named[name] = run
+    settings = replace(settings, token=settings.token or os.environ.get("BERTKIT_TOKEN"))
+    is_open = not settings.token and not _is_local(settings.host)
+    if is_open and settings.auth:
+        what = f"--host {settings.host} lets other machines ask, and there is no --token"
+        raise UsageError(what, hint="give one: --token SECRET; or let everybody ask: --no-auth")
+    with _bind(settings.host, settings.port) as listening:
+        options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
+        models = {name: Served(name, open_model(run, options)) for name, run in named.items()}
+        assert all(served.predictor.model for served in models.values())  # the weights are read
+        manifest.finish()  # and are whole
+        metrics = Metrics()
+        batcher = Batcher(settings, metrics)
+        app = make_app(models, batcher, settings, metrics)
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # its errors may quote requests
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(settings.timeout) + 1,
+        )
+        host, port = listening.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if is_open:
+            progress.warn(f"everybody who reaches {url} can ask: --no-auth")
+        progress.note(f"{url} serves {', '.join(models)}; {url}/docs says how to ask; Ctrl-C ends it")
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            batcher.close()
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; who asks before the models are opened waits. Raises UsageError."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        what = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise UsageError(what, hint="choose another --port, or --host") from None
+
+
+def open_model(name: str, options: Mapping[str, Any]) -> Predictor:
+    """A model, whose weights are not yet read. Raises UsageError, ModelError."""
+    (run,) = runs_to_use(name, ensemble=False)
+    if is_language_model(run):
+        return open_to_fill(run, options, top_k=MOST_FILLS)
+    target = open_target(run, None, options, to_predict=True)
+    return TaskPredictor(target, start_processes(target.task.recipe.training.device))

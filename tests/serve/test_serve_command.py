@@ -1,0 +1,147 @@
+"""`bertkit serve` as a command: what it refuses before it starts, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+pytestmark = pytest.mark.e2e
+SECRET = "the hidden ticket"
+
+
+@pytest.fixture(scope="module")
+def folder(make_model_dir: Callable[..., Path]) -> Path:
+    return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, labels=("a", "b"))
+
+
+@contextmanager
+def running(*argv: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command in a process of its own, and its URL."""
+    command = [
+        sys.executable,
+        "-m",
+        "bertkit",
+        "serve",
+        *map(str, argv),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+        "--precision",
+        "fp32",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            lines = iter(process.stderr.readline, "")
+            url = next(found[0] for line in lines if (found := re.search(r"http://[\w.:\[\]]+(?= serves)", line)))
+            yield process, url
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_ends_it_after_what_it_took(folder: Path) -> None:
+    rows = ["the good movie " * 8] * 2000  # some seconds of work
+    with running(folder, "--max-request-tokens", 10**6, "--max-batch-tokens", 500) as (process, url):
+        answers: list[httpx2.Response] = []
+        asking = [
+            threading.Thread(target=lambda: answers.append(httpx2.post(url, json={"inputs": rows}, timeout=120)))
+            for _ in range(3)
+        ]
+        for thread in asking:
+            thread.start()
+        while 'te_request_count{method="batch"} 3' not in httpx2.get(f"{url}/metrics").text:
+            pass
+        process.send_signal(signal.SIGINT)
+        for thread in asking:
+            thread.join()
+        assert [(each.status_code, len(each.json())) for each in answers] == [(200, 2000)] * 3
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (130, "stopped\n")
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(url)
+
+
+def test_sigterm_ends_it_too_and_nothing_of_texts_was_printed(folder: Path) -> None:
+    with running(folder) as (process, url):
+        name = folder.name
+        assert httpx2.get(f"{url}/info").json()["models"][0]["name"] == name
+        for content in ({"inputs": SECRET}, {"inputs": [SECRET, 3]}, {"inputs": SECRET, "parameters": SECRET}):
+            httpx2.post(f"{url}/models/{name}", json=content)
+        with socket.create_connection((url.split("/")[-1].split(":")[0], int(url.rpartition(":")[2]))) as connection:
+            connection.sendall(f"{SECRET}\r\n\r\n".encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 400")
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60) == ("", "")
+        assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("nowhere", 5, "nowhere"),
+        ("RUN nowhere", 5, "nowhere"),
+        ("RUN other/RUN", 2, "two runs are named 'run'"),
+        ("RUN --host 0.0.0.0", 2, "--host 0.0.0.0 lets other machines ask"),
+        ("RUN --host 192.0.2.1 --token x", 2, "cannot listen on 192.0.2.1"),
+        ("RUN --port 70000", 2, "--port is 70000"),
+        ("RUN --max-queue 0", 2, "--max-queue is 0"),
+        ("RUN --precision int4", 2, "int4"),
+        ("RUN --port TAKEN", 2, "Address already in use"),
+        ("BARE", 4, "BertForSequenceClassification"),
+    ],
+)
+def test_what_is_wrong_is_said_before_it_starts(
+    run_bertkit,
+    folder: Path,
+    tiny_model_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, **more: pytest.fail("it started"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run").symlink_to(folder)
+    (tmp_path / "other/run").symlink_to(folder)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = {"RUN": "run", "other/RUN": "other/run", "BARE": tiny_model_dir, "TAKEN": taken.getsockname()[1]}
+        ran = run_bertkit("serve", *(names.get(word, word) for word in options.split()))
+    assert (ran.code, ran.out) == (code, "")
+    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert said in errors[0]
+
+
+@pytest.mark.parametrize(("options", "warned"), [("--no-auth", True), ("--token secret", False)])
+def test_other_machines(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch, options: str, warned: bool) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    ran = run_bertkit("serve", folder, "--host", "0.0.0.0", "--port", 0, "--device", "cpu", *options.split())
+    assert ran.code == 0
+    assert (
+        re.search(r"^warning: everybody who reaches http://0\.0\.0\.0:\d+ can ask", ran.err, re.MULTILINE) is not None
+    ) == warned
+    assert "secret" not in ran.err
+
+
+def test_a_token_of_the_environment(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    monkeypatch.setenv("BERTKIT_TOKEN", "secret")
+    assert run_bertkit("serve", folder, "--host", "0.0.0.0", "--port", 0, "--device", "cpu").code == 0
+
+
+def test_without_its_packages(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ran = run_bertkit("serve", folder)
+    assert (ran.code, 'pip install "bertkit[serve]"' in ran.err) == (5, True)
