@@ -16,6 +16,7 @@ from provenance import ROOT
 
 from bertkit.cli.commands import app
 from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_of
+from bertkit.serve.settings import ServeConfig
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.output import Layout
 
@@ -58,8 +59,9 @@ def options_page() -> str:
             flags = ", ".join(f"`{option.flag}`" for option in options.values() if option not in own)
             parts += [f"Also, as in [Training](#training): {flags}.\n"]
         elif shared:
-            if own := [option for option in options_of(Layout).values() if name in option.used]:
-                parts += ["### Output\n", *_table(map(_declared, own))]
+            title, declaring = ("Server", ServeConfig) if name == "serve" else ("Output", Layout)
+            if own := [option for option in options_of(declaring).values() if name in option.used]:
+                parts += [f"### {title}\n", *_table(map(_declared, own))]
             shared = [each for each in shared if each.opts[0] not in {option.flag for option in own}]
             flags = ", ".join(sorted(f"`{each.opts[0]}`" for each in shared))
             parts += [f"Also, as above: {flags}.\n"]

@@ -8,8 +8,12 @@ import json
 import random
 import re
 import shlex
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow.parquet
@@ -189,14 +193,38 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
 ) -> None:
     ran: set[str] = set()
     names: dict[str, object] = {}  # of the page's Python so far
-    for language, block in blocks(page):
-        if language == "python":
-            run_python(block, names)
-            continue
-        for line in block.strip().splitlines():
-            if "bertkit " in line and (line := re.sub("|".join(LAUNCHERS), "", line)) not in ran:  # launchers: one command
-                ran.add(line)
-                run_command(line, place, monkeypatch, capsys)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ExitStack() as servers:
+        for language, block in blocks(page):
+            block = block.replace(":8000", f":{port}")
+            if language == "python":
+                run_python(block, names)
+                continue
+            for line in block.strip().splitlines():
+                line = re.sub("|".join(LAUNCHERS), "", line)  # launchers: one command
+                if line.startswith("bertkit serve ") and line.endswith(" &"):
+                    servers.enter_context(server(line.removesuffix(" &"), port, monkeypatch))
+                elif line.startswith("curl "):
+                    assert json.loads(subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout)
+                elif "bertkit " in line and line not in ran:
+                    ran.add(line)
+                    run_command(line, place, monkeypatch, capsys)
+
+
+@contextmanager
+def server(line: str, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server while the rest of its page runs, on a free port in place of 8000."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # else its client does not ask this machine either
+    command = [sys.executable, "-m", *shlex.split(line), "--port", str(port), "--device", "cpu"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert any(f"http://127.0.0.1:{port} serves " in each for each in iter(process.stderr.readline, "")), line
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
 
 
 def run_python(block: str, names: dict[str, object]) -> None:

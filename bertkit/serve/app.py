@@ -37,10 +37,12 @@ class Service:
         """Hugging Face's form."""
         parameters = model.parameters(asked.get("parameters"))
         rows, is_row = model.rows(asked.get("inputs"))
+        predictor: Any = model.predictor
         alone = None
         if targets := parameters.get("targets"):
-            alone = lambda split: (split.examples, model.predictor.decode(split, among=targets))  # noqa: E731
-        answers = model.answers(*await self._computed(Job(model.predictor, rows, alone)), parameters)
+            alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
+        examples, predictions = await self._computed(Job(predictor, rows, alone))
+        answers = model.answers(examples, predictions, parameters)
         return answers[0] if is_row and not model.form.listed else answers
 
     async def predict(self, asked: Mapping[str, Any], model: Served) -> Any:
@@ -51,7 +53,8 @@ class Service:
             if asked.get(name) not in (fixed, None):
                 raise Refusal(422, f"{name} is {asked[name]!r}; expected {json.dumps(fixed)}")
         rows, is_row = model.rows(asked.get("inputs"), pairs=True)
-        answers = model.answers(*await self._computed(Job(model.predictor, rows)), {})
+        examples, predictions = await self._computed(Job(model.predictor, rows))
+        answers = model.answers(examples, predictions, {})
         return answers[0] if is_row else answers
 
     async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:

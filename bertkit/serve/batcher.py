@@ -202,5 +202,7 @@ def _joined(splits: Sequence[Split]) -> Split:
         rows=None if rows[0] is None else Ragged.joined([each for each in rows if each is not None]),
         extras={name: Ragged.joined([part.extras[name] for part in parts]) for name in parts[0].extras},
     )
-    columns = {name: [*chain.from_iterable(each.columns[name] for each in examples)] for name in examples[0].columns}
+    columns: dict[str, Sequence[Any]] = {
+        name: [*chain.from_iterable(each.columns[name] for each in examples)] for name in examples[0].columns
+    }
     return Split(Examples(columns, "requests", range(begins[-1])), features)

@@ -229,7 +229,8 @@ class Served:
             raise DataError(f"the row has {lacking[0]!r}, which the model does not read; expected {', '.join(self.columns)}")
         row: dict[str, Any] = {}
         for role, value in given.items():
-            if isinstance(name := self.columns.get(role, role), str):
+            name: Any = self.columns.get(role, role)
+            if isinstance(name, str):
                 row[name] = value
             elif isinstance(value, list) and len(value) <= len(name):
                 row |= dict.fromkeys(name) | dict(zip(name, value, strict=False))
