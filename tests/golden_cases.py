@@ -570,6 +570,7 @@ COMMANDS = (
     "report",
     "submission",
     "export",
+    "serve",
     "tokenizer train",
 )
 COMMANDS += ("corpus build", "corpus merge")

@@ -20,7 +20,7 @@ def serve(
         list[str],
         typer.Argument(
             help="Run folders, of --seeds or --folds the median run; or any Hugging Face BERTs with a head.",
-            metavar="RUN...",
+            metavar="RUN",
             show_default=False,
         ),
     ],

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
@@ -44,27 +45,25 @@ class Job:
     alone: Callable[[Split], Any] | None = None
     answer: Future[Any] = field(default_factory=Future)
     came: float = field(default_factory=time.perf_counter)
-    split: Split | None = None
 
-    def encoded(self) -> Split:
+    @cached_property
+    def split(self) -> Split:
         """Its rows as features. Raises DataError with the row."""
-        if self.split is None:
-            self.split = self.predictor.encode(self.predictor.examples(self.rows))[0]
-        return self.split
+        return self.predictor.encode(self.predictor.examples(self.rows))[0]
+
+    @cached_property
+    def tokens(self) -> int:
+        """How many its rows have. Raises DataError with the row."""
+        return int(self.split.features.num_tokens.sum())
 
     @property
     def columns(self) -> list[str]:
         """The names of its rows' columns."""
-        return [*self.encoded().examples.columns]
+        return [*self.split.examples.columns]
 
     def may_join(self, first: Job) -> bool:
         """Whether it can share a batch with another, if their rows have the same columns."""
-        return self is first or (self.predictor is first.predictor and not self.alone and not first.alone)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error, unless nobody waits any more."""
-        if self.answer.set_running_or_notify_cancel():
-            self.answer.set_exception(error)
+        return self.predictor is first.predictor and not self.alone and not first.alone
 
 
 class Batcher:
@@ -128,42 +127,31 @@ class Batcher:
         done: set[Job] = set()
         room = self.settings.max_batch_tokens
         for job in waiting:
-            if job.answer.cancelled():
+            if chosen and not job.may_join(chosen[0]):
+                continue
+            try:
+                if job.tokens > self.settings.max_request_tokens:
+                    what = f"the request has {job.tokens} tokens; expected at most {self.settings.max_request_tokens}"
+                    raise Refusal(413, what)
+            except Exception as error:
                 done.add(job)
-            elif not chosen or job.may_join(chosen[0]):
-                try:
-                    tokens = self._count(job)
-                except Exception as error:
-                    job.fail(error)
-                    done.add(job)
-                    continue
-                if chosen and tokens > room:
-                    break
-                if not chosen or job.columns == chosen[0].columns:
-                    done.add(job)
-                    if job.answer.set_running_or_notify_cancel():
-                        chosen.append(job)
-                        room -= tokens
+                if job.answer.set_running_or_notify_cancel():
+                    job.answer.set_exception(error)
+                continue
+            if chosen and job.tokens > room:
+                break
+            if not chosen or job.columns == chosen[0].columns:
+                done.add(job)
+                if job.answer.set_running_or_notify_cancel():  # somebody waits for it still
+                    chosen.append(job)
+                    room -= job.tokens
         return chosen, done
-
-    def _count(self, job: Job) -> int:
-        """The tokens of a job's rows. Raises DataError for rows that cannot be used, Refusal for too many tokens."""
-        start = time.perf_counter()
-        is_new = job.split is None
-        tokens = int(job.encoded().features.num_tokens.sum())
-        if tokens > self.settings.max_request_tokens:
-            what = f"the request has {tokens} tokens; expected at most {self.settings.max_request_tokens}"
-            raise Refusal(413, what)
-        if is_new:
-            self.metrics.observe("tokenization_duration", time.perf_counter() - start)
-            self.metrics.observe("input_length", tokens)
-        return tokens
 
     def _compute(self, jobs: Sequence[Job]) -> None:
         """Answer jobs that are computed together. If that fails, each is computed for itself: one must not fail the others."""
         start = time.perf_counter()
         try:
-            splits = [job.encoded() for job in jobs]
+            splits = [job.split for job in jobs]
             answers = [alone(splits[0])] if (alone := jobs[0].alone) else _predict(splits, jobs[0].predictor)
         except Exception as error:
             if len(jobs) > 1:
@@ -174,8 +162,9 @@ class Batcher:
             return
         seconds = time.perf_counter() - start
         self.metrics.observe("next_size", len(jobs))
-        self.metrics.observe("next_tokens", sum(int(split.features.num_tokens.sum()) for split in splits))
+        self.metrics.observe("next_tokens", sum(job.tokens for job in jobs))
         for job, answer in zip(jobs, answers, strict=True):
+            self.metrics.observe("input_length", job.tokens)
             self.metrics.observe("queue_duration", start - job.came)
             self.metrics.observe("inference_duration", seconds)
             job.answer.set_result(answer)

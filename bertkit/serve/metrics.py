@@ -10,7 +10,6 @@ _SECONDS = [1e-5 * 1.5**power for power in range(1, 36)]
 _COUNTS = [2.0**power for power in range(18)]
 _HISTOGRAMS = {
     "duration": ("te_request_duration", _SECONDS),
-    "tokenization_duration": ("te_request_tokenization_duration", _SECONDS),
     "queue_duration": ("te_request_queue_duration", _SECONDS),
     "inference_duration": ("te_request_inference_duration", _SECONDS),
     "input_length": ("te_request_input_length", _COUNTS),
