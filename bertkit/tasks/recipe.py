@@ -96,6 +96,7 @@ class Recipe(ABC):
     eval_splits: tuple[str, ...] = ("validation",)
     training: TrainConfig = TrainConfig()
     held_out: str | None = None  # what of the training rows is the validation split of data that has none, as in "10%"
+    set_aside: str | None = None  # what of the training rows is a split of its own, "set_aside", before any other is taken
     reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reference_source: str = ""
 

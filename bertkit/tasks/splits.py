@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ import numpy as np
 
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.splitting import parse_held_out, split_examples
+from bertkit.readers.splitting import Fold, parse_held_out, split_examples
 from bertkit.tasks.recipe import OWN_FILES, Recipe
 from bertkit.tasks.sources import Embedded, Hub
+
+SET_ASIDE = "set_aside"  # the split of training rows that are neither trained nor evaluated on
 
 
 class Splits(NamedTuple):
@@ -50,21 +53,33 @@ class _Source:
     def __init__(self, recipe: Recipe, whole: dict[str, Examples]) -> None:
         self.recipe = recipe
         self.whole = whole  # by the path of the file, or the name of the split
-        self.parts: tuple[Examples, Examples] | None = None  # of the training rows, and held out
 
     def read(self, split: str) -> Examples:
         recipe = self.recipe
-        held_out = recipe.held_out_share
-        if held_out is None or split not in (recipe.train_split, "validation"):
-            return self._read_whole(split)
-        if self.parts is None:
-            rows = self._read_whole(recipe.train_split)
-            named = replace(recipe, **recipe.find_columns(rows).named)
-            rows = named.usable(rows, labelled=True)
-            text, labels = named.split_by(rows)
-            train, held = split_examples(rows, held_out, seed=recipe.split_seed, labels=labels, text=text)
-            self.parts = train, replace(held, remarks=held.remarks._replace(left_out=()))  # which `train` tells
-        return self.parts[split != recipe.train_split]
+        if split == SET_ASIDE and recipe.set_aside is not None:
+            return self._remaining[1]
+        if split == recipe.train_split or (split == "validation" and recipe.held_out_share is not None):
+            return self._parts[split != recipe.train_split]
+        return self._read_whole(split)
+
+    @cached_property
+    def _parts(self) -> list[Examples]:
+        """The rows to train on, and if some of them are the validation split, these."""
+        return self._split(self._remaining[0], self.recipe.held_out_share)
+
+    @cached_property
+    def _remaining(self) -> list[Examples]:
+        """All training rows that are not set aside, and if some are, these."""
+        return self._split(self._read_whole(self.recipe.train_split), parse_held_out(self.recipe.set_aside or ""))
+
+    def _split(self, rows: Examples, share: float | Fold | None) -> list[Examples]:
+        if share is None:
+            return [rows]
+        named = replace(self.recipe, **self.recipe.find_columns(rows).named)
+        rows = named.usable(rows, labelled=True)
+        text, labels = named.split_by(rows)
+        kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
+        return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # which `kept` tells
 
     def _read_whole(self, split: str) -> Examples:
         """A split that the data itself has."""
