@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,13 +75,15 @@ def finetune(
     data: Splits | None = None,
     chosen: Mapping[str, Any] | None = None,
     baselines: bool = False,
+    evaluated: Callable[[float | None], object] = lambda objective: None,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
     differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: remarks on the rows were
     shown before, and are not repeated. data, chosen: the recipe's splits, and the settings that nobody stated, where they are
-    already read and chosen. baselines: compare with what it must beat.
+    already read and chosen. baselines: compare with what it must beat. evaluated: called after each evaluation with the score
+    that decides which step is best, higher is better; what it raises ends the run, which stays unfinished.
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
@@ -198,6 +200,7 @@ def finetune(
         nonlocal tuned
         scored = score_splits(task, [trained], splits, accelerator, tune=True)
         tuned = scored.task
+        evaluated(scored.objective)
         return scored.scores, scored.objective
 
     architecture = task.architecture(model_config)

@@ -136,7 +136,7 @@ def finetune_series(
     }
     if series.own_rows:
         assert data is not None
-        plan["data"] = {"sha256": _hash_of_all(data)}
+        plan["data"] = {"sha256": hash_of_all(data)}
     plan = json.loads(json.dumps(plan))
     if series.own_rows:
         _check_rows(series, recipe, count, read)
@@ -199,7 +199,7 @@ def _check_rows(series: Series, recipe: Recipe, count: int, read: dict[str, Exam
             task.examples(rows, labelled=True)
 
 
-def _hash_of_all(data: Splits) -> str:
+def hash_of_all(data: Splits) -> str:
     """sha256 of all rows in whatever order: of every fold the same."""
     rows = [repr(row) for part in data.rows.values() for row in zip(*part.columns.values(), strict=True)]
     return sha256("\n".join(sorted(rows)).encode("utf-8", "replace")).hexdigest()
