@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bertkit.cli.options import Overwrite, Resume, read_options, recipe_names, recipe_options, with_options
+from bertkit.cli.options import (
+    FreshHead,
+    Model,
+    OptionsFile,
+    Overwrite,
+    Preset,
+    RecipeName,
+    Resume,
+    read_options,
+    recipe_options,
+    with_options,
+)
 from bertkit.config import PRESETS
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.tasks import FAMILIES
+from bertkit.tasks.recipe import Recipe
 
 
 @with_options(recipe_options("finetune"))
 def finetune(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all its tasks.",
-            autocompletion=recipe_names,
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Model folder, hub id, or minilm.", metavar="MODEL")
-    ] = None,
+    recipe: RecipeName = None,
+    model: Model = None,
     output_dir: Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="YAML or JSON file with options, or the run.json of a run, which also sets recipe and model; the command line "
-            "wins.",
-            metavar="FILE",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="Settings for small data: stable (more epochs, warm-up, bias correction) or few-sample (a re-initialized top "
-            "layer, lower rates below); --config and other options win.",
-            metavar="|".join(PRESETS),
-        ),
-    ] = None,
+    config: OptionsFile = None,
+    preset: Preset = None,
     resume: Resume = "auto",
     overwrite: Overwrite = False,
-    fresh_head: Annotated[bool, typer.Option("--fresh-head", help="Replace the model's head by a new one.")] = False,
+    fresh_head: FreshHead = False,
     ignore_mismatched_sizes: Annotated[bool, typer.Option("--ignore-mismatched-sizes", hidden=True)] = False,
     tasks: Annotated[
         str | None, typer.Option(help="With the recipe glue: only these tasks, such as mrpc,rte.", metavar="A,B,...")
@@ -91,33 +80,11 @@ def finetune(
     [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
     from bertkit.runs import glue
-    from bertkit.tasks.catalog import load_builtin, load_recipe
 
-    saved = read_options(config, finetune, overrides)
-    if saved.run is not None:
-        if saved.run["recipe"].get("family") not in FAMILIES:
-            raise UsageError("this is not a fine-tuning run", where=str(config))
-        base = saved.run["model"]
-        if model in (None, base["name"]):  # another model keeps its own head
-            fresh_head = fresh_head or base.get("fresh_head", False)
-        model = model or base["name"]
-        if recipe is None and load_builtin(recipe := saved.run["recipe"]["name"]) is None:
-            what = f"the run's recipe {recipe} is code, which a file cannot make bertkit execute"
-            raise UsageError(what, where=str(config), hint=f"give the recipe too: bertkit finetune {recipe} --config {config}")
-    if recipe is None:
-        recipe = _family_of(saved.options | overrides)
-    if recipe is None:
-        raise UsageError("no recipe is given", hint="for example: bertkit finetune mrpc ...; `bertkit recipes` lists them")
-    if model is None:
-        raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
+    asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh_head)
+    recipe = asked.recipe
     if output_dir is None and not dry_run:
         raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
-    if preset is not None and preset not in PRESETS:
-        what = f"--preset is {preset!r}; expected {' or '.join(PRESETS)}"
-        raise UsageError(what, hint=did_you_mean(preset, PRESETS))
-    if preset is not None and saved.run is not None:
-        what = f"--preset {preset} has no effect: the run.json sets every option"
-        raise UsageError(what, where=str(config), hint="leave out one of the two, or give the preset's options one by one")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
     series = "--seeds" if seeds is not None else "--folds" if folds is not None else None
@@ -132,30 +99,95 @@ def finetune(
         if flag := next((flag for flag, is_given in single.items() if is_given), None):
             raise UsageError(f"{several} trains several runs, and {flag} is for one", hint="leave out one of the two")
     arguments: dict[str, Any] = {
-        "model": model,
+        "model": asked.model,
         "output_dir": output_dir or Path(),
         "overwrite": overwrite,
-        "fresh_head": fresh_head or (None if ignore_mismatched_sizes else False),
+        "fresh_head": asked.fresh_head or (None if ignore_mismatched_sizes else False),
         "baselines": not no_baselines,
     }
-    preset_options = PRESETS[preset] if preset else {}
     if recipe == glue.NAME:
-        options = preset_options | saved.options | overrides
         chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
-        glue.finetune_glue(chosen_tasks, options, _run(seeds, folds), several=seeds is not None, **arguments)
+        glue.finetune_glue(chosen_tasks, asked.options, _run(seeds, folds), several=seeds is not None, **arguments)
         return
-    chosen = load_recipe(recipe).overridden(preset_options)
-    try:
-        chosen = chosen.overridden(saved.options)
-    except UsageError as error:
-        raise UsageError(error.what, where=error.where or str(config), hint=error.hint) from None
-    chosen = chosen.overridden(overrides)
-    arguments["name"] = str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
     single_run = {} if series else {"resume": resume, "dry_run": dry_run}
-    _run(seeds, folds)(chosen, **arguments, **single_run)
+    _run(seeds, folds)(asked.load(), name=asked.name, **arguments, **single_run)
 
 
-def _family_of(options: dict[str, Any]) -> str | None:
+class Asked(NamedTuple):
+    """What to train, by a command line and its files. sources: options of the preset, of the file and of the command line."""
+
+    recipe: str
+    model: str
+    fresh_head: bool
+    config: Path | None
+    sources: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options by name, of which the command line's win."""
+        preset, saved, overrides = self.sources
+        return {**preset, **saved, **overrides}
+
+    @property
+    def name(self) -> str:
+        """The recipe as run.json names it."""
+        return str(Path(self.recipe).resolve()) if self.recipe.endswith(".py") else self.recipe
+
+    def load(self) -> Recipe:
+        """The recipe with the options. Raises UsageError for unknown ones."""
+        from bertkit.tasks.catalog import load_recipe
+
+        preset, saved, overrides = self.sources
+        chosen = load_recipe(self.recipe).overridden(preset)
+        try:
+            chosen = chosen.overridden(saved)
+        except UsageError as error:
+            raise UsageError(error.what, where=error.where or str(self.config), hint=error.hint) from None
+        return chosen.overridden(overrides)
+
+
+def ask(
+    recipe: str | None,
+    model: str | None,
+    config: Path | None,
+    preset: str | None,
+    overrides: Mapping[str, Any],
+    *,
+    command: Callable,
+    fresh_head: bool,
+) -> Asked:
+    """What a command that trains is asked for; command: its function. Raises UsageError for what is missing or contradicts."""
+    from bertkit.tasks.catalog import load_builtin
+
+    saved = read_options(config, command, overrides)
+    if saved.run is not None:
+        if saved.run["recipe"].get("family") not in FAMILIES:
+            raise UsageError("this is not a fine-tuning run", where=str(config))
+        base = saved.run["model"]
+        if model in (None, base["name"]):  # another model keeps its own head
+            fresh_head = fresh_head or base.get("fresh_head", False)
+        model = model or base["name"]
+        if recipe is None and load_builtin(recipe := saved.run["recipe"]["name"]) is None:
+            what = f"the run's recipe {recipe} is code, which a file cannot make bertkit execute"
+            hint = f"give the recipe too: bertkit {command.__name__} {recipe} --config {config}"
+            raise UsageError(what, where=str(config), hint=hint)
+    if recipe is None:
+        recipe = _family_of({**saved.options, **overrides}, command.__name__)
+    if recipe is None:
+        hint = f"for example: bertkit {command.__name__} mrpc ...; `bertkit recipes` lists them"
+        raise UsageError("no recipe is given", hint=hint)
+    if model is None:
+        raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
+    if preset is not None and preset not in PRESETS:
+        what = f"--preset is {preset!r}; expected {' or '.join(PRESETS)}"
+        raise UsageError(what, hint=did_you_mean(preset, PRESETS))
+    if preset is not None and saved.run is not None:
+        what = f"--preset {preset} has no effect: the run.json sets every option"
+        raise UsageError(what, where=str(config), hint="leave out one of the two, or give the preset's options one by one")
+    return Asked(recipe, model, fresh_head, config, (PRESETS[preset] if preset else {}, saved.options, overrides))
+
+
+def _family_of(options: Mapping[str, Any], command: str) -> str | None:
     """The task family that the data is for, which is said; None without data. Raises UsageError where there is doubt."""
     from bertkit import progress
     from bertkit.tasks.family import guess_family
@@ -165,7 +197,7 @@ def _family_of(options: dict[str, Any]) -> str | None:
         return None
     guess = guess_family(Path(data), options)
     if guess.family is None:
-        hint = f"say it: bertkit finetune FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"
+        hint = f"say it: bertkit {command} FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"
         raise UsageError(f"it is not clear which task this data is for: {guess.why}", where=str(data), hint=hint)
     progress.note(f"the data is taken for {guess.family}, by {guess.why}")
     return guess.family

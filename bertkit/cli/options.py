@@ -12,13 +12,47 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
+from bertkit.config import PRESETS, Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
 
+
+def recipe_names(prefix: str) -> list[str]:
+    """Shell completion of a recipe's name."""
+    from bertkit.tasks.catalog import list_recipes
+
+    return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(prefix)]
+
+
 # Arguments and options of several commands.
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(
+        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all its tasks.",
+        autocompletion=recipe_names,
+        show_default=False,
+    ),
+]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="Model folder, hub id, or minilm.", metavar="MODEL")]
+OptionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="YAML or JSON file with options, or the run.json of a run, which also sets recipe and model; the command line "
+        "wins.",
+        metavar="FILE",
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Settings for small data: stable (more epochs, warm-up, bias correction) or few-sample (a re-initialized top "
+        "layer, lower rates below); --config and other options win.",
+        metavar="|".join(PRESETS),
+    ),
+]
+FreshHead = Annotated[bool, typer.Option("--fresh-head", help="Replace the model's head by a new one.")]
 RunOrModel = Annotated[
     str,
     typer.Argument(
@@ -169,10 +203,3 @@ def _without_excluded(options: dict[str, Any], overrides: Mapping[str, Any]) -> 
     declared = [each for owner in owners for name, each in options_of(owner).items() if name in overrides]
     excluded = {other for each in declared for other in each.excludes}
     return {name: value for name, value in options.items() if name not in excluded}
-
-
-def recipe_names(prefix: str) -> list[str]:
-    """Shell completion of a recipe's name."""
-    from bertkit.tasks.catalog import list_recipes
-
-    return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(prefix)]
