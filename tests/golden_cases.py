@@ -571,6 +571,7 @@ COMMANDS = (
     "submission",
     "export",
     "serve",
+    "tune",
     "tokenizer train",
 )
 COMMANDS += ("corpus build", "corpus merge")

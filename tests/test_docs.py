@@ -167,6 +167,8 @@ def small(command: list[str]) -> list[str]:
             command += ["--doc-stride", "8"]
         if command[1] == "mrpc" and "--data" not in command:
             command += ["--data", "glue/MRPC"]
+    if command[0] == "tune":
+        command = [*command, "--trials", "2", "--seeds", "2", "--max-length", "32"]
     if command[0] == "pretrain":
         command = [{"small": "tiny"}.get(word, word) for word in command]
         if "--hours" in command:

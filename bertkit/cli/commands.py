@@ -27,6 +27,7 @@ from bertkit.cli.run_glue import translate
 from bertkit.cli.serve import serve
 from bertkit.cli.submission import submission
 from bertkit.cli.tokenizer import tokenizer
+from bertkit.cli.tune import tune
 from bertkit.errors import UsageError
 from bertkit.manifest import all_read_is_whole
 
@@ -73,6 +74,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "check": check,
     "compare": compare,
     "report": report,
+    "tune": tune,
     "submission": submission,
     "export": export,
     "serve": serve,

@@ -1,0 +1,128 @@
+"""bertkit tune"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertkit.cli.finetune import ask
+from bertkit.cli.options import (
+    FreshHead,
+    Model,
+    OptionsFile,
+    Overwrite,
+    Preset,
+    RecipeName,
+    recipe_options,
+    with_options,
+)
+from bertkit.errors import UsageError
+
+
+@with_options(recipe_options("finetune"))
+def tune(
+    recipe: RecipeName = None,
+    model: Model = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option("--output-dir", "-o", help="Folder of the trials, which several processes may share.", metavar="DIR"),
+    ] = None,
+    config: OptionsFile = None,
+    preset: Preset = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An option with its values, as batch-size=16,32 or num-epochs=2..4, or with a range to draw from, as "
+            "learning-rate=1e-5..1e-4:log. Without: the grid of the BERT paper, less what other options set.",
+            metavar="NAME=VALUES",
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials at most. Default: all of a grid; 20 where there are ranges.", metavar="N")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Begin no trial that would end after this, such as 2h or 30m; the winner's runs come after."),
+    ] = None,
+    prune: Annotated[
+        bool | None,
+        typer.Option(
+            "--prune/--no-prune",
+            help="End a trial whose evaluation is below the median of the others'. Default: where there are ranges.",
+            show_default=False,
+        ),
+    ] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows that no trial sees, to judge the winner by: a share of the training rows, or a split. "
+            "Default: test with --test, else 10%.",
+            metavar="SHARE|SPLIT",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Train the winner again with the seeds 1 to N.", metavar="N")] = 3,
+    keep_trials: Annotated[
+        bool, typer.Option("--keep-trials", help="Keep the weights of all trials, not of the best alone.")
+    ] = False,
+    find_learning_rate: Annotated[
+        bool, typer.Option("--find-learning-rate", help="Only try rising learning rates in one short run; write nothing.")
+    ] = False,
+    overwrite: Overwrite = False,
+    fresh_head: FreshHead = False,
+    *,
+    overrides: dict[str, Any],
+) -> None:
+    """Search the settings of a fine-tuning run, and train the best again with several seeds.
+
+    Start the same command several times, on machines that share the folder, and they share the trials. Stopped, it goes on.
+
+    [bold]bertkit tune mrpc --model bert-base-uncased --output-dir runs/tuned[/]
+
+    [bold]bertkit tune text-classification --train my.csv --model bert-base-uncased --output-dir runs/tuned
+    --search learning-rate=1e-5..1e-4:log --search batch-size=16,32 --trials 30 --budget 2h[/]
+    """
+    from bertkit.runs.search_space import read_space
+
+    asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
+    chosen = asked.load()
+    how: dict[str, Any] = {"name": asked.name, "model": asked.model, "fresh_head": asked.fresh_head}
+    if find_learning_rate:
+        from bertkit.runs.rate_range import find_learning_rate as find
+
+        find(chosen, **how)
+        return
+    if output_dir is None:
+        raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/tuned")
+    space = read_space(search or [], chosen, overrides if search else asked.options)
+    seconds = math.inf if budget is None else _seconds(budget)
+    from bertkit.runs.tuning import tune as run
+
+    run(
+        chosen,
+        space,
+        output_dir=output_dir,
+        count=trials,
+        seeds=seeds,
+        held_out=held_out or ("test" if chosen.test else "10%"),
+        seconds=seconds,
+        prunes=prune,
+        keep_trials=keep_trials,
+        overwrite=overwrite,
+        **how,
+    )
+
+
+def _seconds(budget: str) -> float:
+    """A time such as 2h, 30m, 90s or 1h30m in seconds. Raises UsageError."""
+    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?", budget.strip())
+    try:
+        parts = [float(part or 0) for part in match.groups()] if match and budget.strip() else []
+    except ValueError:
+        parts = []
+    if not sum(parts):
+        raise UsageError(f"--budget is {budget!r}; expected a time", hint="as in --budget 2h, 30m or 1h30m")
+    return sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=True))

@@ -1,0 +1,82 @@
+"""The learning-rate range test (Smith, 2017): one short run whose rate rises linearly shows at which rates the loss falls."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit import progress
+from bertkit.errors import UsageError
+from bertkit.model.pretrained import open_pretrained
+from bertkit.report import Finding, Report, Table, show
+from bertkit.runs.finetune import finetune
+from bertkit.tasks.defaults import choose_settings
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import read_splits
+
+STEPS, WINDOW = 100, 10  # of the run; over which its loss is averaged
+HIGHEST = 10  # times the rate that is chosen for the model
+FALLEN = 0.1  # share of the whole fall of the loss from which it counts as falling
+
+
+class _Enough(Exception):
+    """The run is at its first evaluation, where it ends."""
+
+
+def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
+    """Train STEPS steps with a rising learning rate, and show the loss by rate and a range to search; nothing is kept.
+
+    how: name, model and fresh_head, as of `finetune`. Raises UsageError where the loss is not finite from the first steps on.
+    """
+    resolved = recipe.resolved()
+    data = read_splits(resolved)
+    nothing: dict[str, Any] = {"learning_rate": None}
+    unstated = replace(resolved, training=replace(resolved.training, **nothing))
+    usual = choose_settings(unstated, data.rows[resolved.train_split], open_pretrained(how["model"]))["learning_rate"]
+    rising = {
+        "learning_rate": HIGHEST * usual,
+        "warmup_ratio": 1.0,
+        "max_steps": STEPS,
+        "eval_steps": STEPS,
+        "logging_steps": 1,
+    }
+
+    def end(objective: float | None) -> None:
+        raise _Enough
+
+    with tempfile.TemporaryDirectory() as folder:
+        run, failure = Path(folder) / "run", None
+        try:
+            finetune(recipe.overridden(rising), output_dir=run, data=data, evaluated=end, **how)
+        except _Enough:
+            pass
+        except UsageError as error:  # the loss is not finite at such a rate
+            failure = error
+        events = [event for event in progress.MetricsLog(run / "metrics.jsonl").read() if event.get("loss") is not None]
+    if len(events) < 2 * WINDOW:
+        assert failure is not None, "a run logs every step"
+        raise failure
+    report = report_range([event["learning_rate"] for event in events], [event["loss"] for event in events])
+    show(report)
+    return report
+
+
+def report_range(rates: Sequence[float], losses: Sequence[float]) -> Report:
+    """The loss by rate, averaged, and the range from where it begins to fall to where it is lowest; one of each a step."""
+    averaged = np.convolve(losses, np.full(WINDOW, 1 / WINDOW), mode="valid")  # (steps - WINDOW + 1,)
+    at = rates[WINDOW // 2 :]
+    lowest = int(averaged.argmin())
+    low = int((averaged <= averaged[0] - FALLEN * (averaged[0] - averaged[lowest])).argmax())
+    rows = [[f"{at[step]:.1e}", float(averaged[step])] for step in range(0, len(averaged), WINDOW)]
+    parts: list[Table | Finding] = [Table("learning-rate range test", ["learning rate", f"loss, mean of {WINDOW} steps"], rows)]
+    bounds = (at[low], at[lowest]) if low < lowest else None
+    if bounds is None:
+        parts.append(Finding("warning", "the loss falls at none of these rates: no range is suggested"))
+    else:
+        parts.append(Finding("note", f"a range to search: --search learning-rate={at[low]:.1e}..{at[lowest]:.1e}:log"))
+    return Report(parts, {"bounds": bounds})

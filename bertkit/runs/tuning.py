@@ -1,0 +1,255 @@
+"""`bertkit tune`: trials of settings, shared by several processes; the best is trained again, and judged by rows apart.
+
+The best of many trials on the same dev rows is flattered by them (Cawley and Talbot, 2010). So some rows are held out from all
+of it, and the winner's dev score is shown beside its score there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit import progress
+from bertkit.config import filled
+from bertkit.errors import ModelError, UsageError, listed, plural
+from bertkit.files import Kind, OutputFolder, write_json
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval
+from bertkit.model.devices import Processes, start_accelerator
+from bertkit.model.precision import refuse_int8
+from bertkit.model.pretrained import open_pretrained
+from bertkit.readers import Examples
+from bertkit.readers.splitting import parse_held_out
+from bertkit.report import Finding, Report, Table, show
+from bertkit.runs.directory import NEW_FOLDER, changed_settings
+from bertkit.runs.evaluate import encode_split
+from bertkit.runs.finetune import finetune, input_paths
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.search_space import Range, Space, shown
+from bertkit.runs.series import SEEDS, finetune_series, hash_of_all, summarize
+from bertkit.runs.target import Opened
+from bertkit.runs.trials import JOURNAL, LOCKS, WINNER, Trials, require_packages
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.saved import to_json
+from bertkit.tasks.splits import SET_ASIDE, read_splits
+from bertkit.tasks.task import Task
+
+DRAWN = 20  # trials of a space with ranges
+_SUMMARY, _BEST = "tune.json", "best"
+_PARTS = re.compile(rf"{_SUMMARY}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
+TUNING: Kind = Kind("tuning", lambda folder: None if TUNING.foreign(path.name for path in folder.iterdir()) else False, _PARTS)
+
+
+def tune(
+    recipe: Recipe,
+    space: Space,
+    *,
+    name: str,
+    model: str,
+    output_dir: Path,
+    count: int | None = None,
+    seeds: int = 3,
+    held_out: str = "10%",
+    seconds: float = math.inf,
+    prunes: bool | None = None,
+    keep_trials: bool = False,
+    overwrite: bool = False,
+    fresh_head: bool | None = False,
+) -> dict[str, Any] | None:
+    """Train trials into output_dir/trial-N, and the winner with `seeds` seeds into output_dir/best; returns what tune.json has.
+
+    The same command, also at the same time, takes part: trials that are begun are not begun again, and the last process trains
+    the winner; for the others None is returned. count: of trials; default: all points, or DRAWN of ranges. held_out: a
+    share of the training rows, or the name of a split. seconds: no trial begins that would not end by then. prunes: default:
+    where there are ranges. keep_trials: keep the weights of all trials, not of the best alone. Raises MachineError without
+    optuna, UsageError where the folder holds a tuning with other settings, or no trial ends well.
+    """
+    require_packages()
+    deadline = time.monotonic() + seconds
+    refuse_int8(recipe.training.precision, "training")
+    accelerator = start_accelerator(recipe.training.device or "auto")
+    if accelerator.num_processes > 1:
+        what = f"tune trains a trial in one process, and was launched as {accelerator.num_processes}"
+        raise UsageError(what, hint="start the same command several times: its processes share the trials")
+    split = held_out if parse_held_out(held_out) is None else SET_ASIDE
+    if split == SET_ASIDE:
+        recipe = replace(recipe, set_aside=held_out)
+    resolved, pretrained = recipe.resolved(), open_pretrained(model)
+    reads = [pretrained.folder, *input_paths(recipe, name)]
+    output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=reads)
+    data = read_splits(resolved, (*resolved.splits, split))
+    assert data.training is not None
+    task = Task.fit(resolved, data.training)
+    for rows in data.rows.values():  # what a trial, or the end, would refuse
+        task.examples(rows, labelled=True)
+    prunes = space.points is None if prunes is None else prunes
+    wanted = min(count or space.points or DRAWN, space.points or sys.maxsize)
+    plan: dict[str, Any] = {
+        "recipe": to_json(resolved, name=name),
+        "training": asdict(recipe.training),
+        "model": {"name": model, "fresh_head": fresh_head},
+        "data": {"sha256": hash_of_all(data)},
+        "tuning": {"search": space, "held_out": held_out, "prune": prunes},
+    }
+    plan = json.loads(json.dumps(plan))
+    output.move_aside()
+    output_dir.mkdir(parents=True, exist_ok=True)
+    progress.note(f"{plural(wanted, 'trial')} of {space}; held out from tuning: {plural(len(data.rows[split]), 'row')}")
+    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": fresh_head}
+    of_trials = data._replace(rows={each: data.rows[each] for each in resolved.splits})
+    with Trials(output_dir, space, seed=filled(recipe.training).seed, prunes=prunes) as trials:
+        with trials.turn():
+            _agree(output_dir, plan)
+        for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
+            progress.note(f"trial {trial.number} ({number + 1} of this process): {_told(trial.params)}")
+            own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
+            trials.train(trial, partial(finetune, own, output_dir=folder, data=of_trials, checked=number > 0, **how))
+            if not keep_trials:
+                trials.drop_weights()
+        others = [str(trial.number) for trial in trials.of("RUNNING")]
+        if others or not trials.lock(WINNER):
+            what = f"trial {listed(others)}" if others else "the winner"
+            progress.note(f"another process still trains {what}; the last one trains the winner")
+            return None
+        summary = {"plan": plan, **_describe(trials, 1 if resolved.greater_is_better else -1)}
+        if (best := trials.best()) is None:
+            show(report_tuning(summary, output_dir))
+            raise UsageError("no trial has a score", where=str(output_dir), hint="lower learning rates, or a longer --budget")
+        moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
+        write_json(output_dir / _SUMMARY, summary)
+        progress.note(f"trial {best.number} is the best; it is trained again with {seeds} seeds")
+        winner, folder = recipe.overridden(best.params), output_dir / _BEST
+        finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)
+        judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}
+        summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
+        write_json(output_dir / _SUMMARY, summary)
+    show(report_tuning(summary, output_dir))
+    progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
+    return summary
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """tune.json; empty without one. Raises ModelError for a damaged one."""
+    path = folder / _SUMMARY
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not isinstance(values, dict) or (values and not isinstance(values.get("plan"), dict)):
+            raise ValueError("it has no plan")
+        return values
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path.name} is damaged: {error}", where=str(path), hint=NEW_FOLDER) from None
+
+
+def _agree(folder: Path, plan: dict[str, Any]) -> None:
+    """Write the plan of the processes that share a folder. Raises UsageError if it has another one."""
+    earlier = _read(folder).get("plan")
+    if changed := changed_settings(earlier or plan, plan):
+        what = f"the folder holds a tuning with different settings: {changed}"
+        raise UsageError(what, where=str(folder), hint=f"repeat its command, or {NEW_FOLDER}")
+    if earlier is None:
+        write_json(folder / _SUMMARY, {"plan": plan})
+
+
+def _describe(trials: Trials, sign: int) -> dict[str, Any]:
+    """The trials, best first, the winner, and what mattered. sign: -1 where a lower score is better."""
+    best, complete = trials.best(), trials.of("COMPLETE")
+    ranked = [*sorted(complete, key=lambda trial: -(trial.value or 0.0)), *trials.of("PRUNED", "FAIL")]
+    return {
+        "trials": [
+            {
+                "trial": trial.number,
+                "state": trials.state_of(trial),
+                "settings": trial.params,
+                "score": None if trial.value is None else sign * trial.value,
+                "evaluations": [sign * score for _, score in sorted(trial.intermediate_values.items())],
+                "seconds": trial.user_attrs.get("seconds"),
+            }
+            for trial in ranked
+        ],
+        "winner": best and {"trial": best.number, "settings": best.params, "scores": best.user_attrs["scores"]},
+        "mattered": [
+            {
+                "setting": name,
+                "importance": share,
+                "means": {
+                    shown(value): sign * statistics.fmean(values)
+                    for value in (() if isinstance(trials.space[name], Range) else trials.space[name])
+                    if (values := [trial.value or 0.0 for trial in complete if trial.params[name] == value])
+                },
+            }
+            for name, share in trials.importances().items()
+        ],
+    }
+
+
+def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], processes: Processes) -> dict[str, Any]:
+    """By score its mean over runs on two splits, their difference, and its 95% interval, by a bootstrap over rows and runs."""
+    scorers: list[list[Scorer]] = []
+    for run in runs:
+        pretrained = open_pretrained(str(run))
+        task = Task.restore(pretrained.config, recipe, where=str(run))
+        data = {split: encode_split(task, split, each, pretrained.tokenizer, checked=True) for split, each in rows.items()}
+        scored = TaskPredictor(Opened(pretrained, task, str(run), None), processes).score(data)
+        scorers.append([task.scorer(scored.predictions[split], scored.truth[split]) for split in rows])
+    counts = [len(scored.truth[split]) for split in rows]
+    whole = [[score(np.arange(count)) for score, count in zip(each, counts, strict=True)] for each in scorers]
+    rng, drawn = np.random.default_rng(0), []
+    for _ in progress.with_bar(range(RESAMPLES), "resample", RESAMPLES):
+        each = scorers[rng.integers(len(scorers))]
+        drawn.append([score(rng.integers(0, count, count)) for score, count in zip(each, counts, strict=True)])
+    found = {}
+    for name in whole[0][0]:
+        dev, held_out = (summarize([scores[split].get(name) for scores in whole])["mean"] for split in (0, 1))
+        differences = [_less(of_dev.get(name), of_held_out.get(name)) for of_dev, of_held_out in drawn]
+        found[name] = {"dev": dev, "held_out": held_out, "difference": _less(dev, held_out), "interval": interval(differences)}
+    return found
+
+
+def _less(score: float | None, other: float | None) -> float | None:
+    return None if score is None or other is None else score - other
+
+
+def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
+    """Tables of the trials, of what mattered, and of the winner on dev rows and on those held out from tuning."""
+    winner, gap = summary["winner"], summary.get("gap", {})
+    names, score = [*summary["plan"]["tuning"]["search"]], next(iter(winner["scores"])) if winner else "score"
+    rows = [
+        [
+            trial["trial"],
+            *(shown(trial["settings"].get(name)) for name in names),
+            trial["score"],
+            trial["state"],
+            None if trial["seconds"] is None else round(trial["seconds"]),
+        ]
+        for trial in summary["trials"]
+    ]
+    parts: list[Table | Finding] = [Table(f"{folder}: trials", ["trial", *names, score, "state", "seconds"], rows)]
+    if mattered := summary["mattered"]:
+        told = [
+            [each["setting"], each["importance"], ", ".join(f"{value}: {mean:.4f}" for value, mean in each["means"].items())]
+            for each in mattered
+        ]
+        parts.append(Table("what mattered", ["setting", "share of the variance", f"mean {score} by value"], told))
+    if gap:
+        split = score.rpartition("/")[0]
+        rows = [
+            [name, each["dev"], each["held_out"], each["difference"], progress.format_interval(each["interval"], "+.4f")]
+            for name, each in gap.items()
+        ]
+        title = f"the winner, trial {winner['trial']}: {_told(winner['settings'])}"
+        parts.append(Table(title, ["mean", split, "held out", "difference", "95% interval"], rows))
+    return Report(parts, summary)

@@ -1,0 +1,475 @@
+"""Tuning: what is searched, who trains what, what a kill, a signal, pruning and a budget do, and rows that no trial sees."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Ran
+from shell import ROOT
+
+from bertkit.cli.tune import _seconds
+from bertkit.errors import UsageError
+from bertkit.readers import Examples
+from bertkit.runs.directory import require_run
+from bertkit.runs.evaluate import hash_of_rows
+from bertkit.runs.rate_range import WINDOW, report_range
+from bertkit.runs.search_space import Range, Space, read_space
+from bertkit.runs.trials import Trials
+from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.task import Task
+
+ROWS = 60
+# A metric that a test can steer: it scores by what the file `script.py` beside it says, in each process anew.
+RECIPE = '''"""Scripted: a task of the tests"""
+from pathlib import Path
+
+from bertkit.tasks import TextClassification
+
+
+def scripted(predictions, references):
+    names = {"accuracy": float((predictions == references).mean()), "here": Path(__file__).parent}
+    exec((names["here"] / "script.py").read_text(), names)
+    return names["score"]
+
+
+recipe = TextClassification(text="text", label="label", metrics=(scripted,))
+'''
+ACCURACY = "score = accuracy"
+FIXED = ("--max-length", "16", "--max-steps", "2", "--device", "cpu", "--precision", "fp32", "--seeds", "2")
+
+
+def write_rows(path: Path) -> None:
+    """Different texts, of which the label is the first word."""
+    words = np.random.default_rng(0).choice("the movie book was fine plays read one two".split(), (ROWS, 3))
+    lines = [f"{('good', 'bad')[row % 2]},{('good', 'bad')[row % 2]} {' '.join(words[row])} {row}" for row in range(ROWS)]
+    path.write_text("label,text\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def model(make_model_dir) -> Path:
+    return make_model_dir("BertModel", seed=21, initializer_range=0.5)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with rows, and a recipe that scores by accuracy until `script.py` says otherwise."""
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "rows.csv")
+    (tmp_path / "task.py").write_text(RECIPE)
+    (tmp_path / "script.py").write_text(ACCURACY)
+    return tmp_path
+
+
+@pytest.fixture
+def tune(place: Path, model: Path, run_bertkit: Callable[..., Ran]) -> Callable[..., Ran]:
+    """A function that runs the command in this process, on the recipe unless another task is named."""
+    return lambda *more, task="./task.py": run_bertkit(*command(model, *more, task=task))
+
+
+def command(model: Path, *more: object, task: str = "./task.py") -> list[str]:
+    return ["tune", task, "--train", "rows.csv", "-m", str(model), "-o", "out", *FIXED, *map(str, more)]
+
+
+@pytest.fixture
+def start(model: Path, place: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """A function that starts the command in a process of its own."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*more: object) -> subprocess.Popen[str]:
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            argv = [sys.executable, "-m", "bertkit", *command(model, *more)]
+            process = stack.enter_context(subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True))
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def trials() -> list[dict[str, Any]]:
+    """By their number."""
+    return sorted(read("out/tune.json")["trials"], key=lambda trial: trial["trial"])
+
+
+def states() -> list[str]:
+    return [trial["state"] for trial in trials()]
+
+
+RATES = ("--search", "learning-rate=1e-2,1e-3,1e-4")
+SIX = (*RATES, "--search", "batch-size=8,16")
+
+
+# --- what is searched --------------------------------------------------------------------------------------------------------
+
+
+def space(*searched: str, fixed: tuple[str, ...] = (), **options: Any) -> Space:
+    return read_space(searched, load_recipe("mrpc").overridden(options), fixed)
+
+
+def test_the_grid_is_the_papers() -> None:
+    """Devlin et al. (2019), appendix A.3: three lists; a recipe's own values are among what is searched."""
+    grid = {(batch, rate, epochs) for batch in (16, 32) for rate in (5e-5, 3e-5, 2e-5) for epochs in (2, 3, 4)}
+    whole = space()
+    points = [whole.point(number, seed=1) for number in range(18)]
+    assert {(point["batch_size"], point["learning_rate"], point["num_epochs"]) for point in points} == grid
+    assert whole.points == len(grid) == 18
+    assert points != [whole.point(number, seed=2) for number in range(18)]
+
+
+def test_typed_options_are_fixed_for_all_trials() -> None:
+    assert space(fixed=("learning_rate",)) == {"batch_size": (16, 32), "num_epochs": (2, 3, 4)}
+    assert set(space(max_steps=5)) == {"batch_size", "learning_rate"}
+    with pytest.raises(UsageError, match="nothing is left to search"):
+        space(fixed=("learning_rate", "batch_size"), max_steps=5)
+
+
+def test_a_search_is_values_or_a_range() -> None:
+    found = space(
+        *("learning-rate=1e-5..1e-4:log", "--batch-size=16,32", "num_epochs=2..4", "dropout=0.0..0.5"),
+        *("pooling=cls,mean", "adam-bias-correction=true,false"),
+    )
+    assert found == {
+        "learning_rate": Range(1e-5, 1e-4, True),
+        "batch_size": (16, 32),
+        "num_epochs": (2.0, 3.0, 4.0),
+        "dropout": Range(0.0, 0.5, False),
+        "pooling": ("cls", "mean"),
+        "adam_bias_correction": (True, False),
+    }
+    assert (found.points, space("batch-size=2..4").points) == (None, 3)
+
+
+BAD = {
+    "learning-rate": "expected NAME=",
+    "lerning-rate=1,2": "no option of training",
+    "train=a,b": "no option of training",
+    "doc-stride=8,16": "no option of training",
+    "learning-rate=1e-4..1e-5": "a lower and a higher end",
+    "learning-rate=0..1e-4:log": "a lower and a higher end",
+    "learning-rate=much,more": "expected a number",
+    "learning-rate=": "expected a number",
+    "learning-rate=1e-5:log": "is not NAME=",
+    "batch-size=0,8": "expected at least 1",
+    "batch-size=8..64:log": "is all of them",
+    "batch-size=1..5000": "is all of them",
+    "optimizer=adamw..lamb": "is not NAME=",
+    "optimizer=sgd": "expected adamw or lamb",
+    "track=wandb": "is not NAME=",
+    "num-epochs=2,3": "--max-steps is set too",
+    "seed=1,2": "--seed is set too",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_search_is_one_line(tune, bad: str) -> None:
+    ran = tune("--seed", 1, "--search", bad)
+    line, *hint = ran.err.splitlines()
+    assert (ran.code, line[:7], BAD[bad] in line, len(hint)) == (2, "error: ", True, 1), ran.err
+    assert not Path("out").exists()
+
+
+def test_an_option_is_searched_once(tune) -> None:
+    assert "twice" in tune("--search", "batch-size=8", "--search", "batch_size=16").err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("30m", 1800), ("1h30m", 5400), ("0.5s", 0.5), (" 1.5h ", 5400)])
+def test_a_budget_is_a_time(text: str, seconds: float) -> None:
+    assert _seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "0m", "2 weeks", "1.2.3h", "-1h"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a time"):
+        _seconds(text)
+
+
+def test_without_optuna_one_line_says_what_to_install(tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    ran = tune()
+    assert (ran.code, ran.err) == (5, 'error: tune needs the package optuna\nhint: python -m pip install "bertkit[tune]"\n')
+    assert not Path("out").exists()
+
+
+# --- trials, and the winner --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.e2e
+def test_trials_are_runs_and_the_winner_is_trained_again(tune, place: Path) -> None:
+    ran = tune(*SIX, task="text-classification")
+    assert ran.code == 0, ran.err
+    found = trials()
+    assert states() == ["finished"] * 6
+    tried = {(trial["settings"]["learning_rate"], trial["settings"]["batch_size"]) for trial in found}
+    assert tried == {(rate, size) for rate in (1e-2, 1e-3, 1e-4) for size in (8, 16)}
+    runs = [require_run(Path(f"out/trial-{number}")) for number in range(6)]
+    for trial, run in zip(found, runs, strict=True):
+        assert run["status"] == "finished"
+        assert trial["settings"].items() <= run["training"].items()
+        assert trial["score"] == run["best"]["scores"]["validation/accuracy"]
+    best = max(range(6), key=lambda number: found[number]["score"])  # of equal ones the first
+    winner = read("out/tune.json")["winner"]
+    assert (winner["trial"], winner["settings"]) == (best, found[best]["settings"])
+    weights = [path.parent.name for path in Path("out").glob("trial-*/model.safetensors")]
+    assert weights == [f"trial-{best}"] == [path.parent.name for path in Path("out").glob("trial-*/checkpoint-*")]
+    for seed in (1, 2):
+        run = require_run(Path(f"out/best/seed-{seed}"))
+        assert (run["status"], run["training"]["seed"]) == ("finished", seed)
+        assert winner["settings"].items() <= run["training"].items()
+    assert read("out/best/seeds.json")["seeds"] == [1, 2]
+    assert {each["setting"] for each in read("out/tune.json")["mattered"]} == {"learning_rate", "batch_size"}
+
+    before = {path: path.stat().st_mtime_ns for path in Path("out").glob("trial-*/run.json")}
+    again = tune(*SIX, task="text-classification")
+    assert (again.code, {path: path.stat().st_mtime_ns for path in before}) == (0, before)
+    refused = tune(*RATES, task="text-classification")
+    assert (refused.code, "different settings" in refused.err, "batch_size" in refused.err) == (2, True, True), refused.err
+
+
+def texts(examples: Examples) -> set[str]:
+    return set(examples.columns["text"])
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("validation", ["20%", "dev.csv"])
+def test_held_out_rows_are_in_no_trial(tune, place: Path, monkeypatch: pytest.MonkeyPatch, validation: str) -> None:
+    """Seen by what is encoded: the rows of each split of each run, and the hashes that its run.json keeps of them."""
+    from bertkit.runs import finetune, tuning
+
+    (place / "dev.csv").write_text("label,text\ngood,good dev\nbad,bad dev\n")
+    seen: list[tuple[str, set[str], str]] = []
+
+    def spied(task: Task, split: str, rows: Examples, *more: Any, **named: Any) -> Any:
+        encoded = encode_split(task, split, rows, *more, **named)
+        seen.append((split, texts(encoded.examples), hash_of_rows(task, encoded.examples)))
+        return encoded
+
+    encode_split = finetune.encode_split
+    for module in (finetune, tuning):
+        monkeypatch.setattr(module, "encode_split", spied)
+    ran = tune(*RATES, "--validation", validation, "--held-out", "15%", task="text-classification")
+    assert ran.code == 0, ran.err
+    with (place / "rows.csv").open() as file:
+        given = {row["text"] for row in csv.DictReader(file)}
+    (held_out,) = {frozenset(rows) for split, rows, _ in seen if split == "set_aside"}
+    used = [rows for split, rows, _ in seen if split != "set_aside"]
+    assert len(held_out) == 0.15 * ROWS
+    assert held_out <= given
+    assert len(used) == 2 * (3 + 2) + 2  # training and dev rows of each trial and seed; then the winner's runs are scored
+    assert not any(rows & held_out for rows in used)
+    assert set().union(*used) >= given - held_out
+    hashes = {split: {each for of, _, each in seen if of == split} for split in ("train", "validation")}
+    for run in map(read, place.glob("out/*/**/run.json")):
+        assert all(run["data"][split]["rows_sha256"] in hashes[split] for split in hashes)
+
+
+@pytest.mark.e2e
+def test_the_gap_is_that_of_the_winners_runs(tune, run_bertkit, place: Path) -> None:
+    assert tune(*RATES, "--num-epochs", 2, task="text-classification").code == 0
+    gap = read("out/tune.json")["gap"]["accuracy"]
+    scores: dict[str, list[float]] = {"validation": [], "set_aside": []}
+    for split, of_runs in scores.items():
+        for seed in (1, 2):
+            ran = run_bertkit("eval", f"out/best/seed-{seed}", "--split", split, "--json")
+            of_runs.append(json.loads(ran.out)[f"{split}/accuracy"])
+    dev, held_out = map(statistics.fmean, scores.values())
+    assert (gap["dev"], gap["held_out"], gap["difference"]) == pytest.approx((dev, held_out, dev - held_out))
+    low, high = gap["interval"]
+    assert -1 <= low <= gap["difference"] <= high <= 1
+
+
+@pytest.mark.e2e
+def test_a_split_can_judge_the_winner(tune, place: Path) -> None:
+    (place / "test.csv").write_text("label,text\ngood,good one\nbad,bad one\nbad,bad two\n")
+    ran = tune(*RATES, "--test", "test.csv", task="text-classification")
+    assert (ran.code, "3 rows" in ran.err) == (0, True), ran.err
+    assert read("out/trial-0/run.json")["recipe"]["set_aside"] is None
+    (place / "test.csv").write_text("text\ngood one\n")
+    assert tune(*RATES, "--test", "test.csv", "--overwrite").code == 3
+
+
+@pytest.mark.e2e
+def test_one_process_twice_tries_the_same(tune, place: Path) -> None:
+    drawn = ("--search", "learning-rate=1e-4..1e-2:log", "--search", "batch-size=8,16")
+    tried = []
+    for count in ((4,), (2, 4)):  # at once, and with a pause
+        for trials_so_far in count:
+            assert tune(*drawn, "--trials", trials_so_far).code == 0
+        tried.append([(trial["settings"], trial["score"]) for trial in trials()])
+        Path("out").rename(f"out-{len(tried)}")
+    assert tried[0] == tried[1]
+    assert len({trial[0]["learning_rate"] for trial in tried[0]}) == 4
+
+
+# --- several processes, kills, signals ---------------------------------------------------------------------------------------
+
+UNTIL_TWO_ARE_BEGUN = """
+import time
+for _ in range(600):
+    if len(list((here / "out").glob("trial-*"))) > 1:
+        break
+    time.sleep(0.1)
+score = accuracy
+"""
+
+
+@pytest.mark.e2e
+def test_two_processes_share_the_trials(place: Path, start) -> None:
+    (place / "script.py").write_text(UNTIL_TWO_ARE_BEGUN)
+    both = [start(*SIX) for _ in range(2)]
+    ends = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], ends
+    own = [set(map(int, re.findall(r"^trial (\d+) \(", err, flags=re.MULTILINE))) for _, err in ends]
+    assert all(own)
+    assert not own[0] & own[1]
+    assert own[0] | own[1] == set(range(6))
+    assert states() == ["finished"] * 6
+    assert len({json.dumps(trial["settings"]) for trial in trials()}) == 6
+    assert sum("is trained again" in err for _, err in ends) == 1
+
+
+ONCE = """
+import os, signal
+score = accuracy
+if not (here / "was").exists():
+    (here / "was").touch()
+    os.kill(os.getpid(), signal.{})
+"""
+
+
+@pytest.mark.e2e
+def test_a_killed_process_loses_its_trial_alone(place: Path, start, tune) -> None:
+    (place / "script.py").write_text(ONCE.format("SIGKILL"))
+    killed = start(*SIX)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    ran = tune(*SIX)
+    assert ran.code == 0, ran.err
+    assert states() == ["lost: its process was killed", *["finished"] * 5]
+    assert read("out/trial-0/run.json")["status"] == "running"
+
+
+UNTIL_IT_MAY = """
+import time
+(here / "waits").touch()
+while not (here / "may").exists():
+    time.sleep(0.1)
+score = accuracy
+"""
+
+
+@pytest.mark.e2e
+def test_others_see_that_a_process_lives(place: Path, start, tune) -> None:
+    """While one trains trial 0, another trains all others, and leaves the winner to it."""
+    (place / "script.py").write_text(UNTIL_IT_MAY)
+    first = start(*SIX)
+    while not (place / "waits").exists():
+        assert first.poll() is None
+        time.sleep(0.1)
+    (place / "script.py").write_text(ACCURACY)  # for the other
+    ran = tune(*SIX)
+    assert (ran.code, "another process still trains trial 0" in ran.err) == (0, True), ran.err
+    assert not Path("out/best").exists()
+    (place / "may").touch()
+    _, err = first.communicate()
+    assert (first.returncode, states()) == (0, ["finished"] * 6), err
+
+
+@pytest.mark.e2e
+def test_a_stopped_trial_goes_on(place: Path, start, tune) -> None:
+    (place / "script.py").write_text(ONCE.format("SIGINT"))
+    how = ("--max-steps", 4, "--eval-steps", 1)
+    stopped = start(*SIX, *how)
+    _, err = stopped.communicate()
+    assert stopped.returncode == 130, err
+    ran = tune(*SIX, *how)
+    assert (ran.code, states(), "resuming from out/trial-0/checkpoint-" in ran.err) == (0, ["finished"] * 6, True), ran.err
+    assert [len(trial["evaluations"]) for trial in trials()] == [4] * 6
+
+
+# --- ends before the end -----------------------------------------------------------------------------------------------------
+
+SIXTH_IS_WORSE = (
+    'score = 0.0 if len(list((here / "out").glob("trial-*"))) == 6 and not (here / "out/best").exists() else accuracy + 1'
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("prune", [True, False])
+def test_a_pruned_trial_ends_early(place: Path, tune, prune: bool) -> None:
+    (place / "script.py").write_text(SIXTH_IS_WORSE)
+    how = ("--max-steps", 3, "--eval-steps", 1, *(["--prune"] if prune else []))  # a grid is not pruned by itself
+    assert tune(*SIX, *how).code == 0
+    ended = ["pruned"] if prune else ["finished"]
+    assert (states(), read("out/trial-5/run.json")["status"]) == (["finished"] * 5 + ended, ended[0])
+    assert [len(trial["evaluations"]) for trial in trials()] == [3] * 5 + [1 if prune else 3]
+    steps = [json.loads(line)["step"] for line in Path("out/trial-5/metrics.jsonl").read_text().splitlines()]
+    assert max(steps) == (1 if prune else 3)
+
+
+@pytest.mark.e2e
+def test_no_trial_begins_that_would_end_after_the_budget(tune) -> None:
+    ran = tune(*SIX, "--budget", "0.01s")  # one trial is always begun
+    assert (ran.code, states()) == (0, ["finished"]), ran.err
+    assert tune(*SIX).code == 0
+    assert len(states()) == 6
+
+
+@pytest.mark.e2e
+def test_a_trial_that_fails_is_named_and_the_others_go_on(place: Path, tune) -> None:
+    ran = tune("--search", "reinit-layers=0,9", "--search", "batch-size=8,16")
+    failed = [trial["state"] for trial in trials() if trial["settings"]["reinit_layers"] == 9]
+    assert (ran.code, len(failed), all("failed: " in state for state in failed)) == (0, 2, True), ran.err
+    (place / "script.py").write_text("score = None")
+    ran = tune(*RATES, "--overwrite")
+    assert (ran.code, "no trial has a score" in ran.err) == (2, True), ran.err
+
+
+# --- what mattered, and learning rates ---------------------------------------------------------------------------------------
+
+
+def test_importance_is_that_of_the_setting_that_decides(tmp_path: Path) -> None:
+    with Trials(tmp_path, Space(matters=(1.0, 2.0, 3.0), idle=(1.0, 2.0, 3.0)), seed=0, prunes=False) as found:
+        while (trial := found.next(9)) is not None:
+
+            def run(evaluated: Callable[[float], None]) -> dict[str, Any]:
+                evaluated(trial.params["matters"])
+                return {"best": {"scores": {}}}
+
+            found.train(trial, run)
+        importances = found.importances()
+        assert (found.best().params["matters"], [*importances]) == (3.0, ["matters", "idle"])
+    assert (importances["matters"] > 0.95, sum(importances.values())) == (True, pytest.approx(1))
+
+
+def test_the_range_is_where_the_loss_falls() -> None:
+    rates = [step * 1e-6 for step in range(100)]
+    losses = [1.0] * 30 + [1.0 - 0.02 * step for step in range(30)] + [0.4 + 0.05 * step for step in range(40)]
+    low, high = report_range(rates, losses).json["bounds"]
+    assert 30e-6 <= low <= (30 + WINDOW) * 1e-6
+    assert abs(high - 60e-6) <= WINDOW * 1e-6
+    assert report_range(rates, [1.0 + step for step in range(100)]).json["bounds"] is None
+
+
+@pytest.mark.e2e
+def test_a_range_test_writes_nothing(tune, place: Path) -> None:
+    before = sorted(path.name for path in place.iterdir())
+    ran = tune("--find-learning-rate", task="text-classification")
+    assert (ran.code, "learning-rate range test" in ran.err) == (0, True), ran.err
+    assert sorted(path.name for path in place.iterdir()) == before
