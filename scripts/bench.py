@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench_corpus import measure_corpus
 from provenance import ROOT, provenance, write_result
 from task_rows import read_columns
-from timed_corpus import EPOCHS
 from timed_training import CORPUS, SIZES, TRAINERS
 from turns import bertkit_command, run_script, take_turns, time_commands, typed
 
 TIMED_TRAINING = ROOT / "scripts" / "timed_training.py"
-TIMED_CORPUS = ROOT / "scripts" / "timed_corpus.py"
 MODEL = "minilm"
 MEASURES = ("examples_per_s", "real_tokens_per_s", "peak_rss_mib")
 
@@ -133,10 +132,6 @@ NEEDED: dict[tuple[str, str, str], float | dict[str, float]] = {
 SHARE_NEEDED = {("base", "fp32"): 0.8, ("base", "bf16"): 0.7, ("minilm", "fp32"): 0.72, ("minilm", "bf16"): 0.62}
 MOST_MEMORY = {("pretrain_128", "bertkit", "default"): 0.6}
 STARTUP_NEEDED, FIRST_STEP_NEEDED = 0.15, 1.0
-# google-research's create_pretraining_data.py, tokens/s on one core by its dupe_factor: measured once, on an AMD EPYC; and how
-# many times as fast we ask ourselves to be.
-GOOGLES = {2: 388_000, 5: 741_000}
-FASTER_THAN_GOOGLES = 4.0
 STEPS_OF_ONE_SHAPE = 10  # (a) and (f) pad every batch to the same shape: more timed steps would say no more, and take minutes
 
 
@@ -230,32 +225,6 @@ def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]], left_out: S
             row["most_memory"] = most
         rows.append(row)
     return rows
-
-
-def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
-    """Tokens/s of building a corpus and reading 2 or 5 epochs of it, on one core; medians beside google-research's script."""
-    from bertkit.errors import UsageError
-    from bertkit.model.directory import resolve
-    from bertkit.readers.documents import Documents, look_for
-
-    if data is None:
-        raise UsageError("the text of pre-training is not on the hub", hint="--data DIR with text-en")
-    one_core = dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), "1") | {"TOKENIZERS_PARALLELISM": "false"}
-    runs: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "text.txt"  # unpacked, as the script takes it
-        with text.open("w", encoding="utf-8") as file:
-            for source in look_for([str(Path(data) / "text-en")]).sources.values():
-                file.writelines("\n".join(document.lines) + "\n\n" for document in Documents(source))
-        for seed in range(1, rounds + 1):
-            words = typed({"model": resolve(MODEL), "data": text, "seed": seed})
-            runs.append(run_script(TIMED_CORPUS, words, {**os.environ, **one_core}))
-    medians = {epochs: statistics.median(run[f"tokens_per_s_{epochs}"] for run in runs) for epochs in EPOCHS}
-    rows = [
-        {"epochs": epochs, "tokens_per_s": rate, "googles": GOOGLES[epochs], "ratio": round(rate / GOOGLES[epochs], 2)}
-        for epochs, rate in medians.items()
-    ]
-    return {"runs": runs, "medians": rows, "needed": FASTER_THAN_GOOGLES}
 
 
 def startup_commands() -> dict[str, Sequence[str]]:
