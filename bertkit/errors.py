@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -52,6 +53,16 @@ class MachineError(UserError):
     """The machine lacks something: disk, memory, network, a package, a device."""
 
     exit_code = 5
+
+
+@contextmanager
+def packages_of(extra: str) -> Iterator[None]:
+    """Within it the packages of an extra are imported, which is named as its command. Raises MachineError for a missing one."""
+    try:
+        yield
+    except ImportError as error:
+        what, hint = f"{extra} needs the package {error.name}", f'python -m pip install "bertkit[{extra}]"'
+        raise MachineError(what, hint=hint) from None
 
 
 class Stopped(KeyboardInterrupt):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.errors import MachineError, UsageError
+from bertkit.errors import UsageError, packages_of
 from bertkit.html.charts import STYLES, Figure
 from bertkit.progress import format_cell, is_numeric
 from bertkit.report import Finding, Matrix, Piece, Table
@@ -31,11 +31,9 @@ class Section(NamedTuple):
 
 def require_packages() -> None:
     """Raise MachineError where the packages of the extra `report` are missing."""
-    try:
+    with packages_of("report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MachineError(f"report needs the package {error.name}", hint='python -m pip install "bertkit[report]"') from None
 
 
 def render(title: str, sections: Sequence[Section]) -> str:

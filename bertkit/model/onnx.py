@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.errors import MachineError, ModelError
+from bertkit.errors import ModelError, packages_of
 from bertkit.model.batch import Batch, Outputs, pack
 from bertkit.model.heads import BertForMultipleChoice, BertForTokenClassification, Head
 from bertkit.model.language_model import likeliest
@@ -31,12 +31,10 @@ _QUANTIZED = ["MatMul", "Gather"]  # the linear layers and the embeddings: a qua
 
 def require_packages() -> None:
     """Raise MachineError where the packages of the extra `export` are missing."""
-    try:
+    with packages_of("export"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MachineError(f"export needs the package {error.name}", hint='python -m pip install "bertkit[export]"') from None
 
 
 def write_graph(head: Head, path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bertkit.errors import MachineError, ModelError, UsageError, UserError
+from bertkit.errors import ModelError, UsageError, UserError, packages_of
 from bertkit.files import disk_errors, remove_folder
 from bertkit.model.directory import WEIGHT_FILES
 from bertkit.runs.directory import require_run, write_run_file
@@ -32,10 +32,8 @@ WINNER, _TURN, _FIRST = 0, 1, 2  # bytes that are locked: to train the winner, t
 
 def require_packages() -> None:
     """Raise MachineError where the package of the extra `tune` is missing."""
-    try:
+    with packages_of("tune"):
         import optuna  # noqa: F401
-    except ImportError as error:
-        raise MachineError(f"tune needs the package {error.name}", hint='python -m pip install "bertkit[tune]"') from None
 
 
 class Trials(AbstractContextManager):

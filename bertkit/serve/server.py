@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bertkit import manifest, progress
-from bertkit.errors import MachineError, UsageError
+from bertkit.errors import UsageError, packages_of
 from bertkit.model.devices import start_processes
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
 from bertkit.runs.predictor import Predictor, TaskPredictor
@@ -27,11 +27,9 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
 
     overrides: device and precision. Raises UserError, all of it before the first request.
     """
-    try:
+    with packages_of("serve"):
         import fastapi  # noqa: F401
         import uvicorn
-    except ImportError as error:
-        raise MachineError(f"serve needs the package {error.name}", hint='python -m pip install "bertkit[serve]"') from None
     from bertkit.serve.app import make_app
 
     named: dict[str, str] = {}

@@ -151,7 +151,9 @@ OF_TYPER = {"annotated_doc", "attr", "attrs", "markdown_it", "mdurl", "pygments"
 OF_HELP = OF_TYPER | {"bertkit", "numpy"}
 
 
-@pytest.mark.parametrize("command", ["", "finetune", "predict", "eval", "pretrain", "check", "export", "report", "serve", "tune"])
+@pytest.mark.parametrize(
+    "command", ["", "finetune", "predict", "eval", "pretrain", "check", "export", "report", "serve", "tune"]
+)
 def test_help_imports_what_it_may_alone(command: str) -> None:
     code = (
         "import sys\nbefore = {*sys.modules}\nfrom bertkit.cli import main\n"

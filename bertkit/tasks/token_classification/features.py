@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.features import Features, Ragged, offsets_of, ranges
+from bertkit.tasks.probabilities import softmax
 
 if TYPE_CHECKING:
     from bertkit.text.tokenizer import Tokenizer
@@ -110,3 +111,18 @@ def _windows(sentence: int, bounds: NDArray[np.int64], pieces: NDArray[np.int64]
         for (first, last), read, until in zip(spans, edges[:-1], edges[1:], strict=True)
         if read < until
     ]
+
+
+def decode_intents(
+    names: Sequence[str], logits: Sequence[NDArray], sentences: NDArray[np.integer], count: int
+) -> list[dict[str, Any]]:
+    """The intent of each of `count` sentences and its probability; None for a sentence without words.
+
+    logits: (1, C) of each window. sentences: (F,) to which each window belongs.
+    """
+    intents: list[dict[str, Any]] = [{"intent": None, "intent_probability": None} for _ in range(count)]
+    for sentence, first in zip(*np.unique(sentences, return_index=True), strict=True):
+        probabilities = softmax(logits[first][0])  # the first window has the sentence's own [CLS]
+        best = int(probabilities.argmax())
+        intents[sentence] = {"intent": names[best], "intent_probability": float(probabilities[best])}
+    return intents

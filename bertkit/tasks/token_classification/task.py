@@ -27,11 +27,11 @@ from bertkit.tasks.class_report import describe_classes, describe_confusions, ne
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
-from bertkit.tasks.probabilities import mean_logits, softmax
+from bertkit.tasks.probabilities import mean_logits
 from bertkit.tasks.task import Encoding, Outputs, Scorer
 from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
-from bertkit.tasks.token_classification.features import encode_words
+from bertkit.tasks.token_classification.features import decode_intents, encode_words
 from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_all, number_names, settle_labels
 from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, marked, row_columns
 from bertkit.tasks.token_classification.recipe import TokenClassification
@@ -278,7 +278,9 @@ class TokenClassificationTask(ClassLossTask):
                     best[start:end] = legal[start:end]
         probabilities = np.exp(log_probabilities[np.arange(len(best)), best])
         count = len(examples)
-        intents = self._decode_intents(outputs.get("intent", ()), features, count) if self.intents else [{}] * count
+        intents: list[dict[str, Any]] = [{}] * count
+        if self.intents:
+            intents = decode_intents(self.intents, outputs.get("intent", ()), features.examples, count)
         return [
             Prediction(labels[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
@@ -296,15 +298,6 @@ class TokenClassificationTask(ClassLossTask):
 
     def outputs_named(self) -> tuple[Any, ...]:
         return self.labels, self.intents
-
-    def _decode_intents(self, logits: Sequence[NDArray], features: Features, count: int) -> list[dict[str, Any]]:
-        """The intent of each sentence and its probability; None for a sentence without words."""
-        intents: list[dict[str, Any]] = [{"intent": None, "intent_probability": None} for _ in range(count)]
-        for example, first in zip(*np.unique(features.examples, return_index=True), strict=True):
-            probabilities = softmax(logits[first][0])  # the first window has the sentence's own [CLS]
-            best = int(probabilities.argmax())
-            intents[example] = {"intent": self.intents[best], "intent_probability": float(probabilities[best])}
-        return intents
 
     def truth(self, examples: Examples) -> list[Any]:
         intents = examples.columns["intent"] if self.intents else [None] * len(examples)
