@@ -6,8 +6,9 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -18,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from bertkit import __version__, progress
 from bertkit.errors import UserError
 from bertkit.readers.json_text import check_characters
+from bertkit.runs.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal
 from bertkit.serve.huggingface import Served
 from bertkit.serve.metrics import Metrics
@@ -37,12 +39,7 @@ class Service:
         """Hugging Face's form."""
         parameters = model.parameters(asked.get("parameters"))
         rows, is_row = model.rows(asked.get("inputs"))
-        predictor: Any = model.predictor
-        alone = None
-        if targets := parameters.get("targets"):
-            alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
-        examples, predictions = await self._computed(Job(predictor, rows, alone))
-        answers = model.answers(examples, predictions, parameters)
+        answers = await self._answers(model, rows, parameters)
         return answers[0] if is_row and not model.form.listed else answers
 
     async def predict(self, asked: Mapping[str, Any], model: Served) -> Any:
@@ -53,8 +50,7 @@ class Service:
             if asked.get(name) not in (fixed, None):
                 raise Refusal(422, f"{name} is {asked[name]!r}; expected {json.dumps(fixed)}")
         rows, is_row = model.rows(asked.get("inputs"), pairs=True)
-        examples, predictions = await self._computed(Job(model.predictor, rows))
-        answers = model.answers(examples, predictions, {})
+        answers = await self._answers(model, rows, {})
         return answers[0] if is_row else answers
 
     async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
@@ -67,6 +63,18 @@ class Service:
         found = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
         answers = [{"label": each.label, "words": each.words} for each in found]
         return answers[0] if is_row else answers
+
+    async def _answers(self, model: Served, rows: Sequence[Row], parameters: Mapping[str, Any]) -> list[Any]:
+        """One answer for each row; rows with other columns than those before them are a job of their own."""
+        predictor: Any = model.predictor
+        alone = None
+        if targets := parameters.get("targets"):
+            alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
+        answers: list[Any] = []
+        for _, alike in groupby(rows, lambda row: [*row] if isinstance(row, dict) else type(row)):
+            examples, predictions = await self._computed(Job(predictor, [*alike], alone))
+            answers += model.answers(examples, predictions, parameters)
+        return answers
 
     async def _computed(self, job: Job) -> Any:
         try:
@@ -158,7 +166,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
 
         schema = {"type": "object", "required": ["inputs"], "example": example}
         body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-        app.post(path, dependencies=guarded, summary=summary, operation_id=path, openapi_extra=body)(post)
+        app.post(path, dependencies=guarded, summary=summary, openapi_extra=body)(post)
 
     text: dict[str, Any] = {"inputs": "I was charged twice.", "parameters": {"top_k": 2}}
     add("/", service.infer, "The first model, in Hugging Face's form.", text)
