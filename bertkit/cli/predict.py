@@ -38,7 +38,11 @@ def predict(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="Format on stdout, text (the default in a terminal), jsonl, ...; or in --output-dir."),
+        typer.Option(
+            "--format",
+            help="Format on stdout, text (the default in a terminal), jsonl, ...; or in --output-dir. For annotators: "
+            "label-studio, doccano or prodigy.",
+        ),
     ] = None,
     ensemble: Ensemble = False,
     overwrite: Annotated[
@@ -64,6 +68,8 @@ def predict(
     [bold]bertkit predict runs/mrpc --split test --output test.tsv[/]
 
     [bold]bertkit predict runs/conll2003 news.txt --output news.conll[/]
+
+    [bold]bertkit predict runs/mine new.csv --uncertain 200 --format label-studio --output tasks.json[/]
 
     [bold]bertkit predict runs/squad page.txt --question "Who founded it?"[/]
 

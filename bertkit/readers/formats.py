@@ -19,11 +19,13 @@ from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.content import Content, open_content, unpacked_name
 from bertkit.readers.delimited import parse_delimited, sniff_separator
+from bertkit.readers.doccano import looks_like_doccano, parse_doccano
 from bertkit.readers.fasttext import looks_like_fasttext, parse_fasttext
 from bertkit.readers.faults import Faults
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.label_studio import looks_like_label_studio, parse_label_studio
 from bertkit.readers.parallel import is_parallel, parse_parallel
+from bertkit.readers.prodigy import looks_like_prodigy, parse_prodigy
 from bertkit.readers.squad import looks_like_squad, parse_squad
 from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
@@ -92,19 +94,22 @@ LINES = Format("plain text", (), lambda content: True, parse_lines, frozenset({"
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
 LABEL_STUDIO = Format("Label Studio's JSON", _JSON, looks_like_label_studio, parse_label_studio)
+DOCCANO = Format("doccano's JSONL", _JSON, looks_like_doccano, parse_doccano, frozenset({"keep_broken"}))
+PRODIGY = Format("Prodigy's JSONL", _JSON, looks_like_prodigy, parse_prodigy, frozenset({"keep_broken"}))
 CONLL = Format(
     "CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column", "tags"})
 )
 PARALLEL = Format("seq.in and seq.out", ("/",), lambda content: False, parse_parallel, is_folder=True)
 
 TABLES = (DELIMITED, JSON, ARROW, XLSX)
-TEXTS = (FASTTEXT, *TABLES, LINES)
+ANNOTATED = (LABEL_STUDIO, DOCCANO, PRODIGY)
+TEXTS = (FASTTEXT, *ANNOTATED, *TABLES, LINES)
 CHOICES = (C3, *TEXTS)
 # A .txt file is CoNLL columns or sentences, tabs or not; with --columns a table.
 TAGGED = (
     replace(DELIMITED, endings=(".txt",), looks_like=lambda content: False),
     CONLL,
-    LABEL_STUDIO,
+    *ANNOTATED,
     *TABLES,
     PARALLEL,
     replace(LINES, endings=(".txt",)),

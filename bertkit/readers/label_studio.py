@@ -1,9 +1,13 @@
-"""Label Studio's JSON export: a list of tasks, each with its text and the spans that annotators marked in it."""
+"""Label Studio's JSON export: a list of tasks, each with its text and what annotators marked in it: spans, or classes.
+
+Offsets count characters: https://github.com/HumanSignal/label-studio, web/libs/editor/src/utils/selection-tools.js. Versions
+before that counted UTF-16 units (its issue 1347); the text that a span repeats tells which.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +15,7 @@ from bertkit.errors import DataError, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import Content
 from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.utf16 import from_utf16
 
 _HINT = 'expected tasks with "data" and "annotations", as Label Studio exports them in its format JSON'
 
@@ -23,14 +28,16 @@ def looks_like_label_studio(content: Content) -> bool:
 
 
 def parse_label_studio(content: Content) -> Iterator[Examples]:
-    """A row each task: `text`, and `entities`, a list of {start, end, label, text}, None of a task without annotations.
+    """A row each task: `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`, a list of
+    classes, where any task has one. Both are None of a task without annotations.
 
     Of several annotations of a task the one marked as ground truth counts, else the first; tasks that annotators skipped are
     left out; a remark counts both. Raises DataError, with file and line, for what is no task.
     """
     for block in parse_jsonl(content):
         several = skipped = 0
-        texts, entities, kept = [], [], []
+        rows: list[dict[str, Any]] = []
+        kept = []
         nothing = [None] * len(block)
         data = block.columns.get("data", nothing)
         for row, given in enumerate(block.columns.get("annotations", nothing)):
@@ -41,16 +48,22 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
                 continue
             several += len(annotations) > 1
             annotations.sort(key=lambda each: not each.get("ground_truth"))
-            texts.append(_text_of(data[row], where))
-            results = [_list(each.get("result"), where) for each in annotations[:1]]
-            entities.append([_entity(each) for each in results[0] if _marks(each)] if results else None)
+            text, others = _text_of(data[row], where)
+            values = [_values(each, where) for each in annotations[:1]]
+            entities = [[_entity(value, text) for value in each if "start" in value] for each in values]
+            classes = [[name for value in each for name in value.get("choices", ())] for each in values]
+            rows.append({**others, "text": text, "entities": next(iter(entities), None), "label": next(iter(classes), None)})
             kept.append(block.lines[row])
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in rows] for name in names}
+        if not any(columns.get("label", ())):
+            columns.pop("label", None)
         notes = []
         if skipped:
             notes.append(f"{plural(skipped, 'task')} left out that annotators skipped")
         if several:
             notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
-        yield replace(block, columns={"text": texts, "entities": entities}, lines=kept, remarks=Remarks(tuple(notes)))
+        yield replace(block, columns=columns, lines=kept, remarks=Remarks(tuple(notes)))
 
 
 def _list(value: Any, where: str) -> list[dict[str, Any]]:
@@ -59,19 +72,34 @@ def _list(value: Any, where: str) -> list[dict[str, Any]]:
     return value
 
 
-def _text_of(data: Any, where: str) -> str:
-    """The text of a task: `text`, else its only value that is text."""
-    texts = {name: value for name, value in data.items() if isinstance(value, str)} if isinstance(data, dict) else {}
+def _text_of(data: Any, where: str) -> tuple[str, dict[str, Any]]:
+    """The text of a task, `text`, else its only value that is text; and what else its data has."""
+    data = data if isinstance(data, dict) else {}
+    texts = {name: value for name, value in data.items() if isinstance(value, str)}
     if "text" not in texts and len(texts) != 1:
         what = f"the task's data has {', '.join(texts) or 'no text'}; expected one text"
         raise DataError(what, where=where, hint="call the text `text`")
-    return texts["text"] if "text" in texts else next(iter(texts.values()))
+    own = "text" if "text" in texts else next(iter(texts))
+    return texts[own], {name: value for name, value in data.items() if name != own}
 
 
-def _marks(result: dict[str, Any]) -> bool:
-    """Whether a result is a span, not a relation of spans or a class of the text."""
-    return isinstance(value := result.get("value"), dict) and "start" in value
+def _values(annotation: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """The values of an annotation's results; relations of spans have none."""
+    results = _list(annotation.get("result"), where)
+    return [value for each in results if isinstance(value := each.get("value"), dict)]
 
 
-def _entity(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in result["value"].items() if name in ("start", "end", "text", "labels")}
+def _entity(value: dict[str, Any], text: str) -> dict[str, Any]:
+    """A span in characters, which it counts itself unless only UTF-16 units give the text that it repeats."""
+    span = {name: each for name, each in value.items() if name in ("start", "end", "text", "labels")}
+    match span:
+        case {"start": int(start), "end": int(end), "text": str(said)}:
+            for places in ((start, end), (from_utf16(text, start), from_utf16(text, end))):
+                if _plain(said) == _plain(covered := text[places[0] : places[1]]):
+                    return span | {"start": places[0], "end": places[1], "text": covered}
+    return span
+
+
+def _plain(text: str) -> str:
+    r"""A text for comparison: Label Studio writes ends of lines as \n, in two characters."""
+    return re.sub(r"\\n|[\r\n]", "\n", text)

@@ -20,7 +20,8 @@ from bertkit.files import disk_errors, flush, lock, write_json
 from bertkit.readers import Examples
 from bertkit.readers.content import nearest_files, source_name, unpacked_name
 from bertkit.readers.faults import Faults
-from bertkit.tasks.output import PACKED, WRITERS, Writer
+from bertkit.tasks.annotation import FORMATS
+from bertkit.tasks.output import PACKED, Writer
 from bertkit.tasks.presentation import Count, summed
 
 STDIN, TEXT = "-", "text"
@@ -29,10 +30,15 @@ _START_OVER = "repeat the first command as it was, or add --overwrite, which sta
 
 
 class Form(NamedTuple):
-    """How predictions are written: the ending of a format, or TEXT for people; and whether they are packed."""
+    """How predictions are written: a format by its ending, or TEXT for people; and whether they are packed."""
 
     ending: str
     packed: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """What names of such files end in, but for the packing's ending."""
+        return _suffix(self.ending) or self.ending
 
     @classmethod
     def of(cls, name: str) -> Form:
@@ -47,8 +53,13 @@ class Form(NamedTuple):
             raise UsageError(f"{given}; expected {', '.join(named[:-1])} or {named[-1]}")
 
 
+def _suffix(ending: str) -> str | None:
+    """That of files whose format their names do not tell."""
+    return FORMATS[ending].suffix if ending in FORMATS else None
+
+
 def _is_text(ending: str) -> bool:
-    return ending not in WRITERS or WRITERS[ending].is_text
+    return ending not in FORMATS or FORMATS[ending].is_text
 
 
 class Output:
@@ -88,6 +99,8 @@ class Output:
 
     def finish(self, writer: Writer | None) -> None:
         """All windows are written."""
+        if writer is not None:
+            self.write(writer.end)
 
 
 class Progress(NamedTuple):
@@ -191,7 +204,7 @@ class OutputFile(Output):
         if self._file is None:
             return
         with disk_errors(self.partial):
-            self._file.write(gzip.compress(data, mtime=0) if self.form.packed else data)
+            self._file.write(self._stored(data))
             self._file.flush()
             os.fsync(self._file.fileno())
             size = self._file.tell()
@@ -201,6 +214,9 @@ class OutputFile(Output):
             state = self.state._replace(**done, sha256=self._sha256, counts=told, faults=[self.faults.count, self.faults.shown])
             write_json(self.progress, state._asdict())
 
+    def _stored(self, data: bytes) -> bytes:
+        return gzip.compress(data, mtime=0) if self.form.packed else data
+
     def finish(self, writer: Writer | None) -> None:
         assert self.path is not None
         if self.windows < self.before.windows:
@@ -208,6 +224,9 @@ class OutputFile(Output):
         if self._file is None:
             return
         with disk_errors(self.path):
+            if writer is not None and writer.end:
+                self._file.write(self._stored(writer.end))
+                self._file.flush()
             whole = self.partial if writer is None else writer.finished(self.partial)
             flush(whole)
             os.replace(whole, self.path)
@@ -249,7 +268,9 @@ class Destination:
         overwrite: bool,
     ) -> Destination:
         """endings: of all formats. Raises UsageError for options that exclude each other, and for what cannot be written."""
-        if output is not None and (form is not None or folder is not None):
+        usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
+        wanted = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
+        if output is not None and ((form is not None and _suffix(wanted.ending) is None) or folder is not None):
             other = "--format" if form is not None else "--output-dir"
             hint = "leave out --format: the file's ending decides" if form is not None else "leave out one of the two"
             raise UsageError(f"--output and {other} both say how to write", hint=hint)
@@ -257,17 +278,21 @@ class Destination:
             raise UsageError(f"{len(sources)} files to predict; expected one", hint="for several: --output-dir FOLDER")
         if output is not None:
             found = Form.of(output.name)
-            found.check(f"--output {output} ends in {found.ending or 'nothing'}", endings)
+            ends = f"--output {output} ends in {found.ending or 'nothing'}"
+            if form is None:
+                found.check(ends, [ending for ending in endings if _suffix(ending) is None])
+            elif found.ending != wanted.suffix:
+                raise UsageError(f"{ends}; expected {wanted.suffix} for --format {form}")
+            else:
+                found = Form(wanted.ending, found.packed)
             check_output(output, sources, overwrite=overwrite)
             return cls({sources[0]: output}, found, overwrite=overwrite)
-        usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
-        found = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
         here = endings if folder is not None else [TEXT, *(ending for ending in endings if _is_text(ending))]
-        if found.ending not in here or (found.packed and (folder is None or not _is_text(found.ending))):
+        if wanted.ending not in here or (wanted.packed and (folder is None or not _is_text(wanted.ending))):
             raise UsageError(f"--format is {form!r}; expected {' or '.join(ending.lstrip('.') for ending in here)}")
         if folder is None:
-            return cls({sources[0]: None}, found, overwrite=overwrite)
-        return cls(_paths_in(folder, sources, found), found, folder, overwrite)
+            return cls({sources[0]: None}, wanted, overwrite=overwrite)
+        return cls(_paths_in(folder, sources, wanted), wanted, folder, overwrite)
 
     @property
     def recorded(self) -> Progress | None:
@@ -356,7 +381,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Pat
     paths: dict[str, Path | None] = {}
     taken: dict[Path, str] = {}
     for source in sources:
-        name = Path(unpacked_name(Path(source_name(source)).name)).stem + form.ending + (PACKED if form.packed else "")
+        name = Path(unpacked_name(Path(source_name(source)).name)).stem + form.suffix + (PACKED if form.packed else "")
         path = paths[source] = folder / name
         if (other := taken.setdefault(path, source)) != source or sources.count(source) > 1:
             raise UsageError(f"{other} and {source} would both be written to {path}", hint="predict them into two folders")

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from bertkit import __version__, manifest, progress
@@ -16,7 +17,7 @@ from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.model.devices import OneProcess, start_processes
 from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
-from bertkit.readers import Examples, Remarks, windows
+from bertkit.readers import Examples, Remarks, join_blocks, windows
 from bertkit.readers.content import source_name
 from bertkit.runs.evaluate import report_remarks, tell
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
@@ -24,7 +25,9 @@ from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputF
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
-from bertkit.tasks.output import PACKED, WRITERS, Arrangement, Layout, Writer
+from bertkit.runs.uncertain import least_certain, spread
+from bertkit.tasks.annotation import ANNOTATIONS, FORMATS
+from bertkit.tasks.output import PACKED, Arrangement, Layout, Writer
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -53,8 +56,10 @@ def predict_to(
         raise UsageError("--split is for the run's own data, but a file is given", hint="leave out one of the two")
     if split is None and "data" in options:
         raise UsageError("--data needs --split, which is missing", hint="for example: --split test")
-    endings = [*WRITERS, *dict.fromkeys(chain.from_iterable(family.own_formats for family in Task.families.values()))]
+    endings = [*FORMATS, *dict.fromkeys(chain.from_iterable(family.own_formats for family in Task.families.values()))]
     sources = [split] if split is not None else expand(files or [STDIN])
+    if layout.uncertain and len(sources) > 1:
+        raise UsageError(f"--uncertain chooses among the rows of one file; here are {len(sources)}", hint="join them first")
     to = Destination.of(sources, output, output_dir, form, endings, overwrite=overwrite)
     if layout.safe_csv and to.form.ending != ".csv":
         what = f"--safe-csv is for CSV, and the output is {to.form.ending.lstrip('.')}"
@@ -67,7 +72,7 @@ def predict_to(
     presents = predictor.presents
     layout.refuse_others(presents.details, presents.family)
     if to.form.ending != TEXT:
-        to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*WRITERS, *presents.own_formats])
+        to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presents.own_formats])
     if lost := presents.lost_in(to.form.ending):
         progress.warn(lost)
     _Command(predictor, blocks_of, layout, to).run(_settings(predictor, split, overrides, to))
@@ -169,7 +174,8 @@ class _Command:
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
         if path is None or (path.exists() and not path.is_file()):  # such as a named pipe
             return Output(path)
-        output = OutputFile(path, self.to.form, state, writes=self.writes, resumes=source != STDIN)
+        resumes = source != STDIN and not self.layout.uncertain  # what is kept of the rows is in memory
+        output = OutputFile(path, self.to.form, state, writes=self.writes, resumes=resumes)
         _wait(self.predictor.processes)  # all have read how far it is
         return output
 
@@ -182,6 +188,7 @@ class _Command:
         pages = _Pages(self.predictor, self.layout, self.to.form, first)
         assert self.predictor.model
         seen = Remarks()
+        kept: Window | None = None
         with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
             for rows in chain([first], stream):
                 begins = not output.predictions
@@ -195,15 +202,37 @@ class _Command:
                 seen += new._replace(left_out=())
                 manifest.finish()  # what was read of the model is whole
                 output.faults.add(new.left_out)
-                output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
+                if self.layout.uncertain:
+                    kept = self.least_certain(window if kept is None else kept.joined(window))
+                    output.write(b"", window.counts)
+                else:
+                    output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
             if left_out := [name for name in self.predictor.unread_columns(first) if name not in pages.arrangement.read]:
                 progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
             if output.faults.count:
                 progress.warn(output.faults.summary())
             tell(output.rows, output.counts)
+            if kept is not None:
+                kept = self.spread(kept)
+                output.write(pages.of(kept, begins=True) if self.writes else b"")
             output.finish(pages.writer)
         if output.path is not None:
-            progress.note(f"wrote {plural(output.predictions, 'prediction')} to {self.to.files[source]}")
+            wrote = output.predictions if kept is None else len(kept.predictions)
+            progress.note(f"wrote {plural(wrote, 'prediction')} to {self.to.files[source]}")
+
+    def least_certain(self, window: Window) -> Window:
+        """The rows of a window that --uncertain may choose."""
+        return window.select(least_certain(self.certainty(window), self.layout.uncertain or 0))
+
+    def spread(self, window: Window) -> Window:
+        """The rows that --uncertain chooses, the first one to label first."""
+        assert self.predictor.task is not None
+        texts = [*self.predictor.task.recipe.texts_of(window.examples)]
+        vectors = np.asarray(self.predictor.embed(texts))
+        return window.select(spread(vectors, self.certainty(window), self.layout.uncertain or 0))
+
+    def certainty(self, window: Window) -> list[float]:
+        return [self.predictor.presents.detail(each, self.layout)["certainty"] for each in window.predictions]
 
 
 class Window(NamedTuple):
@@ -216,6 +245,16 @@ class Window(NamedTuple):
     predictions: list[Prediction]
     counts: tuple[Count, ...]
     numbers: Sequence[int]
+
+    def select(self, rows: Sequence[int]) -> Window:
+        """The given rows in the given order, as the first ones of an output."""
+        read, examples = (replace(each.select(rows), first=0, remarks=Remarks()) for each in (self.rows, self.examples))
+        return Window(read, examples, [self.predictions[row] for row in rows], (), [self.numbers[row] for row in rows])
+
+    def joined(self, other: Window) -> Window:
+        """These rows and then those of another window."""
+        rows, examples = (join_blocks(pair) for pair in ((self.rows, other.rows), (self.examples, other.examples)))
+        return Window(rows, examples, [*self.predictions, *other.predictions], (), [*self.numbers, *other.numbers])
 
 
 def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = None) -> Window:
@@ -251,13 +290,17 @@ class _Pages:
     """Windows of predictions as bytes of one format. first: the first window of rows, which decides on the columns."""
 
     def __init__(self, predictor: Predictor, layout: Layout, form: Form, first: Examples) -> None:
-        self.presents, self.layout, self.form = predictor.presents, layout, form
+        self.presents, self.form = predictor.presents, form
+        if form.ending in ANNOTATIONS and "probabilities" in self.presents.details:
+            layout = replace(layout, probabilities=True)
+        self.layout = layout
         examples = predictor.standard(first)
         columns = self.presents.columns(examples)
         self.arrangement: Arrangement = layout.arrange(first, examples, columns, self.presents.details)
         self.writer: Writer | None = None
-        if form.ending in WRITERS:
-            self.writer = WRITERS[form.ending](self.arrangement.columns, safe=bool(layout.safe_csv))
+        if form.ending in FORMATS:
+            of_rows = (self.arrangement.columns, self.arrangement.predicted)
+            self.writer = FORMATS[form.ending](*of_rows, safe=bool(layout.safe_csv))
 
     def of(self, window: Window, *, begins: bool) -> bytes:
         """begins: whether these are the first predictions."""
@@ -274,7 +317,9 @@ class _Pages:
             self.presents.row(each, examples, row) | self.presents.detail(each, self.layout)
             for row, each in enumerate(predictions)
         ]
-        return (b"" if rows.first else self.writer.begin()) + self.writer.write(self.arrangement.rows(predicted, rows, numbers))
+        before = b"" if begins or not predicted else self.writer.between
+        written = before + self.writer.write(self.arrangement.rows(predicted, rows, numbers))
+        return (b"" if rows.first else self.writer.begin()) + written
 
 
 def _wait(processes: Any) -> None:

@@ -34,7 +34,6 @@ from bertkit.tasks.token_classification.sentences import LISTS
 _COLUMNS = replace(CONLL, endings=tuple(ending for ending in CONLL.endings if ending != ".txt"))
 _OF_FORMAT: dict[Format, type[Recipe]] = {
     _COLUMNS: TokenClassification,
-    LABEL_STUDIO: TokenClassification,
     SQUAD: QuestionAnswering,
     C3: MultipleChoice,
 }
@@ -69,12 +68,16 @@ def guess_family(path: Path, options: Mapping[str, Any]) -> Guess:
     declared = options_of(Recipe)
     reading = {name: convert(declared[name], options[name]) for name in _READING if name in options}
     opening = {name: convert(declared[name], options[name]) for name in _OPENING if name in options}
+    form = None
     if not reading.keys() & {"columns", "rows"}:
         form, _ = recognize(path, (*_OF_FORMAT, *TEXTS), **opening)
         if form in _OF_FORMAT:
             return Guess(_OF_FORMAT[form].family, form.name)
     rows = next(read_blocks(path, TEXTS, **opening, **reading))
     names = [*rows.columns]
+    if form is LABEL_STUDIO:
+        classes = "label" in names and not any(rows.columns["entities"])
+        return Guess((TextClassification if classes else TokenClassification).family, form.name)
     if TokenClassification.family in able and (why := _words_or_spans(rows)) is not None:
         return Guess(TokenClassification.family, why)
     family = next((family for family, fits in _FITS.items() if family in able and fits(names, options)), None)

@@ -40,6 +40,9 @@ class Layout:
         None, "how many classes to write, each with its probability; of a [MASK] tokens, by default 5", minimum=1, used=_USED
     )
     probabilities: bool = option(False, "write the probability of every class", used=_USED)
+    uncertain: int | None = option(
+        None, "write only so many rows, the ones to label next: least certain, and unlike each other", minimum=1, used=_USED
+    )
     n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
     safe_csv: bool = option(False, "put ' before text that a spreadsheet would take for a formula", used=_USED)
 
@@ -48,7 +51,7 @@ class Layout:
 
     def refuse_others(self, details: Mapping[str, str], what: str) -> None:
         """Raise UsageError for an option of detail that is not among `details`, those of `what`."""
-        for name in ("top_k", "probabilities", "n_best"):
+        for name in ("top_k", "probabilities", "n_best", "uncertain"):
             if getattr(self, name) and name not in details:
                 raise UsageError(f"--{name.replace('_', '-')} does not apply to {what}", hint="leave it out")
 
@@ -57,7 +60,8 @@ class Layout:
 
         Raises UsageError for a column that the rows lack.
         """
-        own = (*columns.inputs, *columns.predicted, *(name for option, name in details.items() if getattr(self, option)))
+        predicted = (*columns.predicted, *(name for option, name in details.items() if getattr(self, option)))
+        own = (*columns.inputs, *predicted)
         for flag, names in (("--id", {self.id} - {None, NUMBER}), ("--keep", {*(self.keep or ())} - {ALL})):
             if missing := next((name for name in names if name not in rows.columns), None):
                 hint = did_you_mean(str(missing), rows.columns)
@@ -72,16 +76,18 @@ class Layout:
                     shown = f"input_{shown}"
                     taken |= {*rows.columns}
                 kept[shown] = name
-        return Arrangement(tuple(dict.fromkeys(("id", *own, *kept))), id=named if named in rows.columns else None, kept=kept)
+        all_columns = tuple(dict.fromkeys(("id", *own, *kept)))
+        return Arrangement(all_columns, predicted, id=named if named in rows.columns else None, kept=kept)
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """columns: of the output, in order. id: the column of the input that has the ids, None for the numbers of rows. kept: for
-    columns of the output, those of the input.
+    """columns: of the output, in order; predicted: those that are no input. id: the column of the input that has the ids, None
+    for the numbers of rows. kept: for columns of the output, those of the input.
     """
 
     columns: tuple[str, ...]
+    predicted: tuple[str, ...]
     id: str | None = None
     kept: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,15 +116,20 @@ Rows = Sequence[dict[str, Any]]
 
 
 class Writer(ABC):
-    """A format: the bytes of `begin`, then of `write` for each window of rows, make the file, or what `finished` makes of them.
+    """A format: the bytes of `begin`, of `write` for each window of rows, with `between` between two, and `end` make the file,
+    or what `finished` makes of them.
 
-    columns: of every row, in order. safe: for spreadsheets, of CSV alone. is_text: whether a terminal or a pipe can take it.
+    columns: of every row, in order; predicted: those that are no input. safe: for spreadsheets, of CSV alone. is_text: whether
+    a terminal or a pipe can take it. suffix: of its files, where their names do not tell the format.
     """
 
     is_text: ClassVar[bool] = True
+    suffix: ClassVar[str | None] = None
+    between: ClassVar[bytes] = b""
+    end: ClassVar[bytes] = b""
 
-    def __init__(self, columns: Sequence[str], *, safe: bool = False) -> None:
-        self.columns, self.safe = tuple(columns), safe
+    def __init__(self, columns: Sequence[str], predicted: Sequence[str] = (), *, safe: bool = False) -> None:
+        self.columns, self.predicted, self.safe = tuple(columns), tuple(predicted), safe
 
     def begin(self) -> bytes:
         return b""

@@ -116,6 +116,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._columns_by_role(rows)
+        rows = self._unlisted(rows, columns)
         self._require_texts(rows, columns)
         self._require_label(rows, columns)
         texts = tuple(chain.from_iterable(_parts(rows, columns).values()))
@@ -140,6 +141,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if not labelled and self.text_pair is None and list(rows.columns) == ["text"]:
             columns = {"text": "text"}
         self._require_texts(rows, columns)
+        rows = self._unlisted(rows, columns)
         parts = _parts(rows, columns)
         for role, of_text in parts.items():
             rows = rows.joined(columns[role], of_text)
@@ -161,6 +163,14 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if labelled:
             self._require_label(rows, columns)
         return replace(rows, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
+
+    def _unlisted(self, rows: Examples, columns: dict[str, str]) -> Examples:
+        """The rows with the label itself where a class is a list of one, as tools of annotators write it."""
+        labels = rows.columns.get(columns.get("label", ""), ())
+        if self.multi_label or not any(isinstance(label, list) and len(label) < 2 for label in labels):
+            return rows
+        single = [next(iter(label), None) if isinstance(label, list) and len(label) < 2 else label for label in labels]
+        return replace(rows, columns=rows.columns | {columns["label"]: single})
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         found = super().refused(rows, labelled=labelled)

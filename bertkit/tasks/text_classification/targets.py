@@ -85,6 +85,11 @@ class Target(ABC):
     def error(self, prediction: Prediction, truth: Any) -> float:
         """How wrong a prediction is; 0 if it is right."""
 
+    def certainty(self, prediction: Prediction) -> float:
+        """How far the decision is from another one, from 0 to 1: the margin of the two likeliest classes."""
+        second, first = np.sort(prediction.probabilities)[-2:]
+        return float(first - second)
+
     @abstractmethod
     def describe(self, targets: NDArray[Any]) -> str:
         """A feature's targets in words."""
@@ -204,6 +209,11 @@ class AnyOf(Target):
     columns: ClassVar[tuple[str, ...]] = ("labels", "probabilities")
     thresholds: Mapping[str, float] | None = None
 
+    @property
+    def _thresholds(self) -> NDArray[np.float64]:
+        """(C,) in the labels' order."""
+        return np.array([(self.thresholds or {}).get(label, HALF) for label in self.labels])
+
     def read(self, examples: Examples) -> list[Any]:
         return check_label_sets(examples, COLUMN, self.labels)
 
@@ -220,7 +230,7 @@ class AnyOf(Target):
 
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
         """The predictions with those labels as values whose probabilities reach their thresholds."""
-        thresholds = np.array([(self.thresholds or {}).get(label, HALF) for label in self.labels])
+        thresholds = self._thresholds
         return [
             each._replace(value=[self.labels[number] for number in np.flatnonzero(each.probabilities >= thresholds)])
             for each in predictions
@@ -246,6 +256,10 @@ class AnyOf(Target):
     def format(self, prediction: Prediction) -> str:
         probabilities = self.probabilities(prediction)
         return ", ".join(f"{name} {probabilities[name]:.0%}" for name in prediction.value) or "none"
+
+    def certainty(self, prediction: Prediction) -> float:
+        """How far the label nearest to its threshold is from it."""
+        return float(np.abs(prediction.probabilities - self._thresholds).min())
 
     def row(self, prediction: Prediction) -> dict[str, Any]:
         return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}

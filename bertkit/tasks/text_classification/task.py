@@ -288,7 +288,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     @property
     def details(self) -> Mapping[str, str]:
-        return {"top_k": "top", "probabilities": "probabilities"} if self.labels else {}
+        return {"top_k": "top", "probabilities": "probabilities", "uncertain": "certainty"} if self.labels else {}
 
     def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -296,6 +296,8 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         if layout.top_k:
             likeliest = sorted(probabilities, key=lambda label: -probabilities[label])[: layout.top_k]
             found["top"] = [{"label": label, "probability": probabilities[label]} for label in likeliest]
+        if layout.uncertain:
+            found["certainty"] = self._target.certainty(prediction)
         return found | ({"probabilities": probabilities} if layout.probabilities else {})
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
-from bertkit.tasks.output import OutputColumns
+from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import mean_logits
 from bertkit.tasks.task import Encoding, Outputs, Scorer
@@ -71,6 +71,7 @@ class TokenClassificationTask(ClassLossTask):
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
     own_formats: ClassVar[Mapping[str, str]] = {".conll": "\n", ".conllu": ""}
     by_word: ClassVar[bool] = True
+    details: ClassVar[Mapping[str, str]] = {"uncertain": "certainty"}
 
     recipe: TokenClassification
     scheme: str | None = None
@@ -378,6 +379,10 @@ class TokenClassificationTask(ClassLossTask):
 
     def columns(self, examples: Examples) -> OutputColumns:
         return row_columns(intents=bool(self.intents), chunks=self.scheme is not None)
+
+    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+        """certainty: the probability of the least certain word's tag."""
+        return {"certainty": min(prediction.probabilities, default=1.0)} if layout.uncertain else {}
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
         gold = {"gold": truth.tags} | ({"gold_intent": truth.intent} if self.intents else {})

@@ -1,0 +1,60 @@
+"""doccano's JSONL: a text a line with its spans, [start, end, label] in `label`, or with relations objects in `entities`.
+
+doccano counts UTF-16 units (https://github.com/doccano/doccano/issues/2290), unless a project counts grapheme clusters, which
+the file does not tell. Classes of texts are lists of names in `label`, plain JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from bertkit.errors import DataError
+from bertkit.readers import FIX_ROW, Examples
+from bertkit.readers.content import Content
+from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.utf16 import from_utf16
+
+_SPANS = ("label", "labels", "entities")  # columns
+_PLACES = ("start_offset", "end_offset")
+
+
+def looks_like_doccano(content: Content) -> bool:
+    """Whether lists of spans stand under doccano's names at the beginning of a file that has an object a line."""
+    marks = r'"labels?"\s*:\s*\[\s*\[\s*\d+\s*,|"start_offset"\s*:'
+    return content.first_line.lstrip().startswith("{") and re.search(marks, content.beginning) is not None
+
+
+def parse_doccano(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
+    """The rows as `parse_jsonl` gives them, with spans in characters. Raises DataError for an offset inside a character."""
+    for block in parse_jsonl(content, keep_broken=keep_broken):
+        columns = dict(block.columns)
+        for name in columns.keys() & {*_SPANS}:
+            columns[name] = [
+                [_in_characters(span, text, block.where(row)) for span in spans]
+                if isinstance(spans, list) and isinstance(text, str)
+                else spans
+                for row, (spans, text) in enumerate(zip(columns[name], columns.get("text", ()), strict=False))
+            ]
+        yield replace(block, columns=columns)
+
+
+def _in_characters(span: Any, text: str, where: str) -> Any:
+    """A span whose offsets count characters; what is none stays as it is."""
+    place = partial(_character, span, text, where)
+    match span:
+        case [int(start), int(end), *rest]:
+            return [place(start), place(end), *rest]
+        case {"start_offset": int(), "end_offset": int()}:
+            return span | {name: place(span[name]) for name in _PLACES}
+    return span
+
+
+def _character(span: Any, text: str, where: str, place: int) -> int:
+    if (found := from_utf16(text, place)) is None:
+        what = f"the span {span!r} cuts a character at {place}; expected offsets in UTF-16 units, as doccano counts them"
+        raise DataError(what, where=where, hint=FIX_ROW)
+    return found

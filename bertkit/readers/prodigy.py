@@ -1,0 +1,52 @@
+"""Prodigy's JSONL, as its command db-out exports it: annotated tasks, each with an `answer` (https://prodi.gy/docs/api-interfaces).
+
+Offsets count characters, as spaCy's do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bertkit.errors import DataError, plural
+from bertkit.readers import Examples, Remarks
+from bertkit.readers.content import Content
+from bertkit.readers.jsonl import parse_jsonl
+
+_ANSWERS = ("accept", "reject", "ignore")
+_NAMES = {"spans": "entities", "accept": "label"}  # Prodigy's columns by ours
+_OF_THE_TASK = {"answer", "tokens", "options", "config", "meta"}  # what else a task has, beside names with _
+
+
+def looks_like_prodigy(content: Content) -> bool:
+    """Whether a file begins with a task that has an answer."""
+    return re.search(rf'"answer"\s*:\s*"({"|".join(_ANSWERS)})"', content.first_line) is not None
+
+
+def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
+    """A row each task that was accepted: its text, its spans as `entities`, its classes as `label`, and other columns.
+
+    A note counts the tasks that were rejected or ignored. Raises DataError for another answer, with file and line.
+    """
+    for block in parse_jsonl(content, keep_broken=keep_broken):
+        answers = block.columns.get("answer") or [None] * len(block)
+        broken = [all(values[row] is None for values in block.columns.values()) for row in range(len(block))]
+        for row, answer in enumerate(answers):
+            if answer not in _ANSWERS and not broken[row]:
+                what = f"the answer is {answer!r}; expected {', '.join(_ANSWERS[:-1])} or {_ANSWERS[-1]}"
+                raise DataError(what, where=block.where(row), hint="export the annotated tasks: prodigy db-out DATASET")
+        kept = block.select([row for row, answer in enumerate(answers) if answer == "accept" or broken[row]])
+        columns = {
+            _NAMES.get(name, name): values
+            for name, values in kept.columns.items()
+            if name not in _OF_THE_TASK and not name.startswith("_")
+        }
+        if "entities" in columns:  # a task without spans may leave them out
+            columns["entities"] = [
+                [] if spans is None and text is not None else spans
+                for spans, text in zip(columns["entities"], columns.get("text", ()), strict=False)
+            ]
+        left = len(block) - len(kept)
+        note = (f"{plural(left, 'task')} left out that annotators rejected or ignored",) if left else ()
+        yield replace(kept, columns=columns, remarks=Remarks(note))
