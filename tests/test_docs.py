@@ -8,6 +8,7 @@ import json
 import random
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -133,6 +134,7 @@ def write_tagged(folder: Path) -> None:
     (folder / "my.conll").write_text(conll)
     (folder / "letters.txt").write_text("Grace wrote to you.\n\nThe lamp of Mr. Young is a good one.\n")
     jsonl(folder / "spans.jsonl", [{"text": " ".join(ws), "entities": [[0, len(ws[0]), "PER"]]} for ws, _ in sentences])
+    shutil.copy(folder / "spans.jsonl", folder / "dev.jsonl")
     (folder / "conll2003").mkdir()
     columns = {"seq.in": [" ".join(ws) for ws, _ in sentences], "seq.out": [" ".join(ts) for _, ts in sentences]}
     columns["label"] = ["ask", "tell"] * 20
@@ -193,6 +195,8 @@ def small(command: list[str]) -> list[str]:
 def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name, content in re.findall(r"`([\w.]+)`:\n\n```json\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE):
+        (place / name).write_text(content, encoding="utf-8")  # a file that the page shows
     ran: set[str] = set()
     names: dict[str, object] = {}  # of the page's Python so far
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -263,7 +267,10 @@ def assert_predicted(command: list[str], place: Path, out: str) -> None:
         assert len(out.splitlines()) == 1
         return
     assert out == ""
-    written = (place / command[command.index("--output") + 1]).read_text().splitlines()
+    written = (place / command[command.index("--output") + 1]).read_text(encoding="utf-8").splitlines()
+    if "--format" in command:
+        assert len(written) == 3 + 2 * ("label-studio" in command), "a task a line, maybe in a list"
+        return
     expected = {"new.csv": 1 + 5, "letters.txt": 5 + 2 + 11, "quiz.csv": 40, "pairs.tsv": 1 + 40}
     expected |= {"validation": 1 + 40, "test": 1 + 7}  # of a --split
     asked = command[3] if command[2] == "--split" else command[2]
