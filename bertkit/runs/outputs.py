@@ -99,7 +99,7 @@ class Output:
 
     def finish(self, writer: Writer | None) -> None:
         """All windows are written."""
-        if writer is not None:
+        if writer is not None and writer.end:
             self.write(writer.end)
 
 
