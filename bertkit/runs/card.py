@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from bertkit.corpus.objectives import OBJECTIVES
+from bertkit.progress import format_interval
 from bertkit.runs.usage import usage
 
 _CARD = """---
@@ -19,11 +21,23 @@ _CARD = """---
 Trained by bertkit {version} on {rows} rows of {source}: {steps} steps of {batch_size}, peak learning rate {learning_rate},
 seed {seed}. The weights here are those of step {best_step}, the best by {objective}.{rounded}
 
-| score | best (step {best_step}) | last (step {steps}) |
-|---|---|---|
+| score | best (step {best_step}) | 95% interval | last (step {steps}) |
+|---|---|---|---|
 {scores}
 
+## Use
+
 {usage}
+
+## Data
+
+| split | rows | of | sha256 of its texts |
+|---|---|---|---|
+{data}
+{labels}
+## Limits
+
+{limits}
 
 All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 """
@@ -55,6 +69,8 @@ All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+_NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions|(.*_)?loss)$")
+_READ = {"head": "the beginning", "tail": "the end", "head+tail": "the beginning and the end"}
 _ROUNDED = """
 The scores are those of bf16, in which the model was trained; in fp32, as transformers opens it, they may differ in the third
 digit."""
@@ -62,6 +78,11 @@ digit."""
 
 def _one_line(name: str) -> str:
     return " ".join(name.split())
+
+
+def _plain(text: Any) -> str:
+    """A text in which Markdown and HTML see no marks, on one line."""
+    return re.sub(r"[\\`*\[\]<>|&#~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", _one_line(str(text)))
 
 
 def _hub_id(model: str) -> str | None:
@@ -104,28 +125,101 @@ def pretraining_card(run: dict[str, Any]) -> str:
 def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
     """Markdown with the hub's metadata, from run.json; architecture: the class that opens the model."""
     best, last, recipe, training = run["best"], run["last"], run["recipe"], run["training"]
-    data, name = next(iter(run["data"].values())), _one_line(Path(recipe["name"]).stem)
-    front = {"library_name": "transformers", "pipeline_tag": recipe["family"]}
-    if base := _hub_id(model):
-        front["base_model"] = base
+    name, intervals = _one_line(Path(recipe["name"]).stem), run.get("intervals") or {}
+    split, data = next(iter(run["data"].items()))
+    called = f"{_called(model)}, fine-tuned on {name}"
+    front = {
+        "library_name": "transformers",
+        "pipeline_tag": recipe["family"],
+        "language": recipe.get("language"),
+        "base_model": _hub_id(model),
+        "datasets": [hub["path"]] if (hub := _hub_set(run)) else None,
+        "tags": ["bertkit", name],
+        "model-index": [{"name": called, "results": results}] if (results := [*_results(run)]) else None,
+    }
 
     def cell(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
 
+    objective = next(iter(best["scores"]), "the last step")
+    rows = [
+        (_plain(name), cell(value), format_interval(intervals.get(name)) or "-", cell(last["scores"].get(name)))
+        for name, value in best["scores"].items()
+    ]
+    splits = [
+        (_plain(split), f"{each['rows']}", _plain(_source(run, split)), f"`{each['rows_sha256']}`")
+        for split, each in run["data"].items()
+    ]
+    labels = run["task"].get("labels")
     return _CARD.format(
-        front=yaml.safe_dump({**front, "tags": ["bertkit", name]}, sort_keys=False, allow_unicode=True),
-        model=_called(model),
-        recipe=name,
+        front=yaml.safe_dump(
+            {key: value for key, value in front.items() if value}, sort_keys=False, allow_unicode=True, width=120
+        ),
+        model=_plain(_called(model)),
+        recipe=_plain(name),
         version=run["versions"].get("bertkit", ""),
         rows=data["rows"],
-        source=_one_line(Path(data["source"]).name),
+        source=_plain(_source(run, split)),
         steps=last["step"],
         best_step=best["step"],
         batch_size=training["batch_size"],
         learning_rate=training["learning_rate"],
         seed=training["seed"],
-        objective=next(iter(best["scores"]), "the last step"),
-        scores="\n".join(f"| {name} | {cell(v)} | {cell(last['scores'].get(name))} |" for name, v in best["scores"].items()),
+        objective=_plain(objective),
+        scores=_rows(rows),
+        data=_rows(splits),
+        labels=f"\nLabels: {', '.join(map(_plain, labels))}.\n" if labels else "",
+        limits="\n".join(f"- {limit}" for limit in _limits(run, _plain(objective))),
         usage=usage(recipe["family"], run["task"], architecture),
         rounded=_ROUNDED if run["dtype"] == "bfloat16" else "",
     )
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> str:
+    """The rows of a table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
+    """The data set of the hub that a run was trained on: path, name and revision; None for other data."""
+    own = any(run["recipe"].get(name) for name in ("data", "train", "validation", "test"))
+    return None if own else (run["recipe"].get("dataset") or {}).get("hub")
+
+
+def _source(run: dict[str, Any], split: str) -> str:
+    """Where a split is from, without the folders of this machine."""
+    hub = _hub_set(run)
+    return hub["path"] if hub else _one_line(Path(run["data"][split]["source"]).name)
+
+
+def _results(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The scores of each split as the hub's model-index has them (huggingface_hub, repocard_data.py)."""
+    hub = _hub_set(run) or {}
+    for split, data in run["data"].items():
+        scores = {
+            name.rpartition("/")[2]: (name, value)
+            for name, value in run["best"]["scores"].items()
+            if name.startswith(f"{split}/") and value is not None and not _NO_METRIC.search(name)
+        }
+        metrics = [
+            {"type": metric, "value": value}
+            | ({"args": {"interval": bounds}} if (bounds := (run.get("intervals") or {}).get(name)) else {})
+            for metric, (name, value) in scores.items()
+        ]
+        dataset: dict[str, Any] = {"type": _source(run, split), "name": _source(run, split), "split": split}
+        dataset |= {key: hub[of] for key, of in (("config", "name"), ("revision", "revision")) if hub.get(of)}
+        dataset["args"] = {"rows": data["rows"], "sha256": data["rows_sha256"]}
+        if metrics:
+            yield {"task": {"type": run["recipe"]["family"]}, "dataset": dataset, "metrics": metrics}
+
+
+def _limits(run: dict[str, Any], objective: str) -> Iterator[str]:
+    """What a user should not expect of the model."""
+    task, splits = run["task"], [*run["data"]]
+    yield f"The scores hold for texts like those of {_plain(_source(run, splits[-1]))}; for others they may be lower."
+    if run["best"]["scores"]:
+        yield f"The step was chosen by {objective}, on the rows that it is scored on, which makes that score a little too high."
+    if task.get("truncate") in _READ:
+        yield f"Of a text longer than {task['max_length']} tokens it reads {_READ[task['truncate']]} alone."
+    if task.get("labels"):
+        yield "It knows no other labels than those above."

@@ -42,7 +42,7 @@ _EQUAL = ("training", "task", "model", "data", "dtype", "total_steps")  # on all
 _MAY_CHANGE = {
     *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
     *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),
-    "training.activation_checkpointing",
+    *("training.activation_checkpointing", "recipe.language"),
 }
 _CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # which older versions did not record
 NEW_FOLDER = "choose another --output-dir, or --overwrite"

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import UserError, listed, plural
-from bertkit.metrics.classification import check_metrics
+from bertkit.metrics.bootstrap import RESAMPLES
+from bertkit.metrics.classification import METRICS, check_metrics
 from bertkit.model.bert import initialize
 from bertkit.model.devices import peak_memory, refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
@@ -28,8 +29,9 @@ from bertkit.report import show
 from bertkit.runs.baselines import Baselines, fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
-from bertkit.runs.evaluate import CONSTANT, encode_split, report_remarks, score_splits
+from bertkit.runs.evaluate import CONSTANT, Scored, encode_split, report_remarks, score_splits
 from bertkit.runs.predictor import predict_examples
+from bertkit.runs.scores import score_intervals
 from bertkit.runs.target import open_target
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.preview import preview
@@ -196,10 +198,14 @@ def finetune(
     if run.resume_from is not None:
         tuned = Task.restore(read_config(run.resume_from), task.recipe, where=str(run.resume_from))
 
+    best_scored: Scored | None = None
+
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
-        nonlocal tuned
+        nonlocal tuned, best_scored
         scored = score_splits(task, [trained], splits, accelerator, tune=True)
         tuned = scored.task
+        if best_scored is None or _worth(scored) > _worth(best_scored):
+            best_scored = scored
         evaluated(scored.objective)
         return scored.scores, scored.objective
 
@@ -220,6 +226,9 @@ def finetune(
         return write
 
     def finish() -> str:
+        ours = all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
+        if ours and best_scored is not None and best_scored.scores == values["best"]["scores"]:  # else: before a resume
+            values["intervals"] = score_intervals(best_scored, RESAMPLES)
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
         return model_card(values, pretrained.name, architecture)
 
@@ -256,6 +265,10 @@ def finetune(
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
     progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
     return values
+
+
+def _worth(scored: Scored) -> float:
+    return -math.inf if scored.objective is None else scored.objective
 
 
 def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:

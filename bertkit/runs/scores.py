@@ -102,6 +102,16 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
         progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
 
 
+def score_intervals(scored: Scored, resamples: int) -> dict[str, list[float] | None]:
+    """The 95% bootstrap interval of each score, "split/metric"; None where it is undefined on every draw."""
+    bounds: dict[str, list[float] | None] = {}
+    for split, predictions in scored.predictions.items():
+        draws = progress.with_bar(resampled(len(predictions), resamples, np.random.default_rng(0)), "resample", resamples)
+        found = intervals(scored.task.scorer(predictions, scored.truth[split]), draws)
+        bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
+    return bounds
+
+
 def report_scores(
     title: str,
     scored: Scored,
@@ -119,14 +129,10 @@ def report_scores(
     """
     task = scored.task
     parts: list[Table | Finding | Text] = []
-    bounds: dict[str, list[float] | None] = {}
+    bounds = score_intervals(scored, resamples) if resamples else {}
     remarks = []
     for split, predictions in scored.predictions.items():
         truth = scored.truth[split]
-        if resamples:
-            draws = resampled(len(predictions), resamples, np.random.default_rng(0))
-            found = intervals(task.scorer(predictions, truth), progress.with_bar(draws, "resample", resamples))
-            bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
         for part in task.report(predictions, truth):
             if isinstance(part, Table):
                 parts.append(part._replace(title=f"{split}: {part.title}"))

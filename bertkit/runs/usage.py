@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from string import Template
 from typing import Any
@@ -112,13 +113,33 @@ _OR = "\n\nor `bertkit predict path/to/this/folder FILE`, which also reads the f
 
 def usage(family: str, task: Mapping[str, Any], architecture: str) -> str:
     """How to use a model, as Markdown. task: from run.json. architecture: the class of transformers that opens it."""
+    http = _over_http(_inputs(family, task))
     if architecture == "BertModel":
-        return _ENCODER_ONLY
+        return f"{_ENCODER_ONLY}\n\n{http}"
     code, notes = _CODE[family](task)
     longest = task["max_length"]
     # at most what a window can overlap by, and half of it if it can
     fields = {"architecture": architecture.replace("BertFor", "AutoModelFor"), "overlap": max(0, longest - 2) // 2, **task}
-    return "\n\n".join([f"```python\n{Template(code).substitute(fields)}\n```{_OR}", *notes])
+    return "\n\n".join([f"```python\n{Template(code).substitute(fields)}\n```{_OR}", *notes, http])
+
+
+def _over_http(inputs: Any) -> str:
+    """How to ask a model that `bertkit serve` serves, as Markdown. inputs: a row, in the form of Hugging Face's clients."""
+    return f"""Over HTTP, once `bertkit serve path/to/this/folder` runs:
+
+```bash
+curl http://127.0.0.1:8000 -H 'Content-Type: application/json' -d '{json.dumps({"inputs": inputs})}'
+```"""
+
+
+def _inputs(family: str, task: Mapping[str, Any]) -> Any:
+    """A row of a family, by the roles of its columns."""
+    if family == "question-answering":
+        return {"question": "a question?", "context": "a text that answers it"}
+    if family == "multiple-choice":
+        question = {"question": "a question?"} if task.get("question") else {}
+        return {"text": "a text", **question, "choices": ["a choice", "another one"]}
+    return {"text": "one", "text_pair": "two"} if task.get("text_pair") else "a text"
 
 
 def _classification(task: Mapping[str, Any]) -> tuple[str, list[str]]:

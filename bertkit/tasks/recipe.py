@@ -86,6 +86,9 @@ class Recipe(ABC):
         choices=("fail", "skip"),
         used=USE,
     )
+    language: tuple[str, ...] | None = option(
+        None, "languages of the texts, as codes such as en, for the model card", used=("finetune",)
+    )
     split_seed: int = option(
         0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
     )

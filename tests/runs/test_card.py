@@ -1,4 +1,6 @@
-"""Model cards: the code on each is run as it stands there, and must say what `bertkit predict` says; and the front matter."""
+"""Model cards: the code on each is run as it stands there, and must say what `bertkit predict` says; and the front matter, read
+by huggingface_hub.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import read_run_file
@@ -214,3 +217,87 @@ def test_the_card_says_that_scores_of_bf16_differ(train, tmp_path: Path) -> None
     assert run is not None
     cards = [model_card({**run, "dtype": dtype}, "bert", "BertForSequenceClassification") for dtype in ("float32", "bfloat16")]
     assert ["bf16" in card for card in cards] == [False, True]
+
+
+@pytest.mark.parametrize("family", ["classes", "labels", "tags"])
+def test_the_hub_reads_scores_intervals_and_data(family: str, train, run_bertkit, tmp_path: Path) -> None:
+    """As `bertkit eval --intervals` gives them."""
+    if family == "tags":
+        train("token-classification", tagged("O", "B-X", "I-X"), "--language", "en,zh")
+    else:
+        train("text-classification", TABLE, "--text", "text", *KINDS[family], "--language", "en,zh")
+    evaluated = json.loads(run_bertkit("eval", "run", "--intervals", "--json").out)
+    intervals = evaluated.pop("intervals")
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    expected = {
+        name.removeprefix("validation/"): value
+        for name, value in evaluated.items()
+        if not re.search("loss|threshold|constant", name) and value is not None
+    }
+    assert len(expected) > 0
+    results = card.data.eval_results
+    assert results is not None
+    assert {each.metric_type: each.metric_value for each in results} == pytest.approx(expected, abs=1e-6)
+    run = read_run_file(tmp_path / "run")
+    assert run is not None
+    for each in results:
+        assert each.metric_args == {"interval": pytest.approx(intervals[f"validation/{each.metric_type}"], abs=1e-6)}
+        assert each.dataset_args == {
+            "rows": run["data"]["validation"]["rows"],
+            "sha256": run["data"]["validation"]["rows_sha256"],
+        }
+        assert (each.dataset_name, each.dataset_split) == (Path(run["data"]["validation"]["source"]).name, "validation")
+        low, high = intervals[f"validation/{each.metric_type}"]
+        assert f"| validation/{each.metric_type} | {each.metric_value:.4f} | {low:.4f} to {high:.4f} |" in card.text
+    assert card.data.language == ["en", "zh"]
+    assert str(tmp_path) not in card.content
+    assert card.data.to_dict()["model-index"] == yaml.safe_load(card.content.split("---\n")[1])["model-index"]
+
+
+def test_the_request_on_the_card_is_a_row_of_the_model(train, tmp_path: Path) -> None:
+    import bertkit
+
+    for family, content, options in (
+        ("text-classification", TABLE.replace("pair", "text_pair"), ("--label", "kind")),
+        ("token-classification", tagged("O", "B-X", "I-X"), ()),
+        ("multiple-choice", lines(CHOICES), ()),
+        ("question-answering", lines(ANSWERS), ("--doc-stride", "8")),
+    ):
+        train(family, content, *options, "--overwrite")
+        card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+        (request,) = re.findall(r"-d '(.*)'$", card, re.MULTILINE)
+        assert len(bertkit.load(tmp_path / "run").predict([json.loads(request)["inputs"]])) == 1
+
+
+def test_names_are_no_marks(train, tmp_path: Path) -> None:
+    train("text-classification", TABLE, "--text", "text", "--label", "kind")
+    run = read_run_file(tmp_path / "run")
+    assert run is not None
+    odd = "a|b<script>`[x](y)\n# z &amp; *_c_*"
+    run["data"]["train"]["source"] = run["data"]["validation"]["source"] = f"/home/me/{odd}.csv"
+    run["task"]["labels"] = [odd, "snake_case"]
+    card = model_card(run, "bert", "BertForSequenceClassification")
+    body = card.split("---\n", 2)[2]
+    escaped = r"a\|b\<script\>\`\[x\](y) \# z \&amp; \*\_c\_\*"
+    assert f"Labels: {escaped}, snake_case." in body
+    assert f"| {escaped}.csv |" in body
+    assert not re.search(r"(?<!\\)<script|/home|^# z", body, re.MULTILINE)
+    (tmp_path / "card.md").write_text(card, encoding="utf-8")
+    results = ModelCard.load(tmp_path / "card.md").data.eval_results
+    assert results is not None
+    assert {each.dataset_name for each in results} == {" ".join(odd.split()) + ".csv"}
+
+
+def test_a_data_set_of_the_hub_is_named(train, tmp_path: Path) -> None:
+    train("text-classification", TABLE, "--text", "text", "--label", "kind")
+    run = read_run_file(tmp_path / "run")
+    assert run is not None
+    run["recipe"] |= {
+        "train": None,
+        "validation": None,
+        "dataset": {"hub": {"path": "nyu-mll/glue", "name": "mrpc", "revision": None}},
+    }
+    (tmp_path / "card.md").write_text(model_card(run, "bert", "BertForSequenceClassification"), encoding="utf-8")
+    data = ModelCard.load(tmp_path / "card.md").data
+    assert data.datasets == ["nyu-mll/glue"]
+    assert {(each.dataset_type, each.dataset_config) for each in data.eval_results or ()} == {("nyu-mll/glue", "mrpc")}
