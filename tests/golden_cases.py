@@ -572,6 +572,7 @@ COMMANDS = (
     "export",
     "serve",
     "tune",
+    "push",
     "tokenizer train",
 )
 COMMANDS += ("corpus build", "corpus merge")

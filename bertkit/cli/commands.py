@@ -21,6 +21,7 @@ from bertkit.cli.failures import Interrupted, speaking_for_all
 from bertkit.cli.finetune import finetune
 from bertkit.cli.predict import predict
 from bertkit.cli.pretrain import pretrain
+from bertkit.cli.push import push
 from bertkit.cli.recipes import recipes
 from bertkit.cli.report import report
 from bertkit.cli.run_glue import translate
@@ -78,6 +79,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "submission": submission,
     "export": export,
     "serve": serve,
+    "push": push,
 }
 app = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, **_SETTINGS)
 for _name, _function in _COMMANDS.items():

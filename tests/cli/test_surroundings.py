@@ -152,7 +152,7 @@ OF_HELP = OF_TYPER | {"bertkit", "numpy"}
 
 
 @pytest.mark.parametrize(
-    "command", ["", "finetune", "predict", "eval", "pretrain", "check", "export", "report", "serve", "tune"]
+    "command", ["", "finetune", "predict", "eval", "pretrain", "check", "export", "report", "serve", "tune", "push"]
 )
 def test_help_imports_what_it_may_alone(command: str) -> None:
     code = (

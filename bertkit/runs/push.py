@@ -1,0 +1,102 @@
+"""Upload a finished run to the Hugging Face hub: what opens and describes its best model, and nothing of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from bertkit import progress
+from bertkit.errors import MachineError, UsageError
+from bertkit.files import json_text
+from bertkit.manifest import MANIFEST, Manifest, finish, verify
+from bertkit.model.directory import CONFIG_FILES, weight_files
+from bertkit.report import Report, Table, show
+from bertkit.runs.directory import RUN_FILE, refuse_folder_of_runs, require_run
+from bertkit.text.tokenizer import TOKENIZER_FILES
+
+_CARD = "README.md"
+_OF_THE_MACHINE = ("resumed_from", "rates", "seconds", "num_processes")  # in run.json
+
+
+def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run: bool) -> None:
+    """Upload a run to a model repository, which is made if there is none, as a private one unless it is to be public.
+
+    dry_run: show the files, and ask nobody. Raises UsageError for what is no finished run, ModelError for damaged files, and
+    MachineError where the hub refuses or cannot be reached.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError:
+        what = f"{repo!r} is no name of a repository; expected owner/name of letters, digits, -, _ and ."
+        raise UsageError(what) from None
+    files = files_to_push(folder)
+    if dry_run:
+        rows = [[name, len(file) if isinstance(file, bytes) else file.stat().st_size] for name, file in files.items()]
+        show(Report([Table(f"{repo}, {'public' if public else 'private'}: nothing was sent", ["file", "bytes"], rows)]))
+        return
+    if constants.HF_HUB_OFFLINE:
+        raise MachineError("HF_HUB_OFFLINE forbids every request to the hub", hint="unset it, or look at it with --dry-run")
+    if get_token() is None:
+        raise UsageError("the hub needs a token that may write", hint="log in: hf auth login; or set HF_TOKEN")
+    operations = [CommitOperationAdd(name, file) for name, file in files.items()]
+    api = HfApi()
+    finish()  # what is sent is whole
+    try:
+        made = api.create_repo(repo, private=not public, exist_ok=True)
+        api.create_commit(made.repo_id, operations, commit_message=message or f"{folder.resolve().name}, by bertkit")
+    except Exception as error:  # of the network, of the hub, of the disk
+        raise _refused(error, repo) from None
+    progress.note(f"wrote {len(files)} files to {made}")
+
+
+def files_to_push(folder: Path) -> dict[str, Path | bytes]:
+    """The files of a finished run by name: the best model, its tokenizer, its card, run.json and a manifest.
+
+    run.json has names in place of paths. Raises UsageError for what is no finished run, ModelError for damaged files, of large
+    ones at `manifest.finish`.
+    """
+    refuse_folder_of_runs(folder)
+    run = require_run(folder)
+    if run["status"] != "finished" or not (folder / _CARD).is_file():
+        raise UsageError("the run is not finished", where=str(folder), hint="its own command goes on with it")
+    names = [*CONFIG_FILES, *(path.name for path in weight_files(folder)), *TOKENIZER_FILES, _CARD]
+    found: dict[str, Path | bytes] = {name: folder / name for name in names if (folder / name).is_file()}
+    verify(folder, found.__contains__)
+    stored = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    for name in _OF_THE_MACHINE:
+        stored.pop(name, None)
+    found[RUN_FILE] = told = json_text(_without_paths(stored)).encode()
+    before = Manifest.read(folder)
+    weights = {path.name: before.files[path.name] for path in weight_files(folder) if before and path.name in before.files}
+    hashes = {**Manifest.of(folder, found, hashes=weights).files, RUN_FILE: sha256(told).hexdigest()}
+    return found | {MANIFEST: Manifest(folder, hashes).text.encode()}
+
+
+def _without_paths(value: Any) -> Any:
+    """A value of JSON in which each path is the name of its file: one that is absolute or begins at ~ or .., or is there."""
+    if isinstance(value, Mapping):
+        return {key: _without_paths(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    path = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
+    is_path = path.is_absolute() or value.startswith(("~", "..")) or (len(path.parts) > 1 and Path(value).exists())
+    return path.name or value if is_path or value.endswith(".py") else value
+
+
+def _refused(error: Exception, repo: str) -> MachineError:
+    """What the hub, or the way to it, says, in one line."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        hint = "make a token that may write on huggingface.co/settings/tokens, then: hf auth login"
+        return MachineError(f"the hub does not let this token write to {repo}", hint=hint)
+    said = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
+    return MachineError(f"cannot write to {repo}: {said[:300]}", hint="is the network up? the same command tries again")

@@ -1,0 +1,167 @@
+"""bertkit push: which files go to the hub, what is in them, and how errors are said. No test asks the hub."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi, RepoUrl, constants
+from trained import train
+
+pytestmark = pytest.mark.e2e
+FILES = {
+    *("README.md", "config.json", "manifest.json", "model.safetensors", "run.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secret-place")
+    rows = "".join(f"{text},{'ab'[row % 2]}\n" for row, text in enumerate(["good movie", "bad movie", "why", "no"] * 3))
+    (folder / "dev.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    return train(folder / "run", tiny_model_dir, folder / "dev.csv", max_length=16)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a fake of the hub's API, which takes the calls that the real one takes, was asked."""
+    asked: dict[str, Any] = {}
+
+    def fake(name: str) -> Any:
+        signature = inspect.signature(getattr(HfApi, name))
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs).arguments
+            asked[name] = {key: value for key, value in bound.items() if key != "self"}
+            return RepoUrl("https://huggingface.co/me/mine")
+
+        return call
+
+    for name in ("create_repo", "create_commit"):
+        monkeypatch.setattr(HfApi, name, fake(name))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    return asked
+
+
+def is_one_line(err: str) -> bool:
+    """Whether it is an error of one line, perhaps with a hint."""
+    return [line.split(":")[0].strip() for line in err.splitlines()] in (["error"], ["error", "hint"])
+
+
+def sent(hub: dict[str, Any]) -> dict[str, bytes]:
+    files = {}
+    for operation in hub["create_commit"]["operations"]:
+        with operation.as_file() as file:
+            files[operation.path_in_repo] = file.read()
+    return files
+
+
+def test_the_model_goes_and_nothing_of_the_machine(run: Path, run_bertkit, hub: dict[str, Any], tmp_path: Path) -> None:
+    assert {path.name for path in run.iterdir()} > FILES, "checkpoints and the log are there too"
+    ran = run_bertkit("push", run, "me/mine")
+    assert (ran.code, ran.err.splitlines()[-1]) == (0, "wrote 9 files to https://huggingface.co/me/mine")
+    assert hub["create_repo"] == {"repo_id": "me/mine", "private": True, "exist_ok": True}
+    assert (hub["create_commit"]["repo_id"], hub["create_commit"]["commit_message"]) == ("me/mine", "run, by bertkit")
+    files = sent(hub)
+    assert set(files) == FILES
+    manifest = json.loads(files.pop("manifest.json"))
+    assert manifest == {name: sha256(data).hexdigest() for name, data in files.items()}
+    for name, data in files.items():
+        assert (data == (run / name).read_bytes()) == (name != "run.json")
+        assert b"secret-place" not in data
+    before, after = json.loads((run / "run.json").read_text(encoding="utf-8")), json.loads(files["run.json"])
+    assert "secret-place" in before["data"]["train"]["source"]
+    assert (after["data"]["train"]["source"], after["recipe"]["train"]) == ("dev.csv", "dev.csv")
+    assert after["training"] == before["training"] | {}
+    assert (after["best"], after["data"]["train"]["rows_sha256"]) == (before["best"], before["data"]["train"]["rows_sha256"])
+    for name, data in (files | {"manifest.json": json.dumps(manifest).encode()}).items():  # and from there it is used
+        (tmp_path / "pulled").mkdir(exist_ok=True)
+        (tmp_path / "pulled" / name).write_bytes(data)
+    texts = b"good movie\nwhy\n"
+    pulled, own = (run_bertkit("predict", folder, stdin=texts) for folder in (tmp_path / "pulled", run))
+    assert (pulled.code, pulled.out, "warning" in pulled.err) == (0, own.out, False)
+
+
+def test_public_and_another_message(run: Path, run_bertkit, hub: dict[str, Any]) -> None:
+    assert run_bertkit("push", run, "me/mine", "--public", "--message", "first").code == 0
+    assert (hub["create_repo"]["private"], hub["create_commit"]["commit_message"]) == (False, "first")
+
+
+def test_a_dry_run_shows_the_files_and_asks_nobody(run: Path, run_bertkit, hub: dict[str, Any], monkeypatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.delenv("HF_TOKEN")
+    ran = run_bertkit("push", run, "me/mine", "--dry-run")
+    assert (ran.code, hub) == (0, {})
+    shown = dict(re.findall(r"([\w.]+\.\w+)\W+(\d[\d,]*)", ran.err))
+    assert set(shown) == FILES
+    assert int(shown["model.safetensors"].replace(",", "")) == (run / "model.safetensors").stat().st_size
+
+
+def test_what_is_wrong_here_is_one_line(run: Path, run_bertkit, hub: dict[str, Any], tmp_path: Path, monkeypatch) -> None:
+    def refused(code: int, told: str, *command: object) -> None:
+        ran = run_bertkit("push", *command)
+        assert (ran.code, told in ran.err.splitlines()[0], is_one_line(ran.err)) == (code, True, True), ran.err
+        assert not hub
+
+    refused(2, "'a b' is no name of a repository", run, "a b")
+    refused(2, "this is not a bertkit run", tmp_path, "me/mine")
+    (tmp_path / "begun").mkdir()
+    begun = json.loads((run / "run.json").read_text(encoding="utf-8")) | {"status": "running"}
+    (tmp_path / "begun" / "run.json").write_text(json.dumps(begun), encoding="utf-8")
+    refused(2, "the run is not finished", tmp_path / "begun", "me/mine")
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    refused(2, "the hub needs a token", run, "me/mine")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refused(5, "HF_HUB_OFFLINE", run, "me/mine")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A hub on this machine that refuses every request with a status."""
+    answer: dict[str, Any] = {"status": 401}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            body = json.dumps({"error": "no,\nnot you"}).encode()
+            self.send_response(answer["status"])
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    found = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{found.server_port}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    yield answer
+    found.shutdown()
+    found.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [(401, "does not let this token write"), (403, "does not let"), (400, "no, not you")]
+)
+def test_what_the_hub_refuses_is_one_line(status: int, told: str, run: Path, run_bertkit, server: dict[str, Any]) -> None:
+    server["status"] = status
+    ran = run_bertkit("push", run, "me/mine")
+    assert (ran.code, told in ran.err, is_one_line(ran.err)) == (5, True, True), ran.err
+
+
+def test_a_hub_that_is_not_there_is_one_line(run: Path, run_bertkit, server: dict[str, Any], monkeypatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    ran = run_bertkit("push", run, "me/mine")
+    assert (ran.code, "cannot write to me/mine" in ran.err, is_one_line(ran.err)) == (5, True, True), ran.err
