@@ -1,4 +1,4 @@
-"""Tagged data as other tools write it: a word a row, spans of spaCy, doccano and Label Studio; and what comes back of it."""
+"""Tagged data as other tools write it: a word a row, spans of spaCy and of tools of annotators; and what comes back of it."""
 
 from __future__ import annotations
 
@@ -153,6 +153,10 @@ def offsets(span: list[Any]) -> dict[str, Any]:
     return {"id": 1, "start_offset": span[0], "end_offset": span[1], "label": span[2]}
 
 
+def marks(span: list[Any]) -> dict[str, Any]:
+    return dict(zip(("start", "end", "label"), span, strict=True))
+
+
 FORMS: dict[str, Callable[[Spans], str]] = {
     "spacy.json": lambda given: json.dumps(spacy(given)),
     "spacy-indented.json": lambda given: json.dumps(spacy(given), indent=1),
@@ -160,6 +164,7 @@ FORMS: dict[str, Callable[[Spans], str]] = {
     "doccano.jsonl": lambda given: lines(objects(given, "label")),
     "doccano-labels.jsonl": lambda given: lines(objects(given, "labels")),
     "doccano-new.jsonl": lambda given: lines(objects(given, "entities", offsets)),
+    "prodigy.jsonl": lambda given: lines([row | {"answer": "accept"} for row in objects(given, "spans", marks)]),
     "label-studio.json": lambda given: json.dumps(label_studio(given)),
     "label-studio-indented.json": lambda given: json.dumps(label_studio(given, name="letter"), indent=2),
     "label-studio-min.json": lambda given: json.dumps(
