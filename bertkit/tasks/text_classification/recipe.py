@@ -166,8 +166,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 
     def _unlisted(self, rows: Examples, columns: dict[str, str]) -> Examples:
         """The rows with the label itself where a class is a list of one, as tools of annotators write it."""
-        labels = rows.columns.get(columns.get("label", ""), ())
-        if self.multi_label or not any(isinstance(label, list) and len(label) < 2 for label in labels):
+        labels = rows.columns.get(columns.get("label", ""))
+        if self.multi_label or not isinstance(labels, list) or not any(type(label) is list for label in labels):
             return rows
         single = [next(iter(label), None) if isinstance(label, list) and len(label) < 2 else label for label in labels]
         return replace(rows, columns=rows.columns | {columns["label"]: single})
