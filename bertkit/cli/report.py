@@ -12,7 +12,9 @@ def report(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, of --seeds or --folds the median run; several are compared with the first.", metavar="RUN..."
+            help="Run folders, of --seeds or --folds the median run; several are compared with the first. Or folders of "
+            "check --label-errors, check --learning-curve and tune.",
+            metavar="RUN...",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", help="HTML file to write.", metavar="FILE")] = Path("report.html"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,18 +13,22 @@ import numpy as np
 
 from bertkit import progress
 from bertkit.config import PretrainConfig
-from bertkit.errors import UsageError, UserError
+from bertkit.errors import ModelError, UsageError, UserError
 from bertkit.files import write_files
 from bertkit.html.charts import Figure, Line, draw_lines, draw_reliability
 from bertkit.html.page import Entry, Section, render, require_packages
 from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.model.config import PRETRAINING
 from bertkit.readers.words import split_words
-from bertkit.report import Finding, Piece, Table
+from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.check import check_data, open_data
 from bertkit.runs.compare import Side, compare_sides, refuse_other_rows, report_comparison
 from bertkit.runs.directory import LOG_FILE, flat, require_run
 from bertkit.runs.explanation import Explanation
+from bertkit.runs.label_errors import FOUND as LABEL_ERRORS
+from bertkit.runs.label_errors import report_label_errors
+from bertkit.runs.learning_curve import FOUND as LEARNING_CURVE
+from bertkit.runs.learning_curve import report_learning_curve
 from bertkit.runs.masked_inference import HeldOut, open_held_out
 from bertkit.runs.outputs import check_output
 from bertkit.runs.predictor import Predictor
@@ -33,6 +37,8 @@ from bertkit.runs.scores import Evaluated, Predicted, evaluate_splits, report_sc
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.slices import describe_slices
 from bertkit.runs.target import Opened, open_target
+from bertkit.runs.tuning import SUMMARY as TUNING
+from bertkit.runs.tuning import report_tuning
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.class_report import describe_reliability
 from bertkit.tasks.recipe import published_scores
@@ -72,18 +78,46 @@ def write_report(
 ) -> None:
     """Write the page of runs to a file. rows: how many worst errors are shown. recipe_name: the file of the runs' own recipe.
 
+    A name may also be the folder of `check --label-errors`, `check --learning-curve` or `tune`, whose tables are shown.
+
     Raises MachineError without the packages, UsageError for folders that are no runs, runs of different tasks or rows, and an
     output that is there.
     """
     require_packages()
     check_output(output, names, overwrite=overwrite)
-    runs = _open(names)
-    describe = _describe_pretraining if runs[0].family == PRETRAINING else _describe_tasks
-    sections = [*describe(runs, rows, recipe_name), Section("Settings", [_settings(runs)])]
-    page = render(f"Report of {', '.join(run.name for run in runs)}", sections)
+    found = {name: _found_in(Path(name), rows) for name in names}
+    sections: list[Section] = []
+    if runs := _open([name for name in names if not found[name]]):
+        describe = _describe_pretraining if runs[0].family == PRETRAINING else _describe_tasks
+        sections = [*describe(runs, rows, recipe_name), Section("Settings", [_settings(runs)])]
+    page = render(f"Report of {', '.join(found)}", [*sections, *chain.from_iterable(found.values())])
     if not progress.console.quiet:
         write_files(output.absolute().parent, {output.name: page}, locked=False)
     progress.note(f"wrote {output}, {len(page.encode()) / 1e6:.2f} MB")
+
+
+# What other commands leave in their folders, and the tables that they show of it.
+_FOUND: dict[str, tuple[str, Callable[[Mapping[str, Any], Path, int], Report]]] = {
+    LABEL_ERRORS: ("Wrong labels", report_label_errors),
+    LEARNING_CURVE: ("Learning curve", lambda found, folder, rows: report_learning_curve(found)),
+    TUNING: ("Tuning", lambda found, folder, rows: report_tuning(found, folder)),
+}
+
+
+def _found_in(folder: Path, rows: int) -> list[Section]:
+    """What `check` found in labels, or `tune` among settings; empty for the folder of a run. Raises ModelError."""
+    sections = []
+    for name, (title, describe) in _FOUND.items():
+        if (path := folder / name).is_file():
+            try:
+                report = describe(json.loads(path.read_text(encoding="utf-8")), folder, rows)
+            except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+                hint = "repeat the command that wrote it"
+                raise ModelError(f"{name} is damaged: {error!r}", where=str(path), hint=hint) from None
+            sections.append(
+                Section(f"{folder}: {title}", [part for part in report.parts if isinstance(part, (Table, Finding))])
+            )
+    return sections
 
 
 def _open(names: Sequence[str]) -> list[Run]:

@@ -45,8 +45,8 @@ from bertkit.tasks.splits import SET_ASIDE, read_splits
 from bertkit.tasks.task import Task
 
 DRAWN = 20  # trials of a space with ranges
-_SUMMARY, _BEST = "tune.json", "best"
-_PARTS = re.compile(rf"{_SUMMARY}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
+SUMMARY, _BEST = "tune.json", "best"
+_PARTS = re.compile(rf"{SUMMARY}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
 TUNING: Kind = Kind("tuning", lambda folder: None if TUNING.foreign(path.name for path in folder.iterdir()) else False, _PARTS)
 
 
@@ -126,13 +126,13 @@ def tune(
             show(report_tuning(summary, output_dir))
             raise UsageError("no trial has a score", where=str(output_dir), hint="lower learning rates, or a longer --budget")
         moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
-        write_json(output_dir / _SUMMARY, summary)
+        write_json(output_dir / SUMMARY, summary)
         progress.note(f"trial {best.number} is the best; it is trained again with {seeds} seeds")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
         finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)
         judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}
         summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
-        write_json(output_dir / _SUMMARY, summary)
+        write_json(output_dir / SUMMARY, summary)
     show(report_tuning(summary, output_dir))
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
@@ -144,7 +144,7 @@ def _told(settings: Mapping[str, Any]) -> str:
 
 def _read(folder: Path) -> dict[str, Any]:
     """tune.json; empty without one. Raises ModelError for a damaged one."""
-    path = folder / _SUMMARY
+    path = folder / SUMMARY
     try:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if not isinstance(values, dict) or (values and not isinstance(values.get("plan"), dict)):
@@ -161,7 +161,7 @@ def _agree(folder: Path, plan: dict[str, Any]) -> None:
         what = f"the folder holds a tuning with different settings: {changed}"
         raise UsageError(what, where=str(folder), hint=f"repeat its command, or {NEW_FOLDER}")
     if earlier is None:
-        write_json(folder / _SUMMARY, {"plan": plan})
+        write_json(folder / SUMMARY, {"plan": plan})
 
 
 def _describe(trials: Trials, sign: int) -> dict[str, Any]:
@@ -224,8 +224,11 @@ def _less(score: float | None, other: float | None) -> float | None:
 
 
 def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
-    """Tables of the trials, of what mattered, and of the winner on dev rows and on those held out from tuning."""
-    winner, gap = summary["winner"], summary.get("gap", {})
+    """Tables of the trials, of what mattered, and of the winner on dev rows and on those held out from tuning.
+
+    summary: the content of tune.json, which has but the plan until the last trial ends.
+    """
+    winner, gap = summary.get("winner"), summary.get("gap", {})
     names, score = [*summary["plan"]["tuning"]["search"]], next(iter(winner["scores"])) if winner else "score"
     rows = [
         [
@@ -235,16 +238,16 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
             trial["state"],
             None if trial["seconds"] is None else round(trial["seconds"]),
         ]
-        for trial in summary["trials"]
+        for trial in summary.get("trials", ())
     ]
     parts: list[Table | Finding] = [Table(f"{folder}: trials", ["trial", *names, score, "state", "seconds"], rows)]
-    if mattered := summary["mattered"]:
+    if mattered := summary.get("mattered"):
         told = [
             [each["setting"], each["importance"], ", ".join(f"{value}: {mean:.4f}" for value, mean in each["means"].items())]
             for each in mattered
         ]
         parts.append(Table("what mattered", ["setting", "share of the variance", f"mean {score} by value"], told))
-    if gap:
+    if winner and gap:
         split = score.rpartition("/")[0]
         rows = [
             [name, each["dev"], each["held_out"], each["difference"], progress.format_interval(each["interval"], "+.4f")]

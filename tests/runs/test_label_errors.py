@@ -13,6 +13,7 @@ import cleanlab.filter
 import numpy as np
 import pytest
 import trained
+from pages import assert_inert
 
 import bertkit
 from bertkit.runs import series
@@ -194,6 +195,22 @@ def test_pairs_and_what_a_spreadsheet_would_run(check, tmp_path: Path) -> None:
     }
 
 
+def test_a_report_shows_the_folder_of_a_check(check, run_bertkit, tmp_path: Path) -> None:
+    trained.write_rows(tmp_path / "rows.csv", 6)
+    check("rows.csv")
+    ran = run_bertkit("report", "out", "--rows", 4)
+    assert ran.code == 0, ran.err
+    page = assert_inert((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert page.headings[1:] == ["out: Wrong labels"]
+    *_, shown = page.tables.values()
+    worst = read_found(tmp_path / "out")["worst"][:4]
+    assert [row[:2] for row in shown[1:]] == [[str(each["row"]), each["text"]] for each in worst]
+    assert f"of {read_found(tmp_path / 'out')['rows']} rows" in page.text
+    (tmp_path / "out" / "label_errors.json").write_text('{"pairs": 1}')
+    ran = run_bertkit("report", "out", "--overwrite")
+    assert (ran.code, "label_errors.json is damaged" in ran.err) == (4, True), ran.err
+
+
 def test_of_a_run_its_base_model_judges(check, run_bertkit, model: Path, tmp_path: Path) -> None:
     rows = trained.write_rows(tmp_path / "rows.csv", 6)
     run = trained.train(tmp_path / "run", model, rows)
@@ -262,3 +279,7 @@ def test_a_learning_curve_trains_on_each_share_with_each_seed(run_bertkit, model
     monkeypatch.setattr(series, "finetune", None)  # nothing is trained again
     assert run_bertkit(*command).code == 0
     assert read_found(tmp_path / "out", "learning_curve") == found
+    assert run_bertkit("report", "out").code == 0
+    page = assert_inert((tmp_path / "report.html").read_text(encoding="utf-8"))
+    (points,) = page.tables.values()
+    assert [row[:2] for row in points[1:4]] == [[str(each["rows"]), f"{each['score']:.4f}"] for each in found["points"]]

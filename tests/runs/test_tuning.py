@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Ran
+from pages import assert_inert
 from shell import ROOT
 
 from bertkit.cli.tune import _seconds
@@ -211,7 +212,7 @@ def test_without_optuna_one_line_says_what_to_install(tune, monkeypatch: pytest.
 
 
 @pytest.mark.e2e
-def test_trials_are_runs_and_the_winner_is_trained_again(tune, place: Path) -> None:
+def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, place: Path) -> None:
     ran = tune(*SIX, task="text-classification")
     assert ran.code == 0, ran.err
     found = trials()
@@ -234,6 +235,12 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, place: Path) -> N
         assert winner["settings"].items() <= run["training"].items()
     assert read("out/best/seeds.json")["seeds"] == [1, 2]
     assert {each["setting"] for each in read("out/tune.json")["mattered"]} == {"learning_rate", "batch_size"}
+
+    assert run_bertkit("report", "out", "--output", "tuned.html").code == 0
+    tables = assert_inert(Path("tuned.html").read_text(encoding="utf-8")).tables
+    assert sorted(row[0] for row in tables["out: trials"][1:]) == ["0", "1", "2", "3", "4", "5"]
+    assert {row[0] for row in tables["what mattered"][1:]} == {"learning_rate", "batch_size"}
+    assert any(title.startswith(f"the winner, trial {best}: ") for title in tables)
 
     before = {path: path.stat().st_mtime_ns for path in Path("out").glob("trial-*/run.json")}
     again = tune(*SIX, task="text-classification")
