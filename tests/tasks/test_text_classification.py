@@ -314,7 +314,7 @@ def test_columns_found_are_reported_and_stay_with_the_model() -> None:
         ({"text": ["x"], "label": ["y"]}, {"label": "kind"}, "rows.csv"),
         ({"text": ["x", " "], "label": ["y", "z"]}, {}, "rows.csv:3"),
         ({"text": ["x", None], "label": ["y", "z"]}, {}, "rows.csv:3"),
-        ({"text": ["x", "y"], "label": ["a", ["b"]]}, {}, "rows.csv:3"),
+        ({"text": ["x", "y"], "label": ["a", ["b", "c"]]}, {}, "rows.csv:3"),
     ],
 )
 def test_rows_that_cannot_be_used(columns: dict[str, list[Any]], options: dict[str, str], where: str) -> None:
