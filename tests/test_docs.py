@@ -229,8 +229,8 @@ def server(line: str, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             assert any(f"http://127.0.0.1:{port} serves " in each for each in iter(process.stderr.readline, "")), line
             yield
         finally:
-            process.send_signal(signal.SIGINT)
-    assert process.returncode == 130
+            process.terminate()
+    assert process.returncode == -signal.SIGTERM
 
 
 def run_python(block: str, names: dict[str, object]) -> None:

@@ -71,7 +71,7 @@ class Service:
         if targets := parameters.get("targets"):
             alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
         answers: list[Any] = []
-        for _, alike in groupby(rows, lambda row: [*row] if isinstance(row, dict) else type(row)):
+        for _, alike in groupby(rows, lambda row: [*row] if isinstance(row, dict) else isinstance(row, list)):
             examples, predictions = await self._computed(Job(predictor, [*alike], alone))
             answers += model.answers(examples, predictions, parameters)
         return answers

@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from serving import listening, serving
 
 pytestmark = pytest.mark.e2e
-TEXTS = ["the good movie", "a bad book, broken", "we like the story of a river bank", "open the new ticket"]
+TEXTS = ["the good movie", "a bad book, broken", "we like the story of a river bank", "open the new ticket", "no"]
 LABELS, TAGS = ("blame", "none", "praise"), ("O", "B-X", "I-X", "B-Y")
 
 
@@ -84,8 +84,8 @@ def test_token_classification(url: str, folders: dict[str, Path], strategy: Any)
         for name in ("entity_group", "start", "end", "word"):
             assert [each[name] for each in found] == [each[name] for each in expected]
         assert [each.score for each in found] == pytest.approx([each["score"] for each in expected], abs=1e-5)
-        seen |= {each.entity_group for each in found}
-    assert seen == {"X", "Y"}
+        seen |= {(each.entity_group, each.start, each.end) for each in found}
+    assert len(seen) > 2, "a constant would pass"
 
 
 def test_the_tag_of_each_word(url: str, folders: dict[str, Path]) -> None:

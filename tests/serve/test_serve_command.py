@@ -24,6 +24,11 @@ def folder(make_model_dir: Callable[..., Path]) -> Path:
     return make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, labels=("a", "b"))
 
 
+def _heed_ctrl_c() -> None:
+    """Also where the tests run in the background of a shell, which lets its commands ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(*argv: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command in a process of its own, and its URL."""
@@ -40,7 +45,8 @@ def running(*argv: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
         "--precision",
         "fp32",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, text=True, preexec_fn=_heed_ctrl_c) as process:
         assert process.stderr is not None
         try:
             lines = iter(process.stderr.readline, "")
