@@ -164,6 +164,16 @@ class Kind(NamedTuple):
     more: str = ""
     tidy: Callable[[Path], object] = sweep
 
+    @classmethod
+    def repeatable(cls, name: str, parts: str) -> Kind:
+        """A kind that is never finished: the same command repeats what is cheap, and keeps the rest. parts: a pattern."""
+
+        def finished(folder: Path) -> bool | None:
+            return None if kind.foreign(path.name for path in folder.iterdir()) else False
+
+        kind = cls(name, finished, re.compile(parts))
+        return kind
+
     def foreign(self, names: Iterable[str]) -> list[str]:
         """The names that do not belong to it, such as a file of the user's own."""
         return [name for name in names if not LEFTOVER.fullmatch(name) and not self.parts.fullmatch(name)]

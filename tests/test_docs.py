@@ -176,6 +176,8 @@ def small(command: list[str]) -> list[str]:
         command = [*command, "--resamples", "100"]
     if command[:2] == ["corpus", "build"]:
         command = [*command, "--num-processes", "1"]
+    if command[0] == "check" and "--output-dir" in command:
+        command = [*command, "--max-steps", "2"]
     if (command[0] == "check" and "--model" in command) or "some/mnli-model" in command:
         command = [*command, "--max-length", "32"]
     return command

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import recipe_options, with_options
+from bertkit.cli.options import Overwrite, recipe_options, with_options
 from bertkit.config import PretrainConfig, options_for
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.recipe import Recipe
 
 _OF_CORPUS = {name: ("Sequences", each) for name, each in options_for("corpus", PretrainConfig).items()}
 _OF_DATA = recipe_options("check")
@@ -29,6 +31,22 @@ def check(
     recipe: Annotated[str | None, typer.Option(help="What the data is for. Default: recognized from the data.")] = None,
     examples: Annotated[int, typer.Option(help="Number of examples to show.", min=1)] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Write the findings to stdout as JSON.")] = False,
+    label_errors: Annotated[
+        bool,
+        typer.Option(
+            "--label-errors", help="Train on folds of the training rows, and rank all of them: whose label is likely wrong?"
+        ),
+    ] = False,
+    folds: Annotated[int | None, typer.Option(min=2, help="With --label-errors; default: 5.", metavar="N")] = None,
+    learning_curve: Annotated[
+        str | None,
+        typer.Option(help="Train on these percentages of the training rows: would more of them help?", metavar="25,50,100"),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="With --learning-curve; default: 3.", metavar="N")] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", "-o", help="Folder for what these two train and find.", metavar="DIR")
+    ] = None,
+    overwrite: Overwrite = False,
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -38,40 +56,110 @@ def check(
     splits, empty texts, broken characters, and with --model sequence lengths, \\[UNK] and examples. A corpus: its first
     sequences and prediction targets; with the options of a training these are exactly the ones it sees.
 
+    --label-errors and --learning-curve train, where nothing else does; the same command resumes them. TARGET is as before: a
+    file of rows, or a recipe or family with --train.
+
     [bold]bertkit check mrpc --data glue/MRPC --model bert-base-uncased[/]
 
     [bold]bertkit check my.csv --text question --label kind --model minilm[/]
 
     [bold]bertkit check corpora/mine --masking whole-word --examples 20[/]
+
+    [bold]bertkit check my.csv --text question --label kind --model minilm --label-errors --output-dir checks/mine[/]
     """
     from bertkit.corpus.directory import META
     from bertkit.runs.glue import NAME
 
+    to_train = _ToTrain(label_errors, folds, learning_curve, seeds, output_dir, overwrite)
+    to_train.refuse_incomplete()
     if target == NAME:
         raise UsageError("check takes one task of glue at a time", hint="for example: bertkit check mrpc --data glue/MRPC")
     if (Path(target) / META).is_file():
+        if to_train:
+            raise UsageError("a corpus has no labels to check", where=target, hint="leave out --label-errors and the like")
         if others := sorted(set(overrides) - set(_OF_CORPUS)):
             raise UsageError(f"--{others[0].replace('_', '-')} is for labelled data, not for a corpus", where=target)
         _check_corpus(Path(target), overrides, examples)
         return
     if others := sorted(set(overrides) - set(_OF_DATA)):
         raise UsageError(f"--{others[0]} is for a corpus; {target} is not one", hint="build one: bertkit corpus build")
-    _check_data(target, model, recipe, overrides, examples, as_json=as_json)
+    _check_data(target, model, recipe, overrides, examples, to_train, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _ToTrain:
+    """The options of what trains."""
+
+    label_errors: bool
+    folds: int | None
+    learning_curve: str | None
+    seeds: int | None
+    output_dir: Path | None
+    overwrite: bool
+
+    def __bool__(self) -> bool:
+        return self.label_errors or self.learning_curve is not None
+
+    def refuse_incomplete(self) -> None:
+        """Raise UsageError for an option that has no effect, or one that is missing."""
+        needs = {
+            "--folds": (self.folds, self.label_errors, "--label-errors"),
+            "--seeds": (self.seeds, self.learning_curve, "--learning-curve"),
+            "--output-dir": (self.output_dir, self, "--label-errors or --learning-curve"),
+            "--overwrite": (self.overwrite, self, "--label-errors or --learning-curve"),
+        }
+        for flag, (given, needed, name) in needs.items():
+            if given and not needed:
+                raise UsageError(f"{flag} has no effect without {name}", hint=f"add {name}, or leave it out")
+        if self and self.output_dir is None:
+            raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir checks/mine")
+
+    def run(self, recipe: Recipe, *, name: str, model: str, count: int) -> dict[str, Any]:
+        """Train and show; returns the findings for --json. count: of rows to show."""
+        from bertkit.report import show
+        from bertkit.runs.label_errors import find_label_errors, open_output, report_label_errors
+        from bertkit.runs.learning_curve import measure_learning_curve, parse_shares, report_learning_curve
+
+        assert self.output_dir is not None
+        shares = parse_shares(self.learning_curve) if self.learning_curve is not None else []
+        how: dict[str, Any] = {"name": name, "model": model, "output_dir": self.output_dir}
+        open_output(recipe, overwrite=self.overwrite, **how)
+        found = {}
+        if self.label_errors:
+            found["label_errors"] = find_label_errors(recipe, folds=self.folds or 5, **how)
+            show(report_label_errors(found["label_errors"], self.output_dir, count))
+        if shares:
+            found["learning_curve"] = measure_learning_curve(recipe, shares, seeds=self.seeds or 3, **how)
+            show(report_learning_curve(found["learning_curve"]))
+        return found
 
 
 def _check_data(
-    target: str, model: str | None, recipe: str | None, overrides: dict[str, Any], count: int, *, as_json: bool
+    target: str,
+    model: str | None,
+    recipe: str | None,
+    overrides: dict[str, Any],
+    count: int,
+    to_train: _ToTrain,
+    *,
+    as_json: bool,
 ) -> None:
     from bertkit import progress
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import show
     from bertkit.runs.baselines import baselines_of_data
     from bertkit.runs.check import check_data, open_data
+    from bertkit.runs.directory import require_run
     from bertkit.runs.finetune import finetune
     from bertkit.tasks import Task
     from bertkit.tasks.preview import preview
 
     opened, splits, own_model = open_data(target, recipe, overrides)
+    if to_train and own_model is not None:  # a run, which knows its rows' labels: what it was trained from does not
+        run = require_run(Path(target))
+        model, recipe = model or run["model"]["name"], recipe or run["recipe"]["name"]
+    elif to_train and model is None:
+        raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
     model = model or own_model
     pretrained = open_pretrained(model) if model is not None else None
     checked = check_data(opened, splits, pretrained)
@@ -90,6 +178,10 @@ def _check_data(
         for rows in list(checked.splits.values())[:1]:
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
+    elif model is not None and to_train:
+        name = recipe or (opened.family if Path(target).exists() and not target.endswith(".py") else target)
+        name = str(Path(name).resolve()) if name.endswith(".py") else name
+        report.json.update(to_train.run(opened, name=name, model=model, count=count))
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)

@@ -22,6 +22,7 @@ from bertkit import progress
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed
 from bertkit.features import Features
+from bertkit.metrics.confident_learning import Judged
 from bertkit.model.bert import pack_weights
 from bertkit.model.devices import OneProcess, Processes, start_accelerator
 from bertkit.model.directory import load_weights
@@ -314,6 +315,11 @@ class TaskPredictor(Predictor):
     def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
         one, *others = predict_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)
         return self.task.decode(one.outputs, split.features, split.examples, [each.outputs for each in others])
+
+    def judge(self, split: Split, bar: Bar = NO_BAR) -> dict[str, Judged]:
+        """The labels of a split beside the probabilities of the first model; see `Task.judge`."""
+        (found,) = predict_each(self._modules[:1], split.features, self.micro_batch_tokens, self.processes, bar=bar)
+        return self.task.judge(found.outputs, split.features, split.examples)
 
     def score(self, splits: Mapping[str, Split]) -> Scored:
         """Every metric of every split, with predictions."""

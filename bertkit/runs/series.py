@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,14 +53,8 @@ class Series:
 
     @property
     def kind(self) -> Kind:
-        """Its output folder. It is never finished: the same command repeats the summary, and more seeds can be added."""
-        parts = re.compile(rf"{self.nouns}\.json|{self.noun}-\d+(\.old-\d+)?")
-
-        def finished(folder: Path) -> bool | None:
-            return None if kind.foreign(path.name for path in folder.iterdir()) else False
-
-        kind = Kind(f"run of several {self.nouns}", finished, parts)
-        return kind
+        """Its output folder. The same command repeats the summary, and more seeds can be added."""
+        return Kind.repeatable(f"run of several {self.nouns}", rf"{self.nouns}\.json|{self.noun}-\d+(\.old-\d+)?")
 
     def run(self, recipe: Recipe, number: int, count: int) -> Recipe:
         """The recipe of one of its runs."""

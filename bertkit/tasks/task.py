@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
 from bertkit.errors import ModelError, UsageError, listed
+from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Table
@@ -230,6 +231,10 @@ class Task(Presents):
     def outputs_named(self) -> tuple[Any, ...]:
         """What the outputs of the model stand for."""
         return self.labels
+
+    def judge(self, outputs: Outputs, features: Features, examples: Examples) -> dict[str, Judged]:
+        """Labels beside the probabilities of each, by what they are labels of; of families that have classes."""
+        raise NotImplementedError(self.family)
 
     @abstractmethod
     def truth(self, examples: Examples) -> Sequence[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.features import Ragged
+from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.tasks.labels import label_ids, scores_of
@@ -75,6 +76,10 @@ class Target(ABC):
     @abstractmethod
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         """The labels that `as_array` made these numbers of."""
+
+    def judge(self, labels: Sequence[Any], probabilities: NDArray[np.float64]) -> dict[str, Judged]:
+        """Labels beside (E, C) probabilities, by what they are labels of; of several labels each for itself."""
+        raise NotImplementedError(self.problem_type)
 
     @abstractmethod
     def error(self, prediction: Prediction, truth: Any) -> float:
@@ -168,6 +173,9 @@ class OneOf(Target):
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         return [self.order[number] for number in values.tolist()]
 
+    def judge(self, labels: Sequence[Any], probabilities: NDArray[np.float64]) -> dict[str, Judged]:
+        return {"label": Judged.of(self.labels, [[label] for label in labels], probabilities)}
+
     @property
     def order(self) -> tuple[str, ...]:
         """That of the data if it is known."""
@@ -241,6 +249,13 @@ class AnyOf(Target):
 
     def row(self, prediction: Prediction) -> dict[str, Any]:
         return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}
+
+    def judge(self, labels: Sequence[Any], probabilities: NDArray[np.float64]) -> dict[str, Judged]:
+        names = [(f"not {label}", label) for label in self.labels]
+        return {
+            pair[1]: Judged.of(pair, [[pair[mark]] for mark in marks], np.stack([1 - column, column], axis=1))
+            for pair, marks, column in zip(names, self.as_array(labels).T, probabilities.T, strict=True)
+        }
 
     def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float]:
         """The threshold of each label that gives the best F1 on these rows; 1/2 for those that they are too few for."""

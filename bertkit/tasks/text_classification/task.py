@@ -14,6 +14,7 @@ from rich.text import Text
 from bertkit.errors import ModelError, UsageError, listed
 from bertkit.features import Features, Ragged
 from bertkit.metrics.classification import f1, measured
+from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
@@ -201,6 +202,10 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         each = [task.thresholds or {} for task in (self, *others)]
         mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
         return replace(joined, thresholds=mean)
+
+    def judge(self, outputs: Outputs, features: Features, examples: Examples) -> dict[str, Judged]:
+        probabilities = np.stack([each.probabilities for each in self.decode(outputs, features, examples)])
+        return self._target.judge(self.truth(examples), probabilities)
 
     def truth(self, examples: Examples) -> Sequence[Any]:
         return examples.columns[COLUMN]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.classification import measured
+from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.conll import COLUMNS
@@ -270,13 +271,8 @@ class TokenClassificationTask(ClassLossTask):
             outputs = {name: [*map(mean_logits, zip(*(each[name] for each in models), strict=True))] for name in names}
         labels = np.array(self.labels, dtype=object)
         skip = 1 if self.intents else 0
-        words = [len(sentence) for sentence in examples.columns["tokens"]]
-        bounds = offsets_of(np.array(words, dtype=np.int64))
-        logits = np.concatenate(
-            [np.zeros((0, len(labels))), *(rows[skip:] for rows in outputs.get("logits", ()))]
-        )  # (words, C)
-        logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
-        log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))  # (words, C)
+        bounds = offsets_of(np.array([*map(len, examples.columns["tokens"])], dtype=np.int64))
+        log_probabilities = self._log_probabilities(outputs)
         best = log_probabilities.argmax(axis=1)
         if outputs.get("path"):  # a CRF's best sequence; its logits are marginals already
             best = np.concatenate([rows[skip:] for rows in outputs["path"]]).astype(np.int64)
@@ -287,11 +283,22 @@ class TokenClassificationTask(ClassLossTask):
                 if self.recipe.head != "crf" or count_illegal([labels[best[start:end]].tolist()], self.scheme):
                     best[start:end] = legal[start:end]
         probabilities = np.exp(log_probabilities[np.arange(len(best)), best])
-        intents = self._decode_intents(outputs.get("intent", ()), features, len(words)) if self.intents else [{}] * len(words)
+        count = len(examples)
+        intents = self._decode_intents(outputs.get("intent", ()), features, count) if self.intents else [{}] * count
         return [
             Prediction(labels[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
+
+    def _log_probabilities(self, outputs: Outputs) -> NDArray[np.float64]:
+        """(words, C) of each tag, over all sentences."""
+        skip = 1 if self.intents else 0
+        logits = np.concatenate([np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))])
+        logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+    def judge(self, outputs: Outputs, features: Features, examples: Examples) -> dict[str, Judged]:
+        return {"tag": Judged.of(self.labels, examples.columns["tags"], np.exp(self._log_probabilities(outputs)))}
 
     def outputs_named(self) -> tuple[Any, ...]:
         return self.labels, self.intents

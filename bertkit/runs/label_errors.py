@@ -1,0 +1,169 @@
+"""`bertkit check --label-errors`: every row is judged by the fold that did not train on it, and the rows are ranked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertkit import progress
+from bertkit.errors import UsageError, plural
+from bertkit.files import Kind, OutputFolder, json_text, write_files
+from bertkit.metrics.confident_learning import ConfidentLearning, Judged, Verdicts
+from bertkit.model.devices import Processes, start_accelerator
+from bertkit.readers import Examples
+from bertkit.report import Finding, Report, Table
+from bertkit.runs.directory import read_run_file
+from bertkit.runs.finetune import input_paths
+from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.series import FOLDS, finetune_series
+from bertkit.runs.target import open_target
+from bertkit.tasks.output import Csv
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.saved import to_json
+from bertkit.tasks.splits import read_splits
+
+RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
+OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|shares|learning_curve\.json")
+WORST = 100  # rows that label_errors.json repeats
+
+
+class Fold(NamedTuple):
+    """The rows that a fold's model was not trained on, with labels by name, and what it says of them. truth: as text."""
+
+    examples: Examples
+    texts: Sequence[tuple[str, ...]]
+    truth: Sequence[str]
+    judged: dict[str, Judged]
+
+
+def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, overwrite: bool) -> None:
+    """Make sure that the folder is one of this command's, or new; overwrite: move it aside. Raises UsageError, MachineError."""
+    accelerator = start_accelerator(recipe.training.device or "auto")
+    reads = [model, *input_paths(recipe, name)]
+    folder = OutputFolder.prepare(output_dir, OUTPUT, resume=True, overwrite=overwrite, reads=reads)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        folder.move_aside()
+    accelerator.wait_for_everyone()
+
+
+def _refuse_trained(model: str, recipe: Recipe) -> None:
+    """Raise UsageError for a model that was fine-tuned on the rows to judge, as it knows their labels by heart."""
+    run = read_run_file(Path(model)) if Path(model).is_dir() else None
+    own = to_json(recipe, name="")
+    if run is not None and all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")):
+        hint = f"start from its own base model: --model {run['model']['name']}"
+        raise UsageError("the model was trained on these very rows, whose labels it would repeat", where=model, hint=hint)
+
+
+def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
+    """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
+
+    recipe: resolved. Returns the content of label_errors.json: numbers of rows and labels, `pairs` of a given and a suggested
+    label with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are no
+    classes, and what fine-tuning raises.
+    """
+    if not recipe.has_classes or getattr(recipe, "regression", False):
+        what = "label errors are found among classes, several labels a text, and tags"
+        raise UsageError(f"{what}; this recipe is {recipe.family}{' of numbers' * recipe.has_classes}")
+    _refuse_trained(model, recipe)
+    accelerator = start_accelerator(recipe.training.device or "auto")
+    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True}
+    finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
+    read: dict[str, Examples] = {}  # the file once for all folds
+    own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]
+    runs = [output_dir / RUNS / f"{FOLDS.noun}-{number}" for number in range(1, folds + 1)]
+    rows, values = _ranked([_judge(*fold, read, accelerator) for fold in zip(own, runs, strict=True)])
+    found = {"rows": len(rows), "folds": folds, "model": model, **values, "worst": rows[:WORST]}
+    if accelerator.is_main_process:
+        table = Csv(list(rows[0]), safe=True)
+        content = table.begin() + table.write(rows)
+        if not (path := output_dir / RANKED).is_file():
+            write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
+        elif path.read_bytes() != content:
+            progress.note(f"{path} was changed since, and stays as it is; remove it to have it written again")
+        write_files(output_dir, {FOUND: json_text(found)})
+    return found
+
+
+def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Processes) -> Fold:
+    """What a fold says of the rows that it held out. recipe: the fold's own."""
+    target = open_target(str(run), None, {}, to_predict=True, quiet=True)
+    task, held_out = target.task, read_splits(recipe, ["validation"], read=read).rows["validation"]
+    examples = task.examples(held_out, labelled=True)
+    predictor = TaskPredictor(target, processes)
+    split, _ = predictor.encode(examples)
+    with progress.bar(f"judge {run.name}", len(split.features)) as bar:
+        judged = predictor.judge(split, bar)
+    truth = [task.format_truth(each, examples, row) for row, each in enumerate(task.truth(examples))]
+    return Fold(examples, [*task.recipe.texts_of(examples)], truth, judged)
+
+
+def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All rows as those of the table, the most suspicious first, each by its worst label; and what there is to count."""
+    rows = [(fold, row) for fold in folds for row in range(len(fold.examples))]
+    begins = np.cumsum([0, *(len(fold.examples) for fold in folds)]).tolist()
+    learned, verdicts = [], []
+    for kind in folds[0].judged:
+        parts = [fold.judged[kind] for fold in folds]
+        judged = Judged.join([part._replace(rows=part.rows + begin) for part, begin in zip(parts, begins, strict=False)])
+        learned.append(ConfidentLearning.of(judged))
+        verdicts.append(Verdicts.of(judged, learned[-1]))
+    ranked = Verdicts._make(map(np.concatenate, zip(*verdicts, strict=True))).ranked()
+    errors = ranked.are_errors
+    counts = np.bincount(ranked.rows, errors, minlength=len(rows)).astype(int).tolist()
+    worst = ranked.worst()
+    several = len(worst.rows) < len(ranked.rows)  # labels a row
+    each = map(Verdicts._make, zip(*(values.tolist() for values in worst), strict=True))
+    table = [{**_told(*rows[one.rows], one, several=several), "likely_errors": counts[one.rows]} for one in each]
+    pairs = Counter(zip(ranked.given[errors], ranked.suggested[errors], strict=True)).most_common()
+    return table, {
+        "labels": len(errors),
+        "likely_errors": int(errors.sum()),
+        "rows_with_likely_errors": sum(count > 0 for count in counts),
+        "expected_errors": round(sum(each.expected_errors for each in learned), 1),
+        "pairs": [{"given": given, "suggested": suggested, "count": count} for (given, suggested), count in pairs],
+    }
+
+
+def _told(fold: Fold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
+    """A row of the table. found: one of `Verdicts`, of the row's worst label. several: rows have more labels than one."""
+    words = fold.examples.columns.get("tokens")
+    other = found.suggested != found.given
+    return {
+        "file": fold.examples.source,
+        "row": fold.examples.lines[row],
+        **dict(zip(("text", "text_pair"), fold.texts[row], strict=False)),
+        **({"labels": fold.truth[row]} if several else {}),
+        **({"word": words[row][found.places], "place": found.places + 1} if words else {}),
+        "given": found.given,
+        "suggested": found.suggested if other else "",
+        "score": round(found.scores, 6),
+        "given_probability": round(found.of_given, 6),
+        "suggested_probability": round(found.of_suggested, 6) if other else None,
+    }
+
+
+def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> Report:
+    """Tables of the pairs and of the first `count` rows. found: from `find_label_errors`, or label_errors.json."""
+    pairs = [[*pair.values()] for pair in found["pairs"][:count]]
+    shown = ("row", "text", "text_pair", "word", "given", "suggested", "score")
+    columns = [name for name in shown if name in found["worst"][0]]
+    worst = [[each[name] for name in columns] for each in found["worst"][:count]]
+    what = f"{found['likely_errors']} of {plural(found['labels'], 'label')} are likely errors, in "
+    what += f"{found['rows_with_likely_errors']} of {plural(found['rows'], 'row')}; "
+    what += f"by the confident joint about {found['expected_errors']:g} are wrong"
+    return Report(
+        [
+            *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),
+            Table("most suspicious rows", columns, worst),
+            Finding("note", "score: 0 is surely wrong, 1 surely right"),
+            Finding("note", what),
+            Finding("note", f"all rows, ranked: {folder / RANKED}"),
+        ],
+        found,
+    )

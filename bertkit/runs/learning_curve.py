@@ -1,0 +1,85 @@
+"""`bertkit check --learning-curve`: scores by the share of the training rows, and what is to be expected of twice the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit import progress
+from bertkit.errors import UsageError
+from bertkit.files import write_json
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
+from bertkit.metrics.learning_curve import describe_curve
+from bertkit.model.devices import start_accelerator
+from bertkit.report import Finding, Report, Table
+from bertkit.runs.scores import evaluate_target
+from bertkit.runs.series import SEEDS, finetune_series
+from bertkit.runs.target import open_target
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import read_splits
+
+RUNS, FOUND = "shares", "learning_curve.json"
+
+
+def parse_shares(text: str) -> list[float]:
+    """The percentages in "25,50,100", rising. Raises UsageError unless they are two or more, above 0 and at most 100."""
+    try:
+        shares = sorted({float(each.strip().removesuffix("%")) for each in text.split(",")})
+    except ValueError:
+        shares = []
+    if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 100:
+        what = f"--learning-curve is {text!r}; expected two or more percentages of the training rows"
+        raise UsageError(what, hint="as in --learning-curve 25,50,100")
+    return shares
+
+
+def measure_learning_curve(
+    recipe: Recipe, shares: Sequence[float], *, seeds: int, name: str, model: str, output_dir: Path
+) -> dict[str, Any]:
+    """Train on each share of the rows with each seed, as far as that is not done, and draw the curve of the first score.
+
+    recipe: resolved. A share's rows are the same for all seeds, and among those of larger shares. Returns the content of
+    learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
+    """
+    if not recipe.eval_splits:
+        raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
+    split = recipe.eval_splits[0]
+    count = len(read_splits(recipe, dict.fromkeys((recipe.train_split, split))).rows[recipe.train_split])
+    sizes = [max(1, round(count * share / 100)) for share in shares]
+    scorers: list[list[Scorer]] = []  # by size and seed
+    for share, size in zip(shares, sizes, strict=True):
+        progress.note(f"{share:g}% of the training rows: {size}")
+        folder = output_dir / RUNS / f"{share:g}"
+        some = replace(recipe, max_train_samples=size)
+        finetune_series(SEEDS, some, count=seeds, name=name, model=model, output_dir=folder, fresh_head=True)
+        scorers.append([])
+        for seed in range(1, seeds + 1):
+            run = open_target(str(folder / f"{SEEDS.noun}-{seed}"), name if name.endswith(".py") else None, {})
+            scored, examples = evaluate_target(run, (split,))
+            scorers[-1].append(scored.task.scorer(scored.predictions[split], scored.truth[split]))
+    rows = len(examples[split])
+    metric = next(iter(scorers[0][0](np.arange(rows))))
+    found = {"metric": metric, "split": split, "rows": rows, "seeds": seeds, "model": model}
+    draws = progress.with_bar(resampled(rows, RESAMPLES, np.random.default_rng(0)), "resample", RESAMPLES)
+    found |= describe_curve(sizes, scorers, rows, draws, greater_is_better=recipe.greater_is_better)
+    if start_accelerator(recipe.training.device or "auto").is_main_process:
+        write_json(output_dir / FOUND, found)
+    return found
+
+
+def report_learning_curve(found: Mapping[str, Any]) -> Report:
+    """The points and what is expected, as a table. found: from `measure_learning_curve`, or learning_curve.json."""
+    rows = [[each["rows"], each["score"], progress.format_interval(each["interval"])] for each in found["points"]]
+    if twice := found.get("twice"):
+        rows.append([f"{twice['rows']}, expected", twice["score"], progress.format_interval(twice["interval"])])
+        gain = progress.format_interval(twice["gain_interval"], "+.4f")
+        what = f"twice the rows are expected to change {found['metric']} by {twice['gain']:+.4f} ({gain}), if the curve goes on"
+    else:
+        what = f"what twice the rows would bring is not shown: {found['not_shown']}"
+    title = f"{found['metric']} on {found['rows']} rows of {found['split']}, mean of {found['seeds']} seeds"
+    table = Table(title, ["training rows", found["metric"], "95% interval"], [[str(size), *more] for size, *more in rows])
+    return Report([table, Finding("note", what)], found)
