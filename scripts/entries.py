@@ -12,7 +12,7 @@ import pretraining_results as pretraining
 DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
 # the results that scripts of these names, or growth_results.py and the like, write
-TRAINER, DEFAULTS, SCALE, GROWTH = "trainer", "defaults", "scale", "growth"
+TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
 PREDICTION, LEVERS = "bench_prediction", "bench_levers"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
@@ -154,6 +154,7 @@ TABLES = {
     "defaults": (DEFAULTS,),
     "scale": (SCALE,),
     "growth": (GROWTH,),
+    "label_errors": (LABEL_ERRORS,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
     "bench_prediction": (PREDICTION,),

@@ -25,6 +25,7 @@ import bench_tables
 import defaults_results as defaults
 import growth_results as growth
 import headlines
+import label_error_results as label_errors
 import markdown
 import pretraining_results as pretraining
 import scale_results as scale
@@ -223,6 +224,9 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         tables = ((growth.BY_ROWS, growth.by_rows(results[0])), (growth.BY_LENGTH, growth.by_length(results[0])))
         lines = [line for header, rows in tables for line in (*markdown.table(header, rows, numbers_from=0), "")]
         return "\n".join([*lines, f"`{growth.COMMAND}`; {scale.note(results[0])}", ""])
+    if results[0]["name"] == label_errors.NAME:
+        table = markdown.table(label_errors.HEADER, label_errors.rows(results[0]), numbers_from=1)
+        return "\n".join([*table, "", *markdown.commands(results), ""])
     if results[0]["name"] == defaults.NAME:
         return "\n".join(
             [*markdown.table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *markdown.commands(results), ""]
@@ -289,7 +293,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    others: dict[str, Any] = {each.NAME: each for each in (defaults, scale, growth)}
+    others: dict[str, Any] = {each.NAME: each for each in (defaults, scale, growth, label_errors)}
     # the pre-trained model is what some entries begin with
     known = [pretraining.NAME, *entries, trainer.NAME, *others, *BY_SCRIPTS]
     if unknown := [name for name in options.names if name not in known]:
@@ -327,6 +331,8 @@ def main() -> None:
             write_result(name, others[name].measure())
         elif name == defaults.NAME:
             write_result(name, defaults.measure(execute, force=options.force))
+        elif name == label_errors.NAME:
+            write_result(name, label_errors.measure(execute))
         elif name == pretraining.NAME:
             values = pretraining.measure(execute, force=options.force)
             write_result(name, values)

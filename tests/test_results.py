@@ -19,6 +19,7 @@ import bench
 import defaults_results
 import growth_results
 import headlines
+import label_error_results
 import pretraining_results
 import scale_results
 import trainer_results
@@ -90,6 +91,7 @@ def test_every_result_is_shown_once() -> None:
             defaults_results.NAME,
             scale_results.NAME,
             growth_results.NAME,
+            label_error_results.NAME,
             *ENTRIES,
             *results.BY_SCRIPTS,
         }
