@@ -48,9 +48,9 @@ def describe_curve(
     rng = np.random.default_rng(0)
     drawn = (_mean_scores(scorers, each, rng) for each in draws_of_rows)
     scores = np.array([_mean_scores(scorers, np.arange(rows), None), *drawn])
-    scores = scores[~np.isnan(scores).any(axis=1)]  # one may be undefined on some rows
-    if not len(scores):
+    if np.isnan(scores[0]).any():
         return {"points": [], "not_shown": "the score is undefined"}
+    scores = scores[~np.isnan(scores).any(axis=1)]  # one may be undefined on some draws
     found: dict[str, Any] = {"points": [{"rows": n, **_described(of_size)} for n, of_size in zip(sizes, scores.T, strict=True)]}
     errors = 1 - scores if greater_is_better else scores
     fallen = interval((errors[1:, 0] - errors[1:, -1]).tolist())
@@ -59,7 +59,7 @@ def describe_curve(
     elif (errors < 0).any():
         found["not_shown"] = "the score's best value is not 1"
     elif fallen is None or fallen[0] <= 0:
-        found["not_shown"] = "the score does not clearly rise with the rows"
+        found["not_shown"] = "the score does not clearly get better with the rows"
     else:
         now, twice = (extrapolate(sizes, errors, many * sizes[-1]) for many in (1, 2))
         gain = _described(now - twice if greater_is_better else twice - now)

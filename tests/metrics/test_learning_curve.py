@@ -77,8 +77,8 @@ def test_points_have_the_mean_of_their_seeds() -> None:
 @pytest.mark.parametrize(
     ("errors", "reason"),
     [
-        ([0.2, 0.2, 0.2], "does not clearly rise"),
-        ([0.1, 0.2, 0.3], "does not clearly rise"),
+        ([0.2, 0.2, 0.2], "does not clearly get better"),
+        ([0.1, 0.2, 0.3], "does not clearly get better"),
         ([0.4, 0.2], "needs 3 shares"),
     ],
 )
@@ -95,11 +95,17 @@ def test_a_score_without_a_best_value_of_1_is_not_continued() -> None:
 
 
 def test_an_undefined_score_has_no_points() -> None:
+    undefined = {"points": [], "not_shown": "the score is undefined"}
     scorers = [[lambda rows: {"pearson": None}]] * 3
-    assert describe_curve(SIZES, scorers, 50, resampled(50, 20, np.random.default_rng(0))) == {
-        "points": [],
-        "not_shown": "the score is undefined",
-    }
+    assert describe_curve(SIZES, scorers, 50, resampled(50, 20, np.random.default_rng(0))) == undefined
+    scorers = [[lambda rows: {"pearson": None if len({*rows.tolist()}) == 50 else 0.5}]] * 3  # no draw has each row once
+    assert describe_curve(SIZES, scorers, 50, resampled(50, 20, np.random.default_rng(0))) == undefined
+
+
+def test_draws_without_a_score_are_left_out() -> None:
+    scorers = [[lambda rows: {"f1": None if 0 in rows and len({*rows.tolist()}) < 50 else 0.5}]] * 3
+    points = describe_curve(SIZES, scorers, 50, resampled(50, 50, np.random.default_rng(0)))["points"]
+    assert [point["interval"] for point in points] == [(0.5, 0.5)] * 3
 
 
 def test_an_error_falls_where_lower_is_better() -> None:
