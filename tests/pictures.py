@@ -1,4 +1,7 @@
-"""The pictures of `bertkit serve` in docs/images, with models of the embedded help desk. Run it by `make pictures`."""
+"""The pictures of `bertkit serve` and `bertkit report` in docs/images, with models of the embedded help desk.
+
+Run it by `make pictures`.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,20 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS, IMAGES = ROOT / "runs" / "pictures", ROOT / "docs" / "images"
 
 
+def bertkit(*command: object) -> None:
+    subprocess.run([sys.executable, "-m", "bertkit", *map(str, command)], cwd=ROOT, check=True)
+
+
 def main() -> None:
     for recipe, _, _ in PICTURES.values():
         if not (RUNS / recipe / "model.safetensors").exists():
-            command = ["finetune", recipe, "--model", "minilm", "--output-dir", str(RUNS / recipe)]
-            subprocess.run([sys.executable, "-m", "bertkit", *command], cwd=ROOT, check=True)
+            bertkit("finetune", recipe, "--model", "minilm", "--output-dir", RUNS / recipe)
     IMAGES.mkdir(exist_ok=True)
+    report = RUNS / "report.html"
+    bertkit("report", (RUNS / "helpdesk").relative_to(ROOT), "--output", report, "--overwrite")  # by which name it is called
+    with open_browser() as browser, browser.new_page(viewport={"width": 1280, "height": 1150}) as page:
+        page.goto(report.as_uri())
+        page.screenshot(path=IMAGES / "report.png")
     names = {recipe: RUNS / recipe for recipe, _, _ in PICTURES.values()}
     size = {"width": 1280, "height": 640}
     with serving(names) as served, listening(served.app) as url, open_browser() as browser:
