@@ -18,7 +18,7 @@ def report(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", help="HTML file to write.", metavar="FILE")] = Path("report.html"),
-    rows: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 20,
+    errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 20,
     recipe: Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
 ) -> None:
@@ -33,4 +33,4 @@ def report(
     """
     from bertkit.runs.report import write_report
 
-    write_report(runs, output, rows=rows, recipe_name=recipe, overwrite=overwrite)
+    write_report(runs, output, rows=errors, recipe_name=recipe, overwrite=overwrite)

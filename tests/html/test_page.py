@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from pages import HOSTILE, Parsed, assert_accessible, assert_inert
+from html_pages import HOSTILE, Parsed, assert_accessible, assert_inert
 
 from bertkit.errors import MachineError, UsageError
 from bertkit.html.charts import Line, draw_lines
@@ -86,7 +86,7 @@ def test_a_page_that_is_too_large_is_refused() -> None:
     entry = Entry("e", {"text": [Piece("y" * 500)] * 5000})
     with pytest.raises(UsageError, match=r"the report would have 2\.\d MB; a report has at most 2") as error:
         render("t", [Section("s", [entry])])
-    assert "--rows" in str(error.value.hint)
+    assert "--errors" in str(error.value.hint)
     assert MOST_BYTES == 2_000_000
 
 

@@ -13,7 +13,7 @@ import cleanlab.filter
 import numpy as np
 import pytest
 import trained
-from pages import assert_inert
+from html_pages import assert_inert
 
 import bertkit
 from bertkit.runs import series
@@ -198,7 +198,7 @@ def test_pairs_and_what_a_spreadsheet_would_run(check, tmp_path: Path) -> None:
 def test_a_report_shows_the_folder_of_a_check(check, run_bertkit, tmp_path: Path) -> None:
     trained.write_rows(tmp_path / "rows.csv", 6)
     check("rows.csv")
-    ran = run_bertkit("report", "out", "--rows", 4)
+    ran = run_bertkit("report", "out", "--errors", 4)
     assert ran.code == 0, ran.err
     page = assert_inert((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.headings[1:] == ["out: Wrong labels"]

@@ -338,6 +338,7 @@ def test_precision_is_measured_once(run: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(asked) == 1
 
 
+@pytest.mark.processor
 @pytest.mark.skipif(not int8.available(), reason="no exact products of 8-bit integers here")
 def test_int8_is_near_float32_and_the_same_for_one_row_or_many(
     classifier: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

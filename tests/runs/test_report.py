@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Ran, run_command
-from pages import HOSTILE, Parsed, assert_accessible, assert_inert
+from html_pages import HOSTILE, Parsed, assert_accessible, assert_inert
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 from trained import train
@@ -77,7 +77,7 @@ def runs(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize("recipe", FAMILIES)
 def test_a_report_of_each_family_has_the_numbers_of_eval_and_check(runs: Path, recipe: str) -> None:
     run = runs / recipe
-    page = written(run, "--rows", 5)
+    page = written(run, "--errors", 5)
     assert_accessible(page)
     evaluated = json.loads(run_command(["eval", run, "--intervals", "--json"]).out)
     bounds = evaluated.pop("intervals")
@@ -222,7 +222,7 @@ def test_eval_prints_the_table_by_type(runs: Path) -> None:
 
 def test_the_worst_errors_show_the_words_that_pushed_them(runs: Path) -> None:
     run = runs / "helpdesk"
-    page, rows = written(run, "--rows", 7), rows_of(run)
+    page, rows = written(run, "--errors", 7), rows_of(run)
     wrong = [row for row in rows if row["gold"] != row["label"]]
     worst = sorted(wrong, key=lambda row: row["probabilities"][row["gold"]])[:7]
     entries = [own for title, own in page.entries.items() if re.search(r":\d+$", title)]
@@ -338,7 +338,7 @@ def test_two_runs_show_who_mended_and_who_broke_which_rows(make_model_dir: Calla
     one = train(tmp_path / "one", model, tmp_path / "rows.csv", **how, learning_rate=1e-5)
     two = train(tmp_path / "two", model, tmp_path / "rows.csv", **how, learning_rate=3e-3)
     file = tmp_path / "both.html"
-    report(one, two, "--output", file, "--rows", 3)
+    report(one, two, "--output", file, "--errors", 3)
     page = assert_inert(file.read_text(encoding="utf-8"))
     assert_accessible(page)
     wrong = [np.array([row["gold"] != row["label"] for row in rows_of(run)]) for run in (one, two)]
@@ -438,7 +438,7 @@ def pretrained(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_a_pretraining_run(pretrained: Path) -> None:
-    page = written(pretrained, "--rows", 4)
+    page = written(pretrained, "--errors", 4)
     assert_accessible(page)
     scores = json.loads(run_command(["eval", pretrained, "--json"]).out)
     assert {row[0]: row[1] for row in page.tables[str(pretrained)][1:]} == {
@@ -459,7 +459,7 @@ def test_a_pretraining_run(pretrained: Path) -> None:
 
 
 def test_perplexity_by_source_and_filled_masks(pretrained: Path) -> None:
-    page = written(pretrained, "--rows", 4)
+    page = written(pretrained, "--errors", 4)
     sources = page.tables["held-out sequences by source"][1:]
     assert {Path(row[0]).name for row in sources} == {"films.txt", "desk.txt"}
     count, perplexity = (np.array([float(row[at]) for row in sources]) for at in (1, 2))
@@ -486,7 +486,7 @@ def test_a_pretraining_run_whose_corpus_is_gone_has_its_curves(pretrained: Path,
     (run / "run.json").write_text(values)
     (run / "manifest.json").unlink()
     page = written(run)
-    assert "is not scored: the folder is not a corpus" in page.text
+    assert re.search(r"is not scored: .* is no meta\.json", page.text), "long lines are cut in their middle"
     assert {"Curves", "Loss by phase", "Settings"} <= {*page.headings}
 
 

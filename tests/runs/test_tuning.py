@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Ran
-from pages import assert_inert
+from html_pages import assert_inert
 from shell import ROOT
 
 from bertkit.cli.tune import _seconds
