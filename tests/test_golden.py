@@ -43,6 +43,7 @@ Json = Any
 # What differs from run to run or from machine to machine, in this order.
 MASKS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"(?m)^.+ \d+/\d+ .+ left\n"), ""),  # progress, told of what takes long
     (re.compile(r"\b\d+\.\d+\.\d+(\.dev\d+)?(\+\w+)?\b"), "VERSION"),
     (re.compile(r"\b[0-9a-f]{12}([0-9a-f]{28}|[0-9a-f]{52})?\b"), "HASH"),
     (re.compile(r"\b\d+(\.\d+)? ?(s|ms|min|minutes|h|hours|MiB|GiB|KiB)\b(?!\w)"), "MEASURED"),
