@@ -123,10 +123,12 @@ class LanguageModel(Predictor):
         return Split(examples, features), (truncated,)
 
     def decode(self, split: Split, bar: Bar = NO_BAR, among: Collection[str] | None = None) -> list[Prediction]:
-        """As in every Predictor. among: the only tokens to fill in; their probabilities are those among all."""
+        """As in every Predictor. among: the only tokens to fill in, of the vocabulary; their probabilities are those
+        among all.
+        """
         texts = split.examples.columns["text"]
         vocab = self.pretrained.tokenizer.vocab
-        names = {number: token for token, number in vocab.items() if among is None or token in among}
+        names = {vocab[token]: token for token in (vocab if among is None else among)}
         likeliest = Likeliest(self.model, self.top_k, torch.tensor(sorted(names), device=self.processes.device))
         found = self._run(likeliest, split.features, bar)
         fills: list[list[list[dict[str, Any]]]] = [[] for _ in texts]

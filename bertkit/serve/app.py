@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from html import escape
-from itertools import groupby
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -61,26 +60,32 @@ class Service:
         if not isinstance(label := asked.get("label"), str | None):
             raise Refusal(422, f"label is {label!r}; expected a text")
         rows, is_row = model.rows(asked.get("inputs"), pairs=True)
-        found = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
+        (found,) = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
         answers = [{"label": each.label, "words": each.words} for each in found]
         return answers[0] if is_row else answers
 
     async def _answers(self, model: Served, rows: Sequence[Row], parameters: Mapping[str, Any]) -> list[Any]:
-        """One answer for each row; rows with other columns than those before them are a job of their own."""
+        """One answer for each row; the rows of a form, such as those with the same columns, are a job."""
         predictor: Any = model.predictor
         alone = None
         if targets := parameters.get("targets"):
             alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
-        answers: list[Any] = []
-        for _, alike in groupby(rows, lambda row: [*row] if isinstance(row, dict) else isinstance(row, list)):
-            examples, predictions = await self._computed(Job(predictor, [*alike], alone))
-            answers += model.answers(examples, predictions, parameters)
-        return answers
+        forms: dict[Any, list[int]] = {}
+        for place, row in enumerate(rows):
+            forms.setdefault(frozenset(row) if isinstance(row, dict) else type(row), []).append(place)
+        found = await self._computed(*(Job(predictor, [rows[place] for place in places], alone) for places in forms.values()))
+        answers: dict[int, Any] = {}
+        for places, (examples, predictions) in zip(forms.values(), found, strict=True):
+            answers |= zip(places, model.answers(examples, predictions, parameters), strict=True)
+        return [answers[place] for place in range(len(rows))]
 
-    async def _computed(self, job: Job) -> Any:
+    async def _computed(self, *jobs: Job) -> list[Any]:
+        """The answers to the jobs of a request, within its time."""
+        for job in jobs:
+            job.request = jobs
         try:
             async with asyncio.timeout(self.settings.timeout):
-                return await asyncio.wrap_future(self.batcher.submit(job))
+                return await asyncio.gather(*map(asyncio.wrap_future, self.batcher.submit(*jobs)))
         except TimeoutError:
             raise Refusal(503, f"no answer within {self.settings.timeout:g} s; try again later", "Overloaded") from None
 

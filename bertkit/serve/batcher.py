@@ -37,13 +37,14 @@ class Refusal(Exception):
 @dataclass(eq=False)
 class Job:
     """What a request asks of a model: rows to predict, whose answer is `Predicted`. alone: what to do with the rows in place of
-    that, together with no other job; its result is the answer.
+    that, together with no other job; its result is the answer. request: all jobs of the same request, itself among them.
     """
 
     predictor: Predictor
     rows: Sequence[Row]
     alone: Callable[[Split], Any] | None = None
     answer: Future[Any] = field(default_factory=Future)
+    request: Sequence[Job] = ()
     came: float = field(default_factory=time.perf_counter)
 
     @cached_property
@@ -80,16 +81,16 @@ class Batcher:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> Future[Any]:
-        """Add a job to those that wait; returns its answer. Raises Refusal where too many wait, and after `close`."""
+    def submit(self, *jobs: Job) -> list[Future[Any]]:
+        """Add a request's jobs to those that wait; returns their answers. Raises Refusal where too many wait, after `close`."""
         with self._changed:
             if self._closed:
                 raise Refusal(503, "the server is shutting down", "Unhealthy")
             if len(self._waiting) >= self.settings.max_queue:
                 raise Refusal(429, f"{self.settings.max_queue} requests wait already; try again later", "Overloaded")
-            self._waiting.append(job)
+            self._waiting += jobs
             self._changed.notify()
-        return job.answer
+        return [job.answer for job in jobs]
 
     def close(self) -> None:
         """Take no more jobs, finish those that wait, and end the thread."""
@@ -130,8 +131,8 @@ class Batcher:
             if chosen and not job.may_join(chosen[0]):
                 continue
             try:
-                if job.tokens > self.settings.max_request_tokens:
-                    what = f"the request has {job.tokens} tokens; expected at most {self.settings.max_request_tokens}"
+                if (tokens := sum(each.tokens for each in job.request or [job])) > self.settings.max_request_tokens:
+                    what = f"the request has {tokens} tokens; expected at most {self.settings.max_request_tokens}"
                     raise Refusal(413, what)
             except Exception as error:
                 done.add(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from bertkit.runs.predictor import Predictor, Row
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.tags import spans_of
 
-MOST_FILLS = 100  # tokens of a mask: so many are computed, whatever a request asks for
+MOST_FILLS = 100  # tokens of a mask that a request may ask for: so many are computed
 
 # --- answers: one row's, from its prediction and the request's parameters ----------------------------------------------------
 
@@ -85,9 +86,7 @@ def _answers(
     return answers[0] if top_k == 1 else answers[:top_k]
 
 
-def _fills(
-    model: Predictor, examples: Examples, row: int, found: Prediction, top_k: int = 5, targets: Sequence[str] = ()
-) -> Any:
+def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, top_k: int = 5, **targets: Any) -> Any:
     text, tokenizer = examples.columns["text"][row], model.pretrained.tokenizer
     mask = tokenizer.special_tokens["mask_token"]
     if not (masks := found.details["fills"]):
@@ -100,7 +99,7 @@ def _fills(
                 "token_str": fill["token"],
                 "sequence": filled_text(text, [*[[{"token": mask}]] * place, [fill]], mask),
             }
-            for fill in fills[: len(targets) or top_k]
+            for fill in fills[:top_k]
         ]
         for place, fills in enumerate(masks)
     ]
@@ -140,7 +139,7 @@ _PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "aggregation_strategy": (lambda value: value in ("none", "simple", "first"), "none, simple or first"),
     "ignore_labels": (lambda value: _are_texts(value), "a list of labels"),
     "handle_impossible_answer": (lambda value: isinstance(value, bool), "true or false"),
-    "targets": (lambda value: value != [] and _are_texts(value), "a list of tokens"),
+    "targets": (lambda value: _are_texts(value) and 0 < len(value) <= MOST_FILLS, f"a list of 1 to {MOST_FILLS} tokens"),
 }
 
 
@@ -188,7 +187,7 @@ class Served:
     def parameters(self, given: Any) -> dict[str, Any]:
         """The parameters that are set. Raises UsageError for one that is not served, or has another value than it may have."""
         if not isinstance(given, dict | None):
-            raise UsageError("parameters is no object")
+            raise UsageError(f"parameters is {reprlib.repr(given)}; expected an object")
         found = {name: value for name, value in (given or {}).items() if value is not None}
         if found.get("truncation") is True:  # as it always is
             del found["truncation"]
@@ -198,7 +197,9 @@ class Served:
                 raise UsageError(f"the parameter {name!r} is not served for {self.form.task}; expected {served}")
             fits, expected = _PARAMETERS[name]
             if not fits(value):
-                raise UsageError(f"{name} is {value!r}; expected {expected}")
+                raise UsageError(f"{name} is {reprlib.repr(value)}; expected {expected}")
+        if "targets" in self.form.parameters and found.get("top_k", 0) > MOST_FILLS:
+            raise UsageError(f"top_k is {found['top_k']}; expected at most {MOST_FILLS}")
         if self.predictor.task is not None and "function_to_apply" in found:
             recipe: Any = self.predictor.task.recipe
             applied = "none" if recipe.regression else "sigmoid" if recipe.multi_label else "softmax"

@@ -142,7 +142,7 @@ def test_each_family_by_the_form_of_hugging_face(client: TestClient) -> None:
     question = {"question": "who", "context": ""}
     assert ask(client, "/models/answers", question) == {"answer": "", "score": 0.0, "start": 0, "end": 0}
     assert len(ask(client, "/models/answers", [question, {**question, "context": "we like it"}])) == 2
-    assert len(ask(client, "/models/fills", "the [MASK]", parameters={"top_k": 1000})) == 100
+    assert len(ask(client, "/models/fills", "the [MASK]", parameters={"top_k": 100})) == 100
 
 
 def test_explanations(client: TestClient, folders: dict[str, Path]) -> None:
@@ -249,6 +249,23 @@ def test_large_requests(folders: dict[str, Path]) -> None:
         assert "70 tokens; expected at most 50" in refused(client.post("/", json={"inputs": ["a b c"] * 14}), 413)
         refused(client.post("/explain", json={"inputs": [["a b c"]] * 14}), 413)
         assert client.post("/", json={"inputs": ["a b c"] * 10}).status_code == 200
+
+
+def test_rows_of_several_forms_are_one_request(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"the {word}" for word in ("movie", "book", "river")]
+    mixed = [rows[0], {"text": rows[1]}, rows[2], {"text": rows[0], "text_pair": "a"}, {"text_pair": "a", "text": rows[1]}] * 4
+    with serving({"m": folders["labels"]}, max_request_tokens=100) as served:
+        client = TestClient(served.app)
+        alone = [ask(client, "/", [row])[0] for row in mixed]
+        gate = Gate(served.models["m"], monkeypatch, is_open=True)
+        assert flat(ask(client, "/", mixed)) == pytest.approx(flat(alone), abs=1e-5)
+        assert sum(gate.sizes) == len(mixed)
+        assert len(gate.sizes) <= 3
+        gate.sizes.clear()
+        assert "102 tokens; expected at most 100" in refused(
+            client.post("/", json={"inputs": [*mixed, "the good movie a"]}), 413
+        )
+        assert gate.sizes == [], "a part was computed"
 
 
 def test_a_request_that_does_not_come(folders: dict[str, Path]) -> None:
@@ -372,6 +389,18 @@ def test_inputs_of_wrong_types(client: TestClient, name: str) -> None:
 def test_parameters_of_wrong_types(client: TestClient, name: str) -> None:
     for parameters in PARAMETERS:
         refused(client.post(f"/models/{name}", json={"inputs": "a [MASK]", "parameters": parameters}), 422)
+
+
+def test_more_fills_than_are_computed(client: TestClient, folders: dict[str, Path]) -> None:
+    vocab = sorted(bertkit.load(folders["fills"], **CPU).pretrained.tokenizer.vocab)
+    asked: dict[str, Any] = {"inputs": "a [MASK]"}
+    for parameters, said in (
+        ({"top_k": 101}, "top_k is 101; expected at most 100"),
+        ({"targets": vocab[:101]}, "expected a list of 1 to 100 tokens"),
+    ):
+        assert said in refused(client.post("/models/fills", json={**asked, "parameters": parameters}), 422)
+    assert len(ask(client, "/models/fills", **asked, parameters={"targets": vocab[:100], "top_k": 100})) == 100
+    assert len(ask(client, "/models/labels", "a", parameters={"top_k": 1000})[0]) == 3, "of labels there are no more"
 
 
 def test_what_else_is_no_request(client: TestClient) -> None:

@@ -34,7 +34,8 @@ def folder(make_model_dir: Callable[..., Path]) -> Path:
 
 
 def submit(batcher: Batcher, served: Served, rows: list[Any]) -> Future[Any]:
-    return batcher.submit(Job(served.predictor, rows))
+    (answer,) = batcher.submit(Job(served.predictor, rows))
+    return answer
 
 
 def answered(served: Served, job: Future[Any]) -> list[Any]:

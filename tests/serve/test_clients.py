@@ -149,6 +149,12 @@ def test_fill_mask_among_targets(url: str, folders: dict[str, Path]) -> None:
     assert [(each.token_str, pytest.approx(each.score, abs=1e-6)) for each in found] == [
         (each["token_str"], each["score"]) for each in expected
     ]
+    for top_k in (1, 2, 9):
+        capped, expected = (
+            client.fill_mask("the [MASK]", targets=targets, top_k=top_k),
+            oracle("the [MASK]", targets=targets, top_k=top_k),
+        )
+        assert [each.token_str for each in capped] == [each["token_str"] for each in expected]
     with pytest.raises(HfHubHTTPError, match="'nowhere' is no token"):
         client.fill_mask("the [MASK]", targets=["nowhere"])
     with pytest.raises(HfHubHTTPError, match=r"no \[MASK\] in the text"):
