@@ -37,29 +37,33 @@ class Service:
 
     async def infer(self, asked: Mapping[str, Any], model: Served) -> Any:
         """Hugging Face's form."""
+        _check_keys(asked, "inputs", "parameters", "options", "model")
+        _check_keys(asked.get("options"), "use_cache", "wait_for_model")  # which change nothing here
         parameters = model.parameters(asked.get("parameters"))
-        rows, is_row = model.rows(asked.get("inputs"))
+        rows, is_row = model.rows(asked.get("inputs"), self.models.values())
         answers = await self._answers(model, rows, parameters)
         return answers[0] if is_row and not model.form.listed else answers
 
     async def predict(self, asked: Mapping[str, Any], model: Served) -> Any:
         """The form of text-embeddings-inference, for labels and choices."""
+        _check_keys(asked, "inputs", "raw_scores", "truncate", "model")
         if not model.form.listed:
             raise Refusal(424, f"{model.name} is for {model.form.task}: POST /models/{model.name}", "Backend")
         for name, fixed in (("raw_scores", False), ("truncate", True)):
             if asked.get(name) not in (fixed, None):
                 raise Refusal(422, f"{name} is {asked[name]!r}; expected {json.dumps(fixed)}")
-        rows, is_row = model.rows(asked.get("inputs"), pairs=True)
+        rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)
         answers = await self._answers(model, rows, {})
         return answers[0] if is_row else answers
 
     async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
         """The words of texts, each with how much it speaks for a label."""
+        _check_keys(asked, "inputs", "label", "model")
         if not model.explains:
             raise Refusal(424, f"{model.name} cannot explain; text classification in fp32 or bf16 can", "Backend")
-        if not isinstance(label := asked.get("label"), str | None):
-            raise Refusal(422, f"label is {label!r}; expected a text")
-        rows, is_row = model.rows(asked.get("inputs"), pairs=True)
+        if (label := asked.get("label")) not in (None, *model.labels):
+            raise Refusal(422, f"no label {label!r}; known: {', '.join(model.labels)}")
+        rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)
         (found,) = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
         answers = [{"label": each.label, "words": each.words} for each in found]
         return answers[0] if is_row else answers
@@ -221,10 +225,17 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
         asked = json.loads(text, parse_constant=_refuse_constant)
         check_characters(text, [(asked, "the request", "")])
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the request is no JSON: {error}") from None
+        raise Refusal(400, f"the request is not JSON: {error}" if body else "the request is empty; expected JSON") from None
     if not isinstance(asked, dict):
-        raise Refusal(422, 'the request is no object; expected {"inputs": ...}')
+        raise Refusal(422, 'the request is not an object; expected {"inputs": ...}')
     return asked
+
+
+def _check_keys(given: Any, *read: str) -> None:
+    """Raise Refusal for an object with other keys, for null not."""
+    if not isinstance(given, dict | None) or (unread := [*(given or {}).keys() - {*read}]):
+        what = f"the key {min(unread)!r} is not read" if isinstance(given, dict) else f"{given!r} is not an object"
+        raise Refusal(422, f"{what}; expected {', '.join(read)}")
 
 
 def _refuse_constant(name: str) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import fmean
 from typing import Any
 
@@ -210,24 +210,40 @@ class Served:
             raise UsageError(f"the target {unknown[0]!r} is no token of the model's vocabulary")
         return found
 
-    def rows(self, inputs: Any, *, pairs: bool = False) -> tuple[list[Row], bool]:
+    @cached_property
+    def expected(self) -> str:
+        """What a row is, in words."""
+        names = ", ".join(f'"{role}"' for role in self.columns)
+        return f"{{{names}}}" if {"context", "choices"} & {*self.columns} else f"a text, or {{{names}}}"
+
+    def unread(self, row: Mapping[str, Any]) -> list[str]:
+        """The columns of a row that it does not read."""
+        names = [*chain.from_iterable([name] if isinstance(name, str) else name for name in self.columns.values())]
+        return [name for name in row if name not in self.columns and name not in names]
+
+    def rows(self, inputs: Any, known: Iterable[Served] = (), *, pairs: bool = False) -> tuple[list[Row], bool]:
         """The rows that a request is about, and whether it is one row rather than a list of them.
 
-        pairs: a list of texts is a pair, as in text-embeddings-inference; else each is a row. Raises DataError.
+        known: models to name where a row is for another task. pairs: a list of texts is a pair, as in
+        text-embeddings-inference; else each is a row. Raises DataError.
         """
         is_row = not isinstance(inputs, list) or (pairs and _are_texts(inputs))
         if inputs in ([], None):
             raise DataError('the request has no inputs; expected {"inputs": ...} with one row at least')
-        return [self._row(each) for each in ([inputs] if is_row else inputs)], is_row
+        return [self._row(each, known) for each in ([inputs] if is_row else inputs)], is_row
 
-    def _row(self, given: Any) -> Row:
+    def _row(self, given: Any, known: Iterable[Served]) -> Row:
         """One row with the columns of training, for roles such as text and text_pair."""
         if isinstance(given, list) and len(given) <= 2 and "text_pair" in self.form.roles:
             given = dict(zip(("text", "text_pair"), given, strict=False))
-        if not isinstance(given, dict):
+        if (isinstance(given, str) and self.expected.startswith("a text")) or ("tokens" in self.columns and _are_texts(given)):
             return given
-        if lacking := [role for role in self.form.roles if role in given and role not in self.columns]:
-            raise DataError(f"the row has {lacking[0]!r}, which the model does not read; expected {', '.join(self.columns)}")
+        if not isinstance(given, dict):
+            raise DataError(f"the row is {reprlib.repr(given)}; expected {self.expected}")
+        if unread := self.unread(given):
+            what = f"the row has {unread[0]!r}; {self.name!r} is for {self.form.task}, and reads {', '.join(self.columns)}"
+            others = [each for each in known if each.form != self.form and not each.unread(given)]
+            raise DataError(what + "".join(f"; for {each.form.task}: POST /models/{each.name}" for each in others[:1]))
         row: dict[str, Any] = {}
         for role, value in given.items():
             name: Any = self.columns.get(role, role)

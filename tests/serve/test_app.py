@@ -125,12 +125,12 @@ def test_several_labels_and_numbers(client: TestClient, folders: dict[str, Path]
 def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient) -> None:
     by_text = ask(client, "/models/trained", "the good movie")
     assert by_text == ask(client, "/models/trained", {"text": "the good movie"})
-    assert by_text == ask(client, "/models/trained", {"ask": "the good movie", "id": 7})
+    assert by_text == ask(client, "/models/trained", {"ask": "the good movie"})
     first, _ = ask(client, "/models/trained", ["the good movie", "no"])
     assert flat(first) == pytest.approx(flat(by_text[0]), abs=1e-5)
     for pair in ({"text": "a", "text_pair": "b"}, ["a", "b"]):
         error = refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422)
-        assert error == "the row has 'text_pair', which the model does not read; expected text"
+        assert error == "the row has 'text_pair'; 'trained' is for text-classification, and reads text"
 
 
 def test_each_family_by_the_form_of_hugging_face(client: TestClient) -> None:
@@ -155,7 +155,9 @@ def test_explanations(client: TestClient, folders: dict[str, Path]) -> None:
             assert [word for word, _ in ours["words"]] == [word for word, _ in theirs.words]
             assert [value for _, value in ours["words"]] == pytest.approx([value for _, value in theirs.words], abs=1e-5)
     assert flat(ask(client, "/explain", "a book")) == pytest.approx(flat(ask(client, "/explain", [["a book"]])[0]))
-    assert "no label 'other'" in refused(client.post("/explain", json={"inputs": "a", "label": "other"}), 422)
+    assert "no label 'other'; known: blame, none, praise" in refused(
+        client.post("/explain", json={"inputs": "a", "label": "other"}), 422
+    )
     refused(client.post("/explain", json={"inputs": "a", "label": 3}), 422)
     assert "tags cannot explain" in refused(client.post("/explain", json={"inputs": "a", "model": "tags"}), 424)
 
@@ -391,6 +393,33 @@ def test_parameters_of_wrong_types(client: TestClient, name: str) -> None:
         refused(client.post(f"/models/{name}", json={"inputs": "a [MASK]", "parameters": parameters}), 422)
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "said"),
+    [
+        ("/", {"parametres": {}}, "the key 'parametres' is not read; expected inputs, parameters, options, model"),
+        ("/", {"label": "none"}, "'label' is not read"),
+        ("/", {"options": {"use_gpu": True}}, "'use_gpu' is not read; expected use_cache, wait_for_model"),
+        ("/", {"options": 3}, "3 is not an object"),
+        ("/predict", {"parameters": {}}, "'parameters' is not read; expected inputs, raw_scores, truncate, model"),
+        ("/explain", {"labels": "none"}, "'labels' is not read; expected inputs, label, model"),
+        ("/", {"parameters": [1]}, "parameters is [1]; expected an object"),
+        ("/", {"inputs": {"text": "a", "foo": 1}}, "the row has 'foo'; 'labels' is for text-classification, and reads text"),
+        ("/", {"inputs": ["a", 3]}, 'the row is 3; expected a text, or {"text", "text_pair"}'),
+        ("/models/answers", {"inputs": "only text"}, 'the row is \'only text\'; expected {"question", "context"}'),
+        ("/models/choices", {"inputs": "a"}, 'expected {"text", "question", "choices"}'),
+        ("/models/tags", {"inputs": {"question": "a", "context": "b"}}, "for question-answering: POST /models/answers"),
+        ("/models/trained", {"inputs": {"context": "b", "question": "a"}}, "; for question-answering: POST /models/answers"),
+        ("/models/answers", {"inputs": {"text": "a"}}, "reads question, context; for text-classification: POST /models/labels"),
+    ],
+)
+def test_what_is_not_read_is_refused(client: TestClient, path: str, asked: dict[str, Any], said: str) -> None:
+    assert said in refused(client.post(path, json={"inputs": "a", **asked}), 422)
+
+
+def test_options_of_the_hub_change_nothing(client: TestClient) -> None:
+    assert ask(client, "/", "a", options={"wait_for_model": True, "use_cache": False}) == ask(client, "/", "a", options=None)
+
+
 def test_more_fills_than_are_computed(client: TestClient, folders: dict[str, Path]) -> None:
     vocab = sorted(bertkit.load(folders["fills"], **CPU).pretrained.tokenizer.vocab)
     asked: dict[str, Any] = {"inputs": "a [MASK]"}
@@ -404,6 +433,8 @@ def test_more_fills_than_are_computed(client: TestClient, folders: dict[str, Pat
 
 
 def test_what_else_is_no_request(client: TestClient) -> None:
+    for content, said in (("", "the request is empty; expected JSON"), ("a", "the request is not JSON: Expecting value")):
+        assert said in refused(client.post("/", content=content, headers={"Content-Type": "application/json"}), 400)
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         refused(client.post("/", content='{"inputs": "a"}', headers={"Content-Type": kind}), 415)
     for model in ("other", 3, ["labels"], {"labels": 1}, ""):
