@@ -22,7 +22,7 @@ from bertkit.runs.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal
 from bertkit.serve.huggingface import Served
 from bertkit.serve.metrics import Metrics
-from bertkit.serve.settings import ServeConfig
+from bertkit.serve.settings import ServeConfig, is_local
 from bertkit.serve.web_page import add_page
 
 _LONGEST = 500  # characters of an error, which may quote a text
@@ -160,7 +160,14 @@ class Service:
 def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> FastAPI:
     """An app that serves models by name, the first one where a request names none."""
     service = Service(models, batcher, settings, metrics)
-    app = FastAPI(title="bertkit", version=__version__, docs_url=None, redoc_url=None)
+
+    async def check_host(request: Request) -> None:
+        """A foreign page can have its own name lead here (DNS rebinding): without a token only this machine's are answered."""
+        if not settings.token and is_local(settings.host) and not is_local(request.url.hostname or ""):
+            raise HTTPException(403, f"the host is {request.url.hostname!r}; expected localhost or {settings.host}")
+
+    how: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None, "dependencies": [Depends(check_host)]}
+    app = FastAPI(title="bertkit", version=__version__, **how)
     wanted = f"Bearer {settings.token}".encode()
 
     async def check_token(request: Request) -> None:
@@ -198,6 +205,10 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
     @app.get("/health", summary="200 while the models can be asked.")
     async def health() -> Response:
         return Response() if batcher.is_alive else _refused(Refusal(503, "the model thread has ended", "Unhealthy"))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def schema() -> dict[str, Any]:
+        return app.openapi()
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

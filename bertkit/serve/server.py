@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -10,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from bertkit import manifest, progress
-from bertkit.errors import UsageError, packages_of
+from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.devices import start_processes
+from bertkit.model.directory import read_config, resolve
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.series import runs_to_use
@@ -19,7 +19,8 @@ from bertkit.runs.target import open_target
 from bertkit.serve.batcher import Batcher
 from bertkit.serve.huggingface import MOST_FILLS, Served
 from bertkit.serve.metrics import Metrics
-from bertkit.serve.settings import ServeConfig
+from bertkit.serve.settings import ServeConfig, is_local
+from bertkit.tasks.task import FINETUNE
 
 
 def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, Any]) -> None:
@@ -38,7 +39,7 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
             raise UsageError(f"two runs are named {name!r}: {named[name]} and {run}", hint="link one under another name: ln -s")
         named[name] = run
     settings = replace(settings, token=settings.token or os.environ.get("BERTKIT_TOKEN"))
-    is_open = not settings.token and not _is_local(settings.host)
+    is_open = not settings.token and not is_local(settings.host)
     if is_open and settings.auth:
         what = f"--host {settings.host} lets other machines ask, and there is no --token"
         raise UsageError(what, hint="give one: --token SECRET; or let everybody ask: --no-auth")
@@ -57,6 +58,7 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
             log_level="critical",  # its errors may quote requests
             access_log=False,
             server_header=False,
+            limit_concurrency=4 * settings.max_queue,  # bounds the memory of requests that are still to come
             timeout_graceful_shutdown=int(settings.timeout) + 1,
         )
         host, port = listening.getsockname()[:2]
@@ -68,13 +70,6 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             batcher.close()
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -91,5 +86,10 @@ def open_model(name: str, options: Mapping[str, Any]) -> Predictor:
     (run,) = runs_to_use(name, ensemble=False)
     if is_language_model(run):
         return open_to_fill(run, options, top_k=MOST_FILLS)
-    target = open_target(run, None, options, to_predict=True)
+    try:
+        target = open_target(run, None, options, to_predict=True)
+    except ModelError as error:
+        if error.hint != FINETUNE or any("For" in each for each in read_config(resolve(run)).extra.get("architectures") or ()):
+            raise
+        raise ModelError("the model has no trained head: there is nothing to serve", where=run, hint=FINETUNE) from None
     return TaskPredictor(target, start_processes(target.task.recipe.training.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from bertkit.config import check_values, option
@@ -32,3 +33,11 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
+
+
+def is_local(host: str) -> bool:
+    """Whether a host name or address is this machine's own, which no other machine reaches."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.e2e
 LABELS = ("blame", "none", "praise")
 CPU = {"device": "cpu", "precision": "fp32"}
 SECRET = "the hidden ticket"
+LOCAL = "http://localhost"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def folders(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 def client(folders: dict[str, Path]) -> Iterator[TestClient]:
     with serving(folders) as served:
-        yield TestClient(served.app)
+        yield TestClient(served.app, base_url=LOCAL)
 
 
 def ask(client: TestClient, path: str, inputs: Any, **more: Any) -> Any:
@@ -180,7 +181,7 @@ def test_info(client: TestClient) -> None:
 
 def test_metrics(folders: dict[str, Path]) -> None:
     with serving({"m": folders["labels"]}) as served:
-        client = TestClient(served.app)
+        client = TestClient(served.app, base_url=LOCAL)
         for inputs in ("a", "the movie", ["a", "b"], 3):
             client.post("/", json={"inputs": inputs})
         lines = client.get("/metrics").text.splitlines()
@@ -210,7 +211,7 @@ def test_the_docs_load_nothing_from_elsewhere(client: TestClient) -> None:
 
 def test_health(folders: dict[str, Path]) -> None:
     with serving({"m": folders["labels"]}) as served:
-        client = TestClient(served.app)
+        client = TestClient(served.app, base_url=LOCAL)
         assert client.get("/health").status_code == 200
         served.batcher.close()
         refused(client.get("/health"), 503)
@@ -244,7 +245,7 @@ def test_too_many_requests_and_too_late_an_answer(folders: dict[str, Path], monk
 
 def test_large_requests(folders: dict[str, Path]) -> None:
     with serving({"m": folders["labels"]}, max_request_bytes=1000, max_request_tokens=50) as served:
-        client = TestClient(served.app)
+        client = TestClient(served.app, base_url=LOCAL)
         assert "more than 1000 bytes" in refused(client.post("/", json={"inputs": "a" * 1000}), 413)
         body = (b'{"inputs": "%s"}' % (b"a" * 10) for _ in range(1000))  # in parts, of no length that is said before
         refused(client.post("/", content=body, headers={"Content-Type": "application/json"}), 413)
@@ -257,7 +258,7 @@ def test_rows_of_several_forms_are_one_request(folders: dict[str, Path], monkeyp
     rows = [f"the {word}" for word in ("movie", "book", "river")]
     mixed = [rows[0], {"text": rows[1]}, rows[2], {"text": rows[0], "text_pair": "a"}, {"text_pair": "a", "text": rows[1]}] * 4
     with serving({"m": folders["labels"]}, max_request_tokens=100) as served:
-        client = TestClient(served.app)
+        client = TestClient(served.app, base_url=LOCAL)
         alone = [ask(client, "/", [row])[0] for row in mixed]
         gate = Gate(served.models["m"], monkeypatch, is_open=True)
         assert flat(ask(client, "/", mixed)) == pytest.approx(flat(alone), abs=1e-5)
@@ -276,14 +277,14 @@ def test_a_request_that_does_not_come(folders: dict[str, Path]) -> None:
     with serving({"m": folders["labels"]}, timeout=0.2) as served, listening(served.app) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as connection:
-            head = b"POST / HTTP/1.1\r\nHost: m\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+            head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
             connection.sendall(head)
             assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_token_is_asked_for_everywhere_but_for_health_and_docs(folders: dict[str, Path]) -> None:
     with serving({"m": folders["labels"]}, token="secr\u00e9t") as served:
-        client = TestClient(served.app)
+        client = TestClient(served.app, base_url=LOCAL)
         asked = {"inputs": "a"}
         for path in ("/", "/models/m", "/models/none", "/predict", "/explain"):
             for header in ("", "Bearer", "Bearer other", "secr\u00e9t", "Basic secr\u00e9t"):
@@ -296,6 +297,19 @@ def test_a_token_is_asked_for_everywhere_but_for_health_and_docs(folders: dict[s
             assert client.get(path).status_code == 200
         right = {"Authorization": "Bearer secr\u00e9t".encode()}
         assert client.post("/", json=asked, headers=right).status_code == client.get("/info", headers=right).status_code == 200
+
+
+@pytest.mark.parametrize("options", [{}, {"token": "x"}, {"host": "0.0.0.0", "auth": False}])
+def test_names_of_other_hosts(folders: dict[str, Path], options: dict[str, Any]) -> None:
+    """A page whose own name leads to this machine may read all answers, for a browser takes them for its own."""
+    with serving({"m": folders["labels"]}, **options) as served:
+        for host in ("localhost:8000", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000"):
+            assert TestClient(served.app).get("/health", headers={"Host": host}).status_code == 200
+        for host in ("evil.example", "localhost.evil.example:8000", "192.0.2.1", "127.0.0.1.evil.example", "[", ""):
+            for path in ("/", "/health", "/info", "/openapi.json", "/docs"):
+                if path in ("/", "/health") or not options:
+                    response = TestClient(served.app).get(path, headers={"Host": host})
+                    assert response.status_code == (200 if options else 403), (host, path)
 
 
 # --- what nobody should send -------------------------------------------------------------------------------------------
@@ -453,7 +467,7 @@ def test_an_error_of_the_models_own_tells_nobody_the_text(
             raise RuntimeError(f"cannot compute {split.examples.columns['text']}")
 
         monkeypatch.setattr(served.models["m"].predictor, "decode", decode)
-        client = TestClient(served.app)
+        client = TestClient(served.app, base_url=LOCAL)
         assert SECRET not in refused(client.post("/", json={"inputs": SECRET}), 500)
         assert client.post("/", json={"inputs": [SECRET, 3]}).status_code == 422
     out, err = capfd.readouterr()

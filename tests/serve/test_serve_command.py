@@ -104,7 +104,7 @@ def test_sigterm_ends_it_too_and_nothing_of_texts_was_printed(folder: Path) -> N
         ("RUN --max-queue 0", 2, "--max-queue is 0"),
         ("RUN --precision int4", 2, "int4"),
         ("RUN --port TAKEN", 2, "Address already in use"),
-        ("BARE", 4, "BertForSequenceClassification"),
+        ("BARE", 4, "the model has no trained head: there is nothing to serve"),
     ],
 )
 def test_what_is_wrong_is_said_before_it_starts(
@@ -139,6 +139,13 @@ def test_other_machines(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPat
         re.search(r"^warning: everybody who reaches http://0\.0\.0\.0:\d+ can ask", ran.err, re.MULTILINE) is not None
     ) == warned
     assert "secret" not in ran.err
+
+
+def test_unfinished_requests_are_bounded(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: limits.append(self.config.limit_concurrency))
+    assert run_bertkit("serve", folder, "--port", 0, "--device", "cpu", "--max-queue", 3).code == 0
+    assert limits == [12]
 
 
 def test_a_token_of_the_environment(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
