@@ -175,24 +175,25 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
             what = "the token is missing or wrong; expected the header Authorization: Bearer TOKEN"
             raise HTTPException(401, what, {"WWW-Authenticate": "Bearer"})
 
+    first = next(iter(models.values()))  # of which examples are: everybody may read them, so they name nothing of it
     guarded = [Depends(check_token)] if settings.token else []  # but health and docs, which tell nothing of models and texts
 
-    def add(path: str, method: Callable[..., Awaitable[Any]], summary: str, example: Mapping[str, Any]) -> None:
+    def add(path: str, method: Callable[..., Awaitable[Any]], summary: str, shown: bool = True, **more: Any) -> None:
         async def post(request: Request) -> Response:
             return await service.respond(request, method)
 
-        schema = {"type": "object", "required": ["inputs"], "example": example}
+        schema = {"type": "object", "required": ["inputs"], "example": {"inputs": first.example, **more}}
         body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-        app.post(path, dependencies=guarded, summary=summary, openapi_extra=body)(post)
+        app.post(path, dependencies=guarded, summary=summary, include_in_schema=shown, openapi_extra=body)(post)
 
     add_page(app)
-    text: dict[str, Any] = {"inputs": "I was charged twice.", "parameters": {"top_k": 2}}
-    add("/", service.infer, "The first model, in Hugging Face's form.", text)
-    add("/models/{model}", service.infer, "A model by name, in Hugging Face's form.", text)
-    pairs = {"inputs": [["a text", "its pair"], ["another", "its pair"]], "model": next(iter(models))}
-    add("/predict", service.predict, "Labels or choices, as text-embeddings-inference gives them.", pairs)
-    why = {"inputs": "I was charged twice.", "label": "billing", "model": next(iter(models))}
-    add("/explain", service.explain, "How much each word of a text speaks for a label; default: the predicted one.", why)
+    more: dict[str, Any] = {"parameters": {"top_k": 2}} if "top_k" in first.form.parameters else {}
+    add("/", service.infer, "The first model, in Hugging Face's form.", **more)
+    add("/models/{model}", service.infer, "A model by name, in Hugging Face's form.", **more)
+    as_listed = "Labels or choices, as text-embeddings-inference gives them."
+    add("/predict", service.predict, as_listed, first.form.listed)
+    why = "How much each word of a text speaks for a label; default: the predicted one."
+    add("/explain", service.explain, why, first.explains)
 
     @app.get("/info", dependencies=guarded, summary="The models, and the limits of requests.")
     async def info() -> dict[str, Any]:

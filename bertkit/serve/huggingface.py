@@ -132,6 +132,13 @@ _FORMS = {
         Form("fill-mask", ("text",), _fills, ("top_k", "targets")),
     )
 }
+_EXAMPLES: dict[str, Any] = {
+    "text": "I was charged twice for the same lamp.",
+    "text_pair": "Where is my parcel?",
+    "question": "Who drew the lamp?",
+    "context": "The lamp was drawn by Sara Lindqvist in Turku.",
+    "choices": ["Sara", "nobody"],
+}
 # Of each parameter what it may be, and that in words.
 _PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "top_k": (lambda value: type(value) is int and value > 0, "a number from 1"),
@@ -209,6 +216,16 @@ class Served:
         if unknown := [token for token in found.get("targets", ()) if token not in vocab]:
             raise UsageError(f"the target {unknown[0]!r} is no token of the model's vocabulary")
         return found
+
+    @property
+    def example(self) -> Any:
+        """An input for it, which names nothing of the model."""
+        mask = self.predictor.pretrained.tokenizer.special_tokens["mask_token"]
+        if self.form.task == "fill-mask":
+            return f"The {mask} is closed."
+        row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}
+        is_pair = self.predictor.task is not None and bool(getattr(self.predictor.task.recipe, "text_pair", None))
+        return row if is_pair or not self.expected.startswith("a text") else row["text"]
 
     @cached_property
     def expected(self) -> str:

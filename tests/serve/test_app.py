@@ -209,6 +209,20 @@ def test_the_docs_load_nothing_from_elsewhere(client: TestClient) -> None:
         assert f" {path}</h2>" in page.text
 
 
+@pytest.mark.parametrize("name", ["labels", "tags", "answers", "choices", "fills", "trained", "quiz"])
+def test_the_examples_fit_the_first_model_and_name_nothing_of_it(folders: dict[str, Path], name: str) -> None:
+    with serving({"hidden": folders[name]}) as served:
+        client = TestClient(served.app, base_url=LOCAL)
+        schema = client.get("/openapi.json").json()
+        assert not re.search("hidden|praise|blame|kind|story", json.dumps(schema) + client.get("/docs").text)
+        posts = {path: methods["post"] for path, methods in schema["paths"].items() if "post" in methods}
+        assert ("/predict" in posts) == (name in ("labels", "choices", "trained", "quiz"))
+        assert ("/explain" in posts) == (name in ("labels", "trained"))
+        for path, post in posts.items():
+            example = post["requestBody"]["content"]["application/json"]["schema"]["example"]
+            assert client.post(path.format(model="hidden"), json=example).status_code == 200, (path, example)
+
+
 def test_health(folders: dict[str, Path]) -> None:
     with serving({"m": folders["labels"]}) as served:
         client = TestClient(served.app, base_url=LOCAL)
