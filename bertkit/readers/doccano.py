@@ -1,25 +1,28 @@
 """doccano's JSONL: a text a line with its spans, [start, end, label] in `label`, or with relations objects in `entities`.
 
 doccano counts UTF-16 units (https://github.com/doccano/doccano/issues/2290), unless a project counts grapheme clusters, which
-the file does not tell. Classes of texts are lists of names in `label`, plain JSON.
+the file does not tell. Users write the same lines by hand and count characters: the ends of words tell which. Classes of texts
+are lists of names in `label`, plain JSON.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.readers import FIX_ROW, Examples
+from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.content import Content
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.utf16 import from_utf16
 
 _SPANS = ("label", "labels", "entities")  # columns
 _PLACES = ("start_offset", "end_offset")
+_BOUND = re.compile(r"\b")
+_READ = "read as doccano's export, offsets in "
 
 
 def looks_like_doccano(content: Content) -> bool:
@@ -29,17 +32,50 @@ def looks_like_doccano(content: Content) -> bool:
 
 
 def parse_doccano(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
-    """The rows as `parse_jsonl` gives them, with spans in characters. Raises DataError for an offset inside a character."""
-    for block in parse_jsonl(content, keep_broken=keep_broken):
+    """The rows as `parse_jsonl` gives them, with spans in characters. Raises DataError for an offset inside a character.
+
+    Offsets are in UTF-16 units if more of them are then bounds of words, in all rows together; a note tells which they are,
+    where this makes a difference. Without a column `text`, or `data` as older versions call it, they stay as they are.
+    """
+    blocks = [*parse_jsonl(content, keep_broken=keep_broken)]
+    places = [
+        (text, place)
+        for block in blocks
+        for name in block.columns.keys() & {*_SPANS}
+        for spans, text in zip(block.columns[name], _texts(block), strict=True)
+        if isinstance(spans, list) and isinstance(text, str) and not text.isascii()
+        for span in spans
+        for place in _offsets(span)
+        if from_utf16(text, place) != place
+    ]
+    in_units = sum(_is_bound(text, from_utf16(text, place)) - _is_bound(text, place) for text, place in places) > 0
+    notes = (_READ + ("UTF-16 units" if in_units else "characters"),) if places else ()
+    for block in blocks:
         columns = dict(block.columns)
-        for name in columns.keys() & {*_SPANS}:
+        for name in columns.keys() & {*_SPANS} if in_units else ():
             columns[name] = [
                 [_in_characters(span, text, block.where(row)) for span in spans]
                 if isinstance(spans, list) and isinstance(text, str)
                 else spans
-                for row, (spans, text) in enumerate(zip(columns[name], columns.get("text", ()), strict=False))
+                for row, (spans, text) in enumerate(zip(columns[name], _texts(block), strict=True))
             ]
-        yield replace(block, columns=columns)
+        yield replace(block, columns=columns, remarks=Remarks(notes))
+
+
+def _texts(block: Examples) -> Sequence[Any]:
+    return block.columns.get("text") or block.columns.get("data") or [None] * len(block)
+
+
+def _offsets(span: Any) -> list[int]:
+    match span:
+        case [int(start), int(end), *_] | {"start_offset": int(start), "end_offset": int(end)}:
+            return [start, end]
+    return []
+
+
+def _is_bound(text: str, place: int | None) -> bool:
+    """Whether a word begins or ends there."""
+    return place is not None and 0 <= place <= len(text) and _BOUND.match(text, place) is not None
 
 
 def _in_characters(span: Any, text: str, where: str) -> Any:

@@ -51,7 +51,7 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
             text, others = _text_of(data[row], where)
             values = [_values(each, where) for each in annotations[:1]]
             entities = [[_entity(value, text) for value in each if "start" in value] for each in values]
-            classes = [[name for value in each for name in value.get("choices", ())] for each in values]
+            classes = [[name for value in each for name in _choices(value, where)] for each in values]
             rows.append({**others, "text": text, "entities": next(iter(entities), None), "label": next(iter(classes), None)})
             kept.append(block.lines[row])
         names = dict.fromkeys(name for row in rows for name in row)
@@ -89,14 +89,21 @@ def _values(annotation: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return [value for each in results if isinstance(value := each.get("value"), dict)]
 
 
+def _choices(value: dict[str, Any], where: str) -> list[str]:
+    names = value.get("choices", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"the choices are {names!r}; expected a list of texts", where=where, hint=_HINT)
+    return names
+
+
 def _entity(value: dict[str, Any], text: str) -> dict[str, Any]:
     """A span in characters, which it counts itself unless only UTF-16 units give the text that it repeats."""
     span = {name: each for name, each in value.items() if name in ("start", "end", "text", "labels")}
     match span:
         case {"start": int(start), "end": int(end), "text": str(said)}:
-            for places in ((start, end), (from_utf16(text, start), from_utf16(text, end))):
-                if _plain(said) == _plain(covered := text[places[0] : places[1]]):
-                    return span | {"start": places[0], "end": places[1], "text": covered}
+            for first, last in ((start, end), (from_utf16(text, start), from_utf16(text, end))):
+                if None not in (first, last) and _plain(said) == _plain(covered := text[first:last]):
+                    return span | {"start": first, "end": last, "text": covered}
     return span
 
 

@@ -20,8 +20,12 @@ _OF_THE_TASK = {"answer", "tokens", "options", "config", "meta"}  # what else a 
 
 
 def looks_like_prodigy(content: Content) -> bool:
-    """Whether a file begins with a task that has an answer."""
-    return re.search(rf'"answer"\s*:\s*"({"|".join(_ANSWERS)})"', content.first_line) is not None
+    """Whether a file begins with a task that has an answer, and what Prodigy alone writes beside it."""
+    marks = (
+        rf'"answer"\s*:\s*"({"|".join(_ANSWERS)})"',
+        r'"_(input_hash|task_hash|session_id|view_id)"|"(spans|options|accept)"\s*:',
+    )
+    return all(re.search(mark, content.first_line) for mark in marks)
 
 
 def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
@@ -36,7 +40,8 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
             if answer not in _ANSWERS and not broken[row]:
                 what = f"the answer is {answer!r}; expected {', '.join(_ANSWERS[:-1])} or {_ANSWERS[-1]}"
                 raise DataError(what, where=block.where(row), hint="export the annotated tasks: prodigy db-out DATASET")
-        kept = block.select([row for row, answer in enumerate(answers) if answer == "accept" or broken[row]])
+        rows = [row for row, answer in enumerate(answers) if answer == "accept" or broken[row]]
+        kept = block.select(rows)
         columns = {
             _NAMES.get(name, name): values
             for name, values in kept.columns.items()
@@ -44,8 +49,7 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
         }
         if "entities" in columns:  # a task without spans may leave them out
             columns["entities"] = [
-                [] if spans is None and text is not None else spans
-                for spans, text in zip(columns["entities"], columns.get("text", ()), strict=False)
+                [] if spans is None and not broken[row] else spans for row, spans in zip(rows, columns["entities"], strict=True)
             ]
         left = len(block) - len(kept)
         note = (f"{plural(left, 'task')} left out that annotators rejected or ignored",) if left else ()

@@ -230,9 +230,63 @@ def test_tasks_that_were_not_accepted_are_counted(tmp_path: Path) -> None:
 
 
 def test_binary_answers_are_classes(tmp_path: Path) -> None:
-    rows = [{"text": "good", "label": "praise", "answer": "accept"}, {"text": "bad", "label": "praise", "answer": "reject"}]
+    rows = [
+        {"text": "good", "label": "praise", "answer": "accept", "_task_hash": 1},
+        {"text": "bad", "label": "praise", "answer": "reject"},
+    ]
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(each) + "\n" for each in rows))
     assert read_file(path, TEXTS).columns == {"text": ["good"], "label": ["praise"]}
+
+
+def test_an_own_column_called_answer_is_no_prodigy(tmp_path: Path) -> None:
+    rows = [{"text": "Ann", "answer": "accept"}, {"text": "Bob", "answer": "reject"}]
+    path = write(tmp_path / "x.jsonl", "".join(json.dumps(each) + "\n" for each in rows))
+    assert read_file(path, TEXTS).columns == {"text": ["Ann", "Bob"], "answer": ["accept", "reject"]}
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "row", "column"),
+    [
+        (DOCCANO, "letter", {"label": [[0, 3, "X"]]}, "label"),
+        (PRODIGY, "html", {"spans": [], "answer": "accept"}, "entities"),
+    ],
+)
+def test_a_text_under_another_name(form: Any, text: str, row: dict[str, Any], column: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", (json.dumps({text: "Ann is here"} | row) + "\n") * 2)
+    assert recognize(path, TAGGED)[0] is form
+    assert read_file(path, TAGGED).columns == {text: ["Ann is here"] * 2, column: [row.get("label", [])] * 2}
+
+
+# The same line by a user who counts characters; in older exports of doccano the text is `data`.
+@pytest.mark.parametrize("name", ["text", "data"])
+@pytest.mark.parametrize(("start", "unit"), [(12, "characters"), (13, "UTF-16 units")])
+def test_bounds_of_words_tell_how_offsets_count(start: int, unit: str, name: str, tmp_path: Path) -> None:
+    no_word = {name: "👍👍 👍", "label": [[3, 4, "Y"]]}  # tells nothing by itself
+    rows = [no_word, {name: HAND, "label": [[start, start + 10, "X"]]}]
+    path = write(tmp_path / "x.jsonl", "".join(json.dumps(each) + "\n" for each in rows if each is not no_word or start == 12))
+    found = read_file(path, TAGGED)
+    assert found.columns["label"][-1] == [[12, 22, "X"]]
+    assert found.columns["label"][:-1] == ([[[3, 4, "Y"]]] if start == 12 else [])
+    assert found.remarks.notes == (f"read as doccano's export, offsets in {unit}",)
+
+
+def test_offsets_that_count_alike_need_no_note(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", json.dumps({"text": "Ünal is here", "label": [[0, 4, "X"]]}))
+    assert read_file(path, TAGGED).remarks.notes == ()
+
+
+@pytest.mark.parametrize("choices", [None, 3, "spam", ["a", 1]])
+def test_choices_are_a_list_of_texts(choices: Any, tmp_path: Path) -> None:
+    task = LABEL_STUDIO_TASK | {"annotations": [{"result": [{"value": {"choices": choices}}]}]}
+    error = refused(read_file, write(tmp_path / "x.json", json.dumps([task])), TEXTS)
+    assert (error.where, error.what) == (f"{tmp_path / 'x.json'}:1", f"the choices are {choices!r}; expected a list of texts")
+
+
+def test_a_span_of_label_studio_keeps_its_offsets_if_none_fit(tmp_path: Path) -> None:
+    value = {"start": 1, "end": 2, "text": "💩", "labels": ["X"]}  # as UTF-16 units, 1 is inside the character
+    task = LABEL_STUDIO_TASK | {"annotations": [{"result": [{"value": value}]}]}
+    (spans,) = read_file(write(tmp_path / "x.json", json.dumps([task])), TAGGED).columns["entities"]
+    assert spans == [value]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(-3, 40))
