@@ -85,7 +85,7 @@ def _plain(text: Any) -> str:
     return re.sub(r"[\\`*\[\]<>|&#~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", _one_line(str(text)))
 
 
-def _hub_id(model: str) -> str | None:
+def hub_id(model: str) -> str | None:
     """The name of a model if it is one of the hub, not a folder of this machine."""
     local = model == "minilm" or Path(model).expanduser().exists()
     return model if not local and _HUB_ID.fullmatch(model) else None
@@ -93,7 +93,7 @@ def _hub_id(model: str) -> str | None:
 
 def _called(model: str) -> str:
     """A model's name without the folders of this machine."""
-    return _hub_id(model) or _one_line(Path(model).name)
+    return hub_id(model) or _one_line(Path(model).name)
 
 
 def pretraining_card(run: dict[str, Any]) -> str:
@@ -105,8 +105,8 @@ def pretraining_card(run: dict[str, Any]) -> str:
     pairs = ", whose two next-sentence logits mean that segment B is " + " or ".join(objective.pair_labels)
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     return _PRETRAINED.format(
-        corpus=_one_line(Path(run["data"]["corpus"]["source"]).name),
-        origin="Trained from fresh weights" if fresh else f"Trained further from {_called(run['model']['name'])}",
+        corpus=_plain(Path(run["data"]["corpus"]["source"]).name),
+        origin="Trained from fresh weights" if fresh else f"Trained further from {_plain(_called(run['model']['name']))}",
         version=run["versions"].get("bertkit", ""),
         steps=run["last"]["step"],
         best_step=best["step"],
@@ -132,8 +132,8 @@ def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
         "library_name": "transformers",
         "pipeline_tag": recipe["family"],
         "language": recipe.get("language"),
-        "base_model": _hub_id(model),
-        "datasets": [hub["path"]] if (hub := _hub_set(run)) else None,
+        "base_model": hub_id(model),
+        "datasets": [hub["path"]] if (hub := hub_set(run)) else None,
         "tags": ["bertkit", name],
         "model-index": [{"name": called, "results": results}] if (results := [*_results(run)]) else None,
     }
@@ -180,7 +180,7 @@ def _rows(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
+def hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
     """The data set of the hub that a run was trained on: path, name and revision; None for other data."""
     own = any(run["recipe"].get(name) for name in ("data", "train", "validation", "test"))
     return None if own else (run["recipe"].get("dataset") or {}).get("hub")
@@ -188,13 +188,13 @@ def _hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
 
 def _source(run: dict[str, Any], split: str) -> str:
     """Where a split is from, without the folders of this machine."""
-    hub = _hub_set(run)
+    hub = hub_set(run)
     return hub["path"] if hub else _one_line(Path(run["data"][split]["source"]).name)
 
 
 def _results(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The scores of each split as the hub's model-index has them (huggingface_hub, repocard_data.py)."""
-    hub = _hub_set(run) or {}
+    hub = hub_set(run) or {}
     for split, data in run["data"].items():
         scores = {
             name.rpartition("/")[2]: (name, value)

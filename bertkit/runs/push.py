@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -14,29 +15,35 @@ from bertkit.files import json_text
 from bertkit.manifest import MANIFEST, Manifest, finish, verify
 from bertkit.model.directory import CONFIG_FILES, weight_files
 from bertkit.report import Report, Table, show
+from bertkit.runs.card import hub_id, hub_set
 from bertkit.runs.directory import RUN_FILE, refuse_folder_of_runs, require_run
 from bertkit.text.tokenizer import TOKENIZER_FILES
 
 _CARD = "README.md"
 _OF_THE_MACHINE = ("resumed_from", "rates", "seconds", "num_processes")  # in run.json
+_PATHS = re.compile(r"\.recipe\.(train|validation|test|data)|\.data\.\w+\.source|\.model\.name")  # keys of run.json
+_WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
 
 
 def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run: bool) -> None:
     """Upload a run to a model repository, which is made if there is none, as a private one unless it is to be public.
 
-    dry_run: show the files, and ask nobody. Raises UsageError for what is no finished run, ModelError for damaged files, and
-    MachineError where the hub refuses or cannot be reached.
+    Weights of an earlier push under other names are deleted there. dry_run: show the files, and ask nobody. Raises UsageError
+    for what is no finished run and for a repository that is public where it is to be private, or private where public; ModelError
+    for damaged files, and MachineError where the hub refuses or cannot be reached.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
     try:
         validate_repo_id(repo)
+        if "/" not in repo:
+            raise HFValidationError
     except HFValidationError:
         what = f"{repo!r} is no name of a repository; expected owner/name of letters, digits, -, _ and ."
         raise UsageError(what) from None
-    files = files_to_push(folder)
+    files = files_to_push(folder, repo)
     if dry_run:
         rows = [[name, len(file) if isinstance(file, bytes) else file.stat().st_size] for name, file in files.items()]
         show(Report([Table(f"{repo}, {'public' if public else 'private'}: nothing was sent", ["file", "bytes"], rows)]))
@@ -45,22 +52,30 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
         raise MachineError("HF_HUB_OFFLINE forbids every request to the hub", hint="unset it, or look at it with --dry-run")
     if get_token() is None:
         raise UsageError("the hub needs a token that may write", hint="log in: hf auth login; or set HF_TOKEN")
-    operations = [CommitOperationAdd(name, file) for name, file in files.items()]
+    operations: list[Any] = [CommitOperationAdd(name, file) for name, file in files.items()]
     api = HfApi()
     finish()  # what is sent is whole
     try:
         made = api.create_repo(repo, private=not public, exist_ok=True)
+        there = api.repo_info(made.repo_id)
+        if bool(there.private) == public:
+            hint = "leave out --public" if public else "add --public, or name another one"
+            raise UsageError(f"{repo} is there already, and {'private' if public else 'public'}", hint=hint)
+        names = [each.rfilename for each in there.siblings or ()]
+        operations += [CommitOperationDelete(name) for name in names if _WEIGHTS.fullmatch(name) and name not in files]
         api.create_commit(made.repo_id, operations, commit_message=message or f"{folder.resolve().name}, by bertkit")
+    except UsageError:
+        raise
     except Exception as error:  # of the network, of the hub, of the disk
         raise _refused(error, repo) from None
     progress.note(f"wrote {len(files)} files to {made}")
 
 
-def files_to_push(folder: Path) -> dict[str, Path | bytes]:
+def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
     """The files of a finished run by name: the best model, its tokenizer, its card, run.json and a manifest.
 
-    run.json has names in place of paths. Raises UsageError for what is no finished run, ModelError for damaged files, of large
-    ones at `manifest.finish`.
+    run.json has names in place of paths, the card the repository's name in place of the folder's. Raises UsageError for what is
+    no finished run, ModelError for damaged files, of large ones at `manifest.finish`.
     """
     refuse_folder_of_runs(folder)
     run = require_run(folder)
@@ -72,23 +87,35 @@ def files_to_push(folder: Path) -> dict[str, Path | bytes]:
     stored = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     for name in _OF_THE_MACHINE:
         stored.pop(name, None)
-    found[RUN_FILE] = told = json_text(_without_paths(stored)).encode()
+    card = (folder / _CARD).read_text(encoding="utf-8").replace("path/to/this/folder", repo)
+    card = card.replace(", the metrics of each step in `metrics.jsonl`", "")
+    bare = _without_paths(stored)
+    if "recipe" in stored and hub_set(stored):
+        bare["data"] = stored["data"]  # whose sources are names on the hub
+    told = {RUN_FILE: json_text(bare).encode(), _CARD: card.encode()}
+    found |= told
     before = Manifest.read(folder)
     weights = {path.name: before.files[path.name] for path in weight_files(folder) if before and path.name in before.files}
-    hashes = {**Manifest.of(folder, found, hashes=weights).files, RUN_FILE: sha256(told).hexdigest()}
+    changed = {name: sha256(data).hexdigest() for name, data in told.items()}
+    hashes = {**Manifest.of(folder, found, hashes=weights).files, **changed}
     return found | {MANIFEST: Manifest(folder, hashes).text.encode()}
 
 
-def _without_paths(value: Any) -> Any:
-    """A value of JSON in which each path is the name of its file: one that is absolute or begins at ~ or .., or is there."""
+def _without_paths(value: Any, key: str = "") -> Any:
+    """A value of JSON in which each path is the name of its file: one that stands under a key of paths, and any other that is
+    absolute or begins at ~ or .., or is there. key: of the value, with those around it.
+    """
     if isinstance(value, Mapping):
-        return {key: _without_paths(each) for key, each in value.items()}
+        return {name: _without_paths(each, f"{key}.{name}") for name, each in value.items()}
     if isinstance(value, list):
-        return [_without_paths(each) for each in value]
+        return [_without_paths(each, key) for each in value]
     if not isinstance(value, str):
         return value
+    if _PATHS.fullmatch(key):
+        kept = re.fullmatch(r"\d+/\d+", value) or (key == ".model.name" and hub_id(value))  # a share, as --validation 1/5
+        return value if kept else re.split(r"[/\\]", value.rstrip("/\\"))[-1]
     path = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
-    is_path = path.is_absolute() or value.startswith(("~", "..")) or (len(path.parts) > 1 and Path(value).exists())
+    is_path = path.is_absolute() or value.startswith(("~", "..", "file:")) or (len(path.parts) > 1 and Path(value).exists())
     return path.name or value if is_path or value.endswith(".py") else value
 
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from bertkit.runs.card import model_card
+from bertkit.runs.card import model_card, pretraining_card
 from bertkit.runs.directory import read_run_file
 
 pytestmark = pytest.mark.e2e
@@ -301,3 +301,26 @@ def test_a_data_set_of_the_hub_is_named(train, tmp_path: Path) -> None:
     data = ModelCard.load(tmp_path / "card.md").data
     assert data.datasets == ["nyu-mll/glue"]
     assert {(each.dataset_type, each.dataset_config) for each in data.eval_results or ()} == {("nyu-mll/glue", "mrpc")}
+
+
+def test_names_on_the_card_of_a_corpus_are_escaped() -> None:
+    training = {
+        "objective": "mlm",
+        "phases": [],
+        "max_length": 8,
+        "masking": "token",
+        "batch_size": 1,
+        "learning_rate": 1,
+        "seed": 1,
+    }
+    run = {
+        "best": {"scores": {}, "step": 1},
+        "last": {"step": 1},
+        "training": training,
+        "model": {"name": "/x/a*model*", "sha256": ""},
+        "data": {"corpus": {"source": "/x/_<b>corpus_"}},
+        "versions": {},
+    }
+    card = pretraining_card(run)
+    assert r"# BERT, pre-trained on \_\<b\>corpus\_" in card
+    assert r"Trained further from a\*model\*, by" in card

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi, RepoUrl, constants
+from huggingface_hub import CommitOperationDelete, HfApi, ModelInfo, RepoUrl, constants
 from trained import train
+
+from bertkit.runs import push as pushing
 
 pytestmark = pytest.mark.e2e
 FILES = {
@@ -42,11 +45,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs).arguments
             asked[name] = {key: value for key, value in bound.items() if key != "self"}
+            if name == "repo_info":
+                siblings = [{"rfilename": each} for each in asked.get("there", [])]
+                return ModelInfo(id="me/mine", private=asked.get("private", asked["create_repo"]["private"]), siblings=siblings)
             return RepoUrl("https://huggingface.co/me/mine")
 
         return call
 
-    for name in ("create_repo", "create_commit"):
+    for name in ("create_repo", "repo_info", "create_commit"):
         monkeypatch.setattr(HfApi, name, fake(name))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
@@ -61,6 +67,8 @@ def is_one_line(err: str) -> bool:
 def sent(hub: dict[str, Any]) -> dict[str, bytes]:
     files = {}
     for operation in hub["create_commit"]["operations"]:
+        if isinstance(operation, CommitOperationDelete):
+            continue
         with operation.as_file() as file:
             files[operation.path_in_repo] = file.read()
     return files
@@ -77,8 +85,12 @@ def test_the_model_goes_and_nothing_of_the_machine(run: Path, run_bertkit, hub: 
     manifest = json.loads(files.pop("manifest.json"))
     assert manifest == {name: sha256(data).hexdigest() for name, data in files.items()}
     for name, data in files.items():
-        assert (data == (run / name).read_bytes()) == (name != "run.json")
+        assert (data == (run / name).read_bytes()) == (name not in ("run.json", "README.md"))
         assert b"secret-place" not in data
+    card = files["README.md"].decode()
+    assert 'pipeline("text-classification", model="me/mine")' in card
+    assert card.endswith("\nAll settings are in `run.json`.\n"), "metrics.jsonl stays here"
+    assert "path/to" not in card
     before, after = json.loads((run / "run.json").read_text(encoding="utf-8")), json.loads(files["run.json"])
     assert "secret-place" in before["data"]["train"]["source"]
     assert (after["data"]["train"]["source"], after["recipe"]["train"]) == ("dev.csv", "dev.csv")
@@ -97,6 +109,57 @@ def test_public_and_another_message(run: Path, run_bertkit, hub: dict[str, Any])
     assert (hub["create_repo"]["private"], hub["create_commit"]["commit_message"]) == (False, "first")
 
 
+@pytest.mark.parametrize(
+    ("private", "options", "hint"), [(False, (), "add --public"), (True, ("--public",), "leave out --public")]
+)
+def test_a_repository_stays_as_public_as_it_is(private: bool, options, hint: str, run: Path, run_bertkit, hub) -> None:
+    hub["private"] = private
+    ran = run_bertkit("push", run, "me/mine", *options)
+    assert (ran.code, "create_commit" in hub, is_one_line(ran.err)) == (2, False, True), ran.err
+    assert f"me/mine is there already, and {'private' if private else 'public'}" in ran.err
+    assert hint in ran.err
+
+
+def test_weights_of_an_earlier_push_are_deleted(run: Path, run_bertkit, hub: dict[str, Any]) -> None:
+    stale = {"pytorch_model.bin", "model-00001-of-00002.safetensors", "model.safetensors.index.json"}
+    hub["there"] = [*stale, "model.safetensors", ".gitattributes", "notes.bin", "README.md"]
+    assert run_bertkit("push", run, "me/mine").code == 0
+    deleted = [each.path_in_repo for each in hub["create_commit"]["operations"] if isinstance(each, CommitOperationDelete)]
+    assert sorted(deleted) == sorted(stale)
+
+
+def test_paths_are_told_by_their_keys() -> None:
+    paths = [
+        "secret/x/train.csv",
+        r"secret\x\train.csv",
+        r"C:\secret\train.csv",
+        "file:///secret/train.csv",
+        "./secret/train.csv",
+    ]
+    for path in paths:
+        run = {"recipe": {"train": path, "data": path}, "data": {"train": {"source": path}}, "model": {"name": path}}
+        name = "train.csv"
+        found = {"recipe": {"train": name, "data": name}, "data": {"train": {"source": name}}, "model": {"name": name}}
+        if path == paths[0]:
+            run["model"]["name"] = found["model"]["name"] = "someone/model"
+        assert pushing._without_paths(run) == found
+    kept = {"recipe": {"validation": "1/5", "language": "en/de"}, "model": {"name": "bert-base-uncased"}}
+    assert pushing._without_paths(kept) == kept
+    assert pushing._without_paths({"asked": {"other": "file:///secret/x.csv"}}) == {"asked": {"other": "x.csv"}}
+
+
+def test_names_of_data_on_the_hub_stay(run: Path, tmp_path: Path) -> None:
+    copytree(run, tmp_path / "run")
+    values = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    values["recipe"] |= {"train": None, "validation": None, "test": None, "data": None}
+    values["recipe"]["dataset"] = {"hub": {"path": "nyu-mll/glue", "name": "mrpc"}}
+    values["data"] = {"train": {"source": "nyu-mll/glue/mrpc/train"}}
+    (tmp_path / "run/run.json").write_text(json.dumps(values), encoding="utf-8")
+    told = pushing.files_to_push(tmp_path / "run", "me/mine")["run.json"]
+    assert isinstance(told, bytes)
+    assert json.loads(told)["data"] == values["data"]
+
+
 def test_a_dry_run_shows_the_files_and_asks_nobody(run: Path, run_bertkit, hub: dict[str, Any], monkeypatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.delenv("HF_TOKEN")
@@ -113,6 +176,8 @@ def test_what_is_wrong_here_is_one_line(run: Path, run_bertkit, hub: dict[str, A
         assert (ran.code, told in ran.err.splitlines()[0], is_one_line(ran.err)) == (code, True, True), ran.err
         assert not hub
 
+    refused(2, "'mine' is no name of a repository; expected owner/name", run, "mine")
+    refused(2, "'mine' is no name of a repository", run, "mine", "--dry-run")
     refused(2, "'a b' is no name of a repository", run, "a b")
     refused(2, "this is not a bertkit run", tmp_path, "me/mine")
     (tmp_path / "begun").mkdir()
