@@ -12,6 +12,7 @@ import typer
 from bertkit.cli.options import Overwrite, recipe_options, with_options
 from bertkit.config import PretrainConfig, options_for
 from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples
 from bertkit.tasks.recipe import Recipe
 
 _OF_CORPUS = {name: ("Sequences", each) for name, each in options_for("corpus", PretrainConfig).items()}
@@ -113,22 +114,40 @@ class _ToTrain:
                 raise UsageError(f"{flag} has no effect without {name}", hint=f"add {name}, or leave it out")
         if self and self.output_dir is None:
             raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir checks/mine")
+        self.shares()
 
-    def run(self, recipe: Recipe, *, name: str, model: str, count: int) -> dict[str, Any]:
-        """Train and show; returns the findings for --json. count: of rows to show."""
+    def refuse_unfit(self, recipe: Recipe) -> None:
+        """Raise UsageError for a recipe that these options are not for."""
+        from bertkit.runs.label_errors import refuse_classless
+        from bertkit.runs.learning_curve import refuse_unevaluated
+
+        if self.label_errors:
+            refuse_classless(recipe)
+        if self.learning_curve is not None:
+            refuse_unevaluated(recipe)
+
+    def shares(self) -> list[float]:
+        """Of --learning-curve; empty without it. Raises UsageError."""
+        from bertkit.runs.learning_curve import parse_shares
+
+        return [] if self.learning_curve is None else parse_shares(self.learning_curve)
+
+    def run(self, recipe: Recipe, rows: Examples, *, name: str, model: str, count: int) -> dict[str, Any]:
+        """Train and show; returns the findings for --json. rows: to train on, standardized. count: of rows to show."""
         from bertkit.report import show
-        from bertkit.runs.label_errors import find_label_errors, open_output, report_label_errors
-        from bertkit.runs.learning_curve import measure_learning_curve, parse_shares, report_learning_curve
+        from bertkit.runs.label_errors import find_label_errors, open_output, refuse_trained, report_label_errors
+        from bertkit.runs.learning_curve import measure_learning_curve, report_learning_curve
 
         assert self.output_dir is not None
-        shares = parse_shares(self.learning_curve) if self.learning_curve is not None else []
+        if self.label_errors:
+            refuse_trained(model, recipe, rows)
         how: dict[str, Any] = {"name": name, "model": model, "output_dir": self.output_dir}
         open_output(recipe, overwrite=self.overwrite, **how)
         found = {}
         if self.label_errors:
             found["label_errors"] = find_label_errors(recipe, folds=self.folds or 5, **how)
             show(report_label_errors(found["label_errors"], self.output_dir, count))
-        if shares:
+        if shares := self.shares():
             found["learning_curve"] = measure_learning_curve(recipe, shares, seeds=self.seeds or 3, **how)
             show(report_learning_curve(found["learning_curve"]))
         return found
@@ -155,6 +174,7 @@ def _check_data(
     from bertkit.tasks.preview import preview
 
     opened, splits, own_model = open_data(target, recipe, overrides)
+    to_train.refuse_unfit(opened)
     if to_train and own_model is not None:  # a run, which knows its rows' labels: what it was trained from does not
         run = require_run(Path(target))
         model, recipe = model or run["model"]["name"], recipe or run["recipe"]["name"]
@@ -181,7 +201,7 @@ def _check_data(
     elif model is not None and to_train:
         name = recipe or (opened.family if Path(target).exists() and not target.endswith(".py") else target)
         name = str(Path(name).resolve()) if name.endswith(".py") else name
-        report.json.update(to_train.run(opened, name=name, model=model, count=count))
+        report.json.update(to_train.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count))
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)

@@ -13,10 +13,12 @@ from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.files import Kind, OutputFolder, json_text, write_files
 from bertkit.metrics.confident_learning import ConfidentLearning, Judged, Verdicts
+from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.directory import read_run_file
+from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetune import input_paths
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.series import FOLDS, finetune_series
@@ -25,6 +27,7 @@ from bertkit.tasks.output import Csv
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import read_splits
+from bertkit.tasks.task import Task
 
 RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
 OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|shares|learning_curve\.json")
@@ -51,13 +54,28 @@ def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, over
     accelerator.wait_for_everyone()
 
 
-def _refuse_trained(model: str, recipe: Recipe) -> None:
-    """Raise UsageError for a model that was fine-tuned on the rows to judge, as it knows their labels by heart."""
+def refuse_classless(recipe: Recipe) -> None:
+    """Raise UsageError for labels that are no classes. recipe: resolved."""
+    if not recipe.has_classes or getattr(recipe, "regression", False):
+        what = "label errors are found among classes, several labels a text, and tags"
+        hint = "leave out --label-errors: check shows what else is wrong with these rows"
+        raise UsageError(f"{what}; this recipe is {recipe.family}{' of numbers' * recipe.has_classes}", hint=hint)
+
+
+def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
+    """Raise UsageError for a model that was fine-tuned on the rows to judge, as it knows their labels by heart; warn of one
+    that was fine-tuned on others. recipe: resolved. rows: standardized.
+    """
     run = read_run_file(Path(model)) if Path(model).is_dir() else None
-    own = to_json(recipe, name="")
-    if run is not None and all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")):
-        hint = f"start from its own base model: --model {run['model']['name']}"
+    if run is None or run["recipe"].get("family") == PRETRAINING:
+        return
+    own, sha256 = to_json(recipe, name=""), hash_of_rows(Task.unfitted(recipe), rows)
+    hint = f"start from its own base model: --model {run['model']['name']}"
+    if all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")) or any(
+        of.get("rows_sha256") == sha256 for of in run["data"].values()
+    ):
         raise UsageError("the model was trained on these very rows, whose labels it would repeat", where=model, hint=hint)
+    progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may know their labels by heart; {hint}")
 
 
 def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
@@ -65,12 +83,9 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
 
     recipe: resolved. Returns the content of label_errors.json: numbers of rows and labels, `pairs` of a given and a suggested
     label with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are no
-    classes, and what fine-tuning raises.
+    classes, and what fine-tuning raises. `refuse_trained` is for before it.
     """
-    if not recipe.has_classes or getattr(recipe, "regression", False):
-        what = "label errors are found among classes, several labels a text, and tags"
-        raise UsageError(f"{what}; this recipe is {recipe.family}{' of numbers' * recipe.has_classes}")
-    _refuse_trained(model, recipe)
+    refuse_classless(recipe)
     accelerator = start_accelerator(recipe.training.device or "auto")
     how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True}
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)

@@ -37,6 +37,12 @@ def parse_shares(text: str) -> list[float]:
     return shares
 
 
+def refuse_unevaluated(recipe: Recipe) -> None:
+    """Raise UsageError for a recipe without rows to evaluate on. recipe: resolved."""
+    if not recipe.eval_splits:
+        raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
+
+
 def measure_learning_curve(
     recipe: Recipe, shares: Sequence[float], *, seeds: int, name: str, model: str, output_dir: Path
 ) -> dict[str, Any]:
@@ -45,8 +51,7 @@ def measure_learning_curve(
     recipe: resolved. A share's rows are the same for all seeds, and among those of larger shares. Returns the content of
     learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
     """
-    if not recipe.eval_splits:
-        raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
+    refuse_unevaluated(recipe)
     split = recipe.eval_splits[0]
     count = len(read_splits(recipe, dict.fromkeys((recipe.train_split, split))).rows[recipe.train_split])
     sizes = [max(1, round(count * share / 100)) for share in shares]

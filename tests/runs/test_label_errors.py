@@ -221,6 +221,34 @@ def test_of_a_run_its_base_model_judges(check, run_bertkit, model: Path, tmp_pat
     assert refused.code == 2
     assert f"--model {model}" in refused.err
     assert not (tmp_path / "other").exists()
+    (tmp_path / "copy.csv").write_bytes(rows.read_bytes())  # the same rows by another name
+    refused = run_bertkit("check", "copy.csv", "--model", run, *where, "--overwrite")
+    assert (refused.code, f"--model {model}" in refused.err) == (2, True)
+    assert not (tmp_path / "out.old-1").exists()
+    (tmp_path / "copy.csv").write_text(rows.read_text() + "good,a good one\n")
+    warned = run_bertkit("check", "copy.csv", "--model", run, "--label-errors", "--folds", 2, "--output-dir", "other", *SMALL)
+    assert (warned.code, "know their labels by heart" in warned.err) == (0, True), warned.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--label-errors", "--regression", "--label", "number"), "leave out --label-errors"),
+        (("--label-errors", "--learning-curve", "25,x"), "two or more percentages"),
+        (("--label-errors", "--learning-curve", "25,100"), "a learning curve needs rows to evaluate on"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_read_or_moved(
+    run_bertkit, tmp_path: Path, options: tuple, told: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/train.csv").write_text("label,text,number\n")  # which itself is refused once it is read
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/label_errors.csv").write_text("mine")
+    where = ("--model", "none", "--output-dir", "out", "--overwrite")
+    ran = run_bertkit("check", "data", "--recipe", "text-classification", *where, *options)
+    assert (ran.code, told in ran.err, ran.err.count("\n")) == (2, True, 2), ran.err
+    assert (tmp_path / "out/label_errors.csv").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
