@@ -120,7 +120,9 @@ class Trials(AbstractContextManager):
             longest = max((trial.user_attrs["seconds"] for trial in self.of("COMPLETE")), default=0.0)
             if begun >= count or (begun and time.monotonic() + longest > deadline):
                 return None
-            self.study.sampler = TPESampler(seed=self.seed + begun)  # the same after a restart
+            self.study.sampler = TPESampler(
+                seed=self.seed + begun, constant_liar=True
+            )  # the same after a restart; others are at it
             if self.space.points is not None and not self.of("WAITING"):  # as a process has left it that was killed just here
                 self.study.enqueue_trial(self.space.point(begun, self.seed))
             new = self.study.ask(self.distributions)
@@ -161,6 +163,9 @@ class Trials(AbstractContextManager):
             state, noted = TrialState.FAIL, {"why": str(error).partition("\n")[0]}
         except (UserError, KeyboardInterrupt):
             noted = {"stopped": True}
+            raise
+        except Exception as error:
+            noted = {"why": f"{type(error).__name__}: {error}".partition("\n")[0]}
             raise
         finally:
             for name, value in {**noted, "seconds": seconds + time.monotonic() - begun}.items():

@@ -12,13 +12,14 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.config import filled
@@ -36,7 +37,7 @@ from bertkit.runs.evaluate import encode_split
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.search_space import Range, Space, shown
-from bertkit.runs.series import SEEDS, finetune_series, hash_of_all, summarize
+from bertkit.runs.series import SEEDS, finetune_series, hash_of_all
 from bertkit.runs.target import Opened
 from bertkit.runs.trials import JOURNAL, LOCKS, WINNER, Trials, require_packages
 from bertkit.tasks.recipe import Recipe
@@ -46,8 +47,7 @@ from bertkit.tasks.task import Task
 
 DRAWN = 20  # trials of a space with ranges
 SUMMARY, _BEST = "tune.json", "best"
-_PARTS = re.compile(rf"{SUMMARY}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
-TUNING: Kind = Kind("tuning", lambda folder: None if TUNING.foreign(path.name for path in folder.iterdir()) else False, _PARTS)
+TUNING = Kind.repeatable("tuning", rf"{SUMMARY}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
 
 
 def tune(
@@ -197,7 +197,7 @@ def _describe(trials: Trials, sign: int) -> dict[str, Any]:
 
 
 def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], processes: Processes) -> dict[str, Any]:
-    """By score its mean over runs on two splits, their difference, and its 95% interval, by a bootstrap over rows and runs."""
+    """What `compare_splits` finds of runs on two splits."""
     scorers: list[list[Scorer]] = []
     for run in runs:
         pretrained = open_pretrained(str(run))
@@ -205,18 +205,36 @@ def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], pro
         data = {split: encode_split(task, split, each, pretrained.tokenizer, checked=True) for split, each in rows.items()}
         scored = TaskPredictor(Opened(pretrained, task, str(run), None), processes).score(data)
         scorers.append([task.scorer(scored.predictions[split], scored.truth[split]) for split in rows])
-    counts = [len(scored.truth[split]) for split in rows]
-    whole = [[score(np.arange(count)) for score, count in zip(each, counts, strict=True)] for each in scorers]
+    return compare_splits(scorers, [len(scored.truth[split]) for split in rows])
+
+
+def compare_splits(scorers: Sequence[Sequence[Scorer]], counts: Sequence[int]) -> dict[str, Any]:
+    """By score its mean over runs on two splits, their difference, and its 95% interval, by a bootstrap over rows and runs.
+
+    scorers: of each run one a split. counts: of the splits' rows.
+    """
+
+    def means(runs: Iterable[int], rows: Sequence[NDArray[np.int64]]) -> list[dict[str, float | None]]:
+        """Of each split, by score."""
+        scored = [[score(of_split) for score, of_split in zip(scorers[run], rows, strict=True)] for run in runs]
+        return [{name: _mean([scores.get(name) for scores in of]) for name in of[0]} for of in zip(*scored, strict=True)]
+
+    whole = means(range(len(scorers)), [np.arange(count) for count in counts])
     rng, drawn = np.random.default_rng(0), []
     for _ in progress.with_bar(range(RESAMPLES), "resample", RESAMPLES):
-        each = scorers[rng.integers(len(scorers))]
-        drawn.append([score(rng.integers(0, count, count)) for score, count in zip(each, counts, strict=True)])
+        runs = rng.integers(0, len(scorers), len(scorers))  # as many as the means that are shown are of
+        drawn.append(means(runs, [rng.integers(0, count, count) for count in counts]))
     found = {}
-    for name in whole[0][0]:
-        dev, held_out = (summarize([scores[split].get(name) for scores in whole])["mean"] for split in (0, 1))
+    for name in whole[0]:
+        dev, held_out = (scores.get(name) for scores in whole)
         differences = [_less(of_dev.get(name), of_held_out.get(name)) for of_dev, of_held_out in drawn]
         found[name] = {"dev": dev, "held_out": held_out, "difference": _less(dev, held_out), "interval": interval(differences)}
     return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _less(score: float | None, other: float | None) -> float | None:
