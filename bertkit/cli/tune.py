@@ -16,7 +16,7 @@ from bertkit.cli.options import (
     OptionsFile,
     Overwrite,
     Preset,
-    RecipeName,
+    recipe_names,
     recipe_options,
     with_options,
 )
@@ -25,7 +25,14 @@ from bertkit.errors import UsageError
 
 @with_options(recipe_options("finetune"))
 def tune(
-    recipe: RecipeName = None,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, or a task family.",
+            autocompletion=recipe_names,
+            show_default=False,
+        ),
+    ] = None,
     model: Model = None,
     output_dir: Annotated[
         Path | None,
@@ -87,6 +94,10 @@ def tune(
     """
     from bertkit.runs.search_space import read_space
 
+    of_trials = {"--search": search, "--trials": trials, "--budget": budget, "--output-dir": output_dir}
+    if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
+        what = f"{ignored} has no effect with --find-learning-rate"
+        raise UsageError(what, hint=f"leave out {ignored}; the range that is found is for --search, in a command of its own")
     asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
     chosen = asked.load()
     how: dict[str, Any] = {"name": asked.name, "model": asked.model, "fresh_head": asked.fresh_head}

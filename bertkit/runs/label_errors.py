@@ -168,14 +168,14 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
     pairs = [[*pair.values()] for pair in found["pairs"][:count]]
     shown = ("row", "text", "text_pair", "word", "given", "suggested", "score")
     columns = [name for name in shown if name in found["worst"][0]]
-    worst = [[each[name] for name in columns] for each in found["worst"][:count]]
+    worst = [[*(each[name] for name in columns), "yes" if each["likely_errors"] else ""] for each in found["worst"][:count]]
     what = f"{found['likely_errors']} of {plural(found['labels'], 'label')} are likely errors, in "
     what += f"{found['rows_with_likely_errors']} of {plural(found['rows'], 'row')}; "
     what += f"by the confident joint about {found['expected_errors']:g} are wrong"
     return Report(
         [
             *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),
-            Table("most suspicious rows", columns, worst),
+            Table("most suspicious rows", [*columns, "likely error"], worst),
             Finding("note", "score: 0 is surely wrong, 1 surely right"),
             Finding("note", what),
             Finding("note", f"all rows, ranked: {folder / RANKED}"),

@@ -85,6 +85,8 @@ def write_report(
     """
     require_packages()
     check_output(output, names, overwrite=overwrite)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--output is {output}; a report is HTML", hint="expected a name that ends in .html or .htm")
     found = {name: _found_in(Path(name), rows) for name in names}
     sections: list[Section] = []
     if runs := _open([name for name in names if not found[name]]):

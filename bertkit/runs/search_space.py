@@ -15,6 +15,7 @@ from bertkit.tasks.recipe import Recipe
 # Devlin et al. (2019), appendix A.3
 PAPER = {"batch_size": (16, 32), "learning_rate": (5e-5, 3e-5, 2e-5), "num_epochs": (2.0, 3.0, 4.0)}
 MOST_VALUES = 1000  # of a range of whole numbers
+MOST_POINTS = 100_000  # of a grid, whose order is drawn whole
 _EXAMPLE = "as in --search learning-rate=1e-5..1e-4:log --search batch-size=16,32 --search num-epochs=2..4"
 
 
@@ -71,6 +72,8 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
         if name not in known:
             hint = did_you_mean(name.replace("_", "-"), [each.replace("_", "-") for each in known])
             raise UsageError(f"--search has {flag!r}, which is no option of training or of {recipe.family}", hint=hint)
+        if name == "seed":
+            raise UsageError("--search varies --seed, but the winner is trained with seeds of its own", hint="see --seeds")
         if rival := _rival(known[name], recipe, fixed):
             what = f"--search varies {known[name].flag}, and {rival} is set too"
             raise UsageError(what, hint="leave out one of the two")
@@ -81,6 +84,9 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
         space = Space({name: values for name, values in PAPER.items() if not _rival(known[name], recipe, fixed)})
     if not space:
         raise UsageError("nothing is left to search: the options give all of the paper's grid", hint=_EXAMPLE)
+    if (space.points or 0) > MOST_POINTS:
+        what = f"--search gives a grid of {space.points} points, and at most {MOST_POINTS} can be tried"
+        raise UsageError(what, hint="give fewer values, or a range to draw from, as learning-rate=1e-5..1e-4:log")
     return space
 
 
@@ -101,11 +107,14 @@ def _values(option: Option, values: str, text: str) -> tuple[Any, ...] | Range:
         named = {"true": True, "false": False} if kind is bool else {}
         parts = (part.strip() for part in body.split(","))
         return tuple(dict.fromkeys(convert(option, named.get(part, part)) for part in parts))
-    ends = convert(option, low), convert(option, high)
+    try:
+        ends = convert(option, low), convert(option, high)
+    except UsageError:
+        raise UsageError(f"--search {text}: the ends of a range are not both numbers that it takes", hint=_EXAMPLE) from None
     log = body != values.strip()
     if ends[0] >= ends[1] or (log and ends[0] <= 0):
         raise UsageError(f"--search {text}: expected a lower and a higher end{', above 0' if log else ''}", hint=_EXAMPLE)
-    if not (kind is int or (low.strip().isdigit() and high.strip().isdigit())):
+    if kind is not int and not (option.name == "num_epochs" and all(end == int(end) for end in ends) and not log):
         return Range(*ends, log)
     if log or ends[1] - ends[0] >= MOST_VALUES:
         what = f"--search {text}: a range of whole numbers is all of them, at most {MOST_VALUES}"

@@ -205,6 +205,7 @@ def test_a_report_shows_the_folder_of_a_check(check, run_bertkit, tmp_path: Path
     *_, shown = page.tables.values()
     worst = read_found(tmp_path / "out")["worst"][:4]
     assert [row[:2] for row in shown[1:]] == [[str(each["row"]), each["text"]] for each in worst]
+    assert [row[-1] for row in shown] == ["likely error", *("yes" if each["likely_errors"] else "" for each in worst)]
     assert f"of {read_found(tmp_path / 'out')['rows']} rows" in page.text
     (tmp_path / "out" / "label_errors.json").write_text('{"pairs": 1}')
     ran = run_bertkit("report", "out", "--overwrite")

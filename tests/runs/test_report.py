@@ -504,6 +504,7 @@ def test_bad_input_is_one_line(runs: Path, pretrained: Path, tmp_path: Path, mon
         ([runs / "helpdesk", pretrained], 2, "the runs are of different tasks: "),
         ([runs / "helpdesk", "--output", tmp_path / "folder"], 2, "--output is a folder; expected a file"),
         ([runs / "helpdesk", "--output", tmp_path / "none" / "r.html"], 2, "the folder of --output does not exist"),
+        ([runs / "helpdesk", "--output", tmp_path / "r.txt"], 2, "r.txt; a report is HTML"),
         ([], 2, "Missing argument 'RUN...'"),
     ]
     for argv, code, words in cases:

@@ -156,6 +156,16 @@ def test_a_search_is_values_or_a_range() -> None:
         "adam_bias_correction": (True, False),
     }
     assert (found.points, space("batch-size=2..4").points) == (None, 3)
+    assert space("weight-decay=0..1") == {"weight_decay": Range(0.0, 1.0, False)}
+    assert space("num-epochs=2.0..4") == {"num_epochs": (2.0, 3.0, 4.0)}
+    assert space("num-epochs=1.5..4") == {"num_epochs": Range(1.5, 4.0, False)}
+
+
+def test_a_grid_has_an_end() -> None:
+    whole = ("batch-size=1..1000", "num-epochs=1..100")
+    assert space(*whole).points == 100_000
+    with pytest.raises(UsageError, match="a grid of 200000 points"):
+        space(*whole, "pooling=cls,mean")
 
 
 BAD = {
@@ -175,7 +185,8 @@ BAD = {
     "optimizer=sgd": "expected adamw or lamb",
     "track=wandb": "is not NAME=",
     "num-epochs=2,3": "--max-steps is set too",
-    "seed=1,2": "--seed is set too",
+    "seed=1,2": "the winner is trained with seeds of its own",
+    "learning-rate=1..x": "--search learning-rate=1..x",
 }
 
 
@@ -185,6 +196,17 @@ def test_a_bad_search_is_one_line(tune, bad: str) -> None:
     line, *hint = ran.err.splitlines()
     assert (ran.code, line[:7], BAD[bad] in line, len(hint)) == (2, "error: ", True, 1), ran.err
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("more", [("--search", "batch-size=8"), ("--trials", 3), ("--budget", "1h"), ()])
+def test_the_range_test_ignores_nothing(tune, run_bertkit, model: Path, more: tuple) -> None:
+    told = more[0] if more else "--output-dir"
+    ran = run_bertkit("tune", "./task.py", "-m", model, "--find-learning-rate", *(more or ("-o", "out")))
+    assert (ran.code, f"{told} has no effect with --find-learning-rate" in ran.err) == (2, True), ran.err
+
+
+def test_the_help_does_not_offer_what_tune_refuses(run_bertkit) -> None:
+    assert "glue: all its tasks" not in " ".join(run_bertkit("tune", "--help").out.split())
 
 
 def test_an_option_is_searched_once(tune) -> None:
@@ -501,8 +523,8 @@ def test_the_range_is_where_the_loss_falls() -> None:
 
 
 @pytest.mark.e2e
-def test_a_range_test_writes_nothing(tune, place: Path) -> None:
+def test_a_range_test_writes_nothing(run_bertkit, model: Path, place: Path) -> None:
     before = sorted(path.name for path in place.iterdir())
-    ran = tune("--find-learning-rate", task="text-classification")
+    ran = run_bertkit("tune", "text-classification", "--train", "rows.csv", "-m", model, "--find-learning-rate", *FIXED)
     assert (ran.code, "learning-rate range test" in ran.err) == (0, True), ran.err
     assert sorted(path.name for path in place.iterdir()) == before
