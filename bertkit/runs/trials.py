@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 JOURNAL, LOCKS = "journal.log", "workers.lock"
+LOST = "lost: its process was killed"
 WINNER, _TURN, _FIRST = 0, 1, 2  # bytes that are locked: to train the winner, to choose a trial; then one a trial
 
 
@@ -177,7 +178,7 @@ class Trials(AbstractContextManager):
         """How a trial stands, for a reader."""
         if trial.state.name == "FAIL":
             why = trial.user_attrs.get("why")
-            return f"failed: {why}" if why else "lost: its process was killed"
+            return f"failed: {why}" if why else LOST
         return {"COMPLETE": "finished"}.get(trial.state.name, trial.state.name.lower())
 
     def folder_of(self, number: int) -> Path:

@@ -39,7 +39,7 @@ from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.search_space import Range, Space, shown
 from bertkit.runs.series import SEEDS, finetune_series, hash_of_all
 from bertkit.runs.target import Opened
-from bertkit.runs.trials import JOURNAL, LOCKS, WINNER, Trials, require_packages
+from bertkit.runs.trials import JOURNAL, LOCKS, LOST, WINNER, Trials, require_packages
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import SET_ASIDE, read_splits
@@ -134,6 +134,12 @@ def tune(
         summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
         write_json(output_dir / SUMMARY, summary)
     show(report_tuning(summary, output_dir))
+    if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
+        never = "; ".join(_told(trial["settings"]) for trial in lost)
+        told = (
+            f"{len(lost)} of {plural(len(summary['trials']), 'trial')} lost, as the process was killed; never scored: {never}"
+        )
+        progress.warn(f"{told}; to try them, search these values into another --output-dir")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
 

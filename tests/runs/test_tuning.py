@@ -400,6 +400,10 @@ def test_a_killed_process_loses_its_trial_alone(place: Path, start, tune) -> Non
     ran = tune(*SIX)
     assert ran.code == 0, ran.err
     assert states() == ["lost: its process was killed", *["finished"] * 5]
+    (warned,) = [line for line in ran.err.splitlines() if "1 of 6 trials lost" in line]
+    settings = trials()[0]["settings"]
+    assert f"batch_size {settings['batch_size']}" in warned
+    assert "another --output-dir" in warned
     assert read("out/trial-0/run.json")["status"] == "running"
 
 
