@@ -34,8 +34,8 @@ def looks_like_doccano(content: Content) -> bool:
 def parse_doccano(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
     """The rows as `parse_jsonl` gives them, with spans in characters. Raises DataError for an offset inside a character.
 
-    Offsets are in UTF-16 units if more of them are then bounds of words, in all rows together; a note tells which they are,
-    where this makes a difference. Without a column `text`, or `data` as older versions call it, they stay as they are.
+    Offsets are in UTF-16 units if they then fit better to the bounds of words, in all rows together; a note tells which they
+    are, where this makes a difference. Without a column `text`, or `data` as older versions call it, they stay as they are.
     """
     blocks = [*parse_jsonl(content, keep_broken=keep_broken)]
     places = [
@@ -48,7 +48,7 @@ def parse_doccano(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
         for place in _offsets(span)
         if from_utf16(text, place) != place
     ]
-    in_units = sum(_is_bound(text, from_utf16(text, place)) - _is_bound(text, place) for text, place in places) > 0
+    in_units = sum(_fit(text, from_utf16(text, place)) - _fit(text, place) for text, place in places) > 0
     notes = (_READ + ("UTF-16 units" if in_units else "characters"),) if places else ()
     for block in blocks:
         columns = dict(block.columns)
@@ -73,9 +73,11 @@ def _offsets(span: Any) -> list[int]:
     return []
 
 
-def _is_bound(text: str, place: int | None) -> bool:
-    """Whether a word begins or ends there."""
-    return place is not None and 0 <= place <= len(text) and _BOUND.match(text, place) is not None
+def _fit(text: str, place: int | None) -> int:
+    """1 where a word begins or ends, 0 elsewhere in the text, -1 inside a character and outside the text."""
+    if place is None or not 0 <= place <= len(text):
+        return -1
+    return int(_BOUND.match(text, place) is not None)
 
 
 def _in_characters(span: Any, text: str, where: str) -> Any:

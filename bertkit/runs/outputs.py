@@ -273,6 +273,9 @@ class Destination:
         if output is not None and ((form is not None and _suffix(wanted.ending) is None) or folder is not None):
             other = "--format" if form is not None else "--output-dir"
             hint = "leave out --format: the file's ending decides" if form is not None else "leave out one of the two"
+            if form is not None and wanted.ending not in (TEXT, *endings):
+                known = " or ".join(ending.lstrip(".") for ending in endings if _suffix(ending) is not None)
+                raise UsageError(f"--format is {form!r}; expected {known} with --output", hint=hint)
             raise UsageError(f"--output and {other} both say how to write", hint=hint)
         if len(sources) > 1 and folder is None:
             raise UsageError(f"{len(sources)} files to predict; expected one", hint="for several: --output-dir FOLDER")

@@ -17,7 +17,7 @@ from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.model.devices import OneProcess, start_processes
 from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
-from bertkit.readers import Examples, Remarks, join_blocks, windows
+from bertkit.readers import Examples, Remarks, is_blank, join_blocks, windows
 from bertkit.readers.content import source_name
 from bertkit.runs.evaluate import report_remarks, tell
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
@@ -189,6 +189,7 @@ class _Command:
         assert self.predictor.model
         seen = Remarks()
         kept: Window | None = None
+        empty = 0
         with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
             for rows in chain([first], stream):
                 begins = not output.predictions
@@ -203,7 +204,9 @@ class _Command:
                 manifest.finish()  # what was read of the model is whole
                 output.faults.add(new.left_out)
                 if self.layout.uncertain:
-                    kept = self.least_certain(window if kept is None else kept.joined(window))
+                    filled = self.with_text(window)
+                    empty += len(window.predictions) - len(filled.predictions)
+                    kept = self.least_certain(filled if kept is None else kept.joined(filled))
                     output.write(b"", window.counts)
                 else:
                     output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
@@ -213,12 +216,25 @@ class _Command:
                 progress.warn(output.faults.summary())
             tell(output.rows, output.counts)
             if kept is not None:
+                if empty:
+                    progress.note(f"{plural(empty, 'row')} without text left out")
                 kept = self.spread(kept)
+                if (count := len(kept.predictions)) < (wanted := self.layout.uncertain or 0):
+                    progress.note(f"only {plural(count, 'row')} to choose from; --uncertain asks for {wanted}")
                 output.write(pages.of(kept, begins=True) if self.writes else b"")
             output.finish(pages.writer)
         if output.path is not None:
             wrote = output.predictions if kept is None else len(kept.predictions)
             progress.note(f"wrote {plural(wrote, 'prediction')} to {self.to.files[source]}")
+
+    def with_text(self, window: Window) -> Window:
+        """The rows of a window that have something to label."""
+        texts = self.texts_of(window)
+        return window.select([row for row, each in enumerate(texts) if not all(map(is_blank, each))])
+
+    def texts_of(self, window: Window) -> list[tuple[str, ...]]:
+        assert self.predictor.task is not None
+        return [*self.predictor.task.recipe.texts_of(window.examples)] if window.predictions else []
 
     def least_certain(self, window: Window) -> Window:
         """The rows of a window that --uncertain may choose."""
@@ -226,9 +242,9 @@ class _Command:
 
     def spread(self, window: Window) -> Window:
         """The rows that --uncertain chooses, the first one to label first."""
-        assert self.predictor.task is not None
-        texts = [*self.predictor.task.recipe.texts_of(window.examples)]
-        vectors = np.asarray(self.predictor.embed(texts))
+        if not window.predictions:
+            return window
+        vectors = np.asarray(self.predictor.embed(self.texts_of(window)))
         return window.select(spread(vectors, self.certainty(window), self.layout.uncertain or 0))
 
     def certainty(self, window: Window) -> list[float]:

@@ -29,8 +29,8 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
     """Upload a run to a model repository, which is made if there is none, as a private one unless it is to be public.
 
     Weights of an earlier push under other names are deleted there. dry_run: show the files, and ask nobody. Raises UsageError
-    for what is no finished run and for a repository that is public where it is to be private, or private where public; ModelError
-    for damaged files, and MachineError where the hub refuses or cannot be reached.
+    for what is no finished run, and for a repository that is there and public where it is to be private, or the other
+    way around; ModelError for damaged files, and MachineError where the hub refuses or cannot be reached.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
     from huggingface_hub.errors import HFValidationError
@@ -57,7 +57,7 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
     finish()  # what is sent is whole
     try:
         made = api.create_repo(repo, private=not public, exist_ok=True)
-        there = api.repo_info(made.repo_id)
+        there = api.model_info(made.repo_id)
         if bool(there.private) == public:
             hint = "leave out --public" if public else "add --public, or name another one"
             raise UsageError(f"{repo} is there already, and {'private' if public else 'public'}", hint=hint)

@@ -45,14 +45,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs).arguments
             asked[name] = {key: value for key, value in bound.items() if key != "self"}
-            if name == "repo_info":
+            if name == "model_info":
                 siblings = [{"rfilename": each} for each in asked.get("there", [])]
                 return ModelInfo(id="me/mine", private=asked.get("private", asked["create_repo"]["private"]), siblings=siblings)
             return RepoUrl("https://huggingface.co/me/mine")
 
         return call
 
-    for name in ("create_repo", "repo_info", "create_commit"):
+    for name in ("create_repo", "model_info", "create_commit"):
         monkeypatch.setattr(HfApi, name, fake(name))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", "hf_x")

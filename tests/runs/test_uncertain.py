@@ -130,6 +130,20 @@ def test_every_format_takes_the_choice(models, run_bertkit, tmp_path: Path) -> N
     assert [task["data"]["id"] for task in tasks] == ids
 
 
+@pytest.mark.parametrize("kind", ["classes", "tags"])
+def test_rows_without_text_are_not_chosen(kind: str, models, run_bertkit, tmp_path: Path) -> None:
+    lines = ["the good movie", "", "", "", "  ", "a bad story", ""]  # a window of three has no text at all
+    (tmp_path / "new.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    ran = run_bertkit("predict", models[kind], "new.txt", "--uncertain", 5, *FP32)
+    assert sorted(json.loads(line)["text"] for line in ran.out.splitlines()) == ["a bad story", "the good movie"], ran.err
+    assert "5 rows without text left out" in ran.err
+    assert "only 2 rows to choose from; --uncertain asks for 5" in ran.err
+    (tmp_path / "new.txt").write_text("\n \n", encoding="utf-8")
+    ran = run_bertkit("predict", models[kind], "new.txt", "--uncertain", 5, *FP32)
+    assert (ran.out, "2 rows without text left out" in ran.err) == ("", True), ran.err
+    assert ran.code == 0
+
+
 def test_a_choice_that_was_killed_starts_over(models, run_bertkit, tmp_path: Path, monkeypatch) -> None:
     write_rows(tmp_path / "new.jsonl")
     command = ("predict", models["classes"], "new.jsonl", "--uncertain", 5, "--output", "out.jsonl", *FP32)
@@ -148,6 +162,10 @@ def test_a_choice_that_was_killed_starts_over(models, run_bertkit, tmp_path: Pat
         (["new.jsonl", "--uncertain", "3", "--output-dir", "out"], "--uncertain chooses among the rows of one file"),
         (["--output", "x.json"], "--output x.json ends in .json; expected .jsonl[.gz]"),
         (["--output", "x.csv", "--format", "doccano"], "--output x.csv ends in .csv; expected .jsonl for --format doccano"),
+        (
+            ["--output", "x.json", "--format", "labelstudio"],
+            "--format is 'labelstudio'; expected label-studio or doccano or prodigy with --output",
+        ),
         (["--output", "x.jsonl", "--format", "csv"], "--output and --format both say how to write"),
     ],
 )
