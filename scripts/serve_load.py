@@ -56,7 +56,8 @@ class Load:
         self.rss: dict[int, float] = {}
 
     def _request(self, kind: bytes, body: bytes) -> bytes:
-        return b"POST / HTTP/1.1\r\nHost: m\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (kind, len(body), body)
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(body))
+        return head + body
 
     async def client(self) -> None:
         """Ask until all requests are sent."""

@@ -11,7 +11,9 @@ import typer
 def push(
     run: Annotated[Path, typer.Argument(help="A finished run folder.", metavar="RUN", show_default=False)],
     repo: Annotated[str, typer.Argument(help="Repository on the hub, as owner/name.", metavar="REPO", show_default=False)],
-    public: Annotated[bool, typer.Option("--public", help="Make a new repository public; otherwise it is private.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody see it; without it an existing public repository is refused.")
+    ] = False,
     message: Annotated[str | None, typer.Option(help="Message of the commit; default: the name of the run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files and their sizes; ask nobody.")] = False,
 ) -> None:
