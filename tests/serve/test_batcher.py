@@ -49,7 +49,7 @@ def test_together_is_as_alone(make_model_dir: Callable[..., Path], monkeypatch: 
     with serving({"m": model}) as (_, models, batcher):
         served = models["m"]
         rows = [row for row in ROWS[architecture] if row != "no mask"]
-        rows = [served._row(row) if isinstance(row, dict) else row for row in rows]
+        rows = [served._row(row, ()) if isinstance(row, dict) else row for row in rows]
         alone = [answered(served, submit(batcher, served, [row])) for row in rows]
         gate = Gate(served, monkeypatch)
         first = submit(batcher, served, rows[:1])
