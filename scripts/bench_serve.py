@@ -222,7 +222,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side [%(default)s]")
     parser.add_argument("--quick", action="store_true", help="1 round of few requests: does it work at all? Nothing is written")
     options = parser.parse_args()
-    options.rows, options.requests, options.soak = (64, 200, 5_000) if options.quick else (None, 4_000, 100_000)
+    options.rows, options.requests, options.soak = (64, 200, 5_000) if options.quick else (None, 2_000, 100_000)
     options.rounds = 1 if options.quick else options.rounds
 
     from bertkit import progress
