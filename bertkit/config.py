@@ -186,9 +186,16 @@ class TrainConfig:
         chosen=True,
     )
     warmup_ratio: float = option(
-        0.1, "share of the steps over which the learning rate rises from 0 to its peak", minimum=0, maximum=1
+        0.1, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
-    schedule: str = option("linear", "how the learning rate falls after warm-up", choices=("linear", "cosine", "constant"))
+    schedule: str = option(
+        "linear",
+        "how the learning rate falls after warm-up; warmup_stable_decay: only at the end, see decay_ratio",
+        choices=("linear", "cosine", "constant", "warmup_stable_decay"),
+    )
+    decay_ratio: float = option(
+        0.2, "share of the steps, the last ones, in which warmup_stable_decay lets the learning rate fall", minimum=0, maximum=1
+    )
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
     adam_beta1: float = option(0.9, "decay of the optimizer's first moment", minimum=0, maximum=0.9999)
     adam_beta2: float = option(0.999, "decay of the optimizer's second moment", minimum=0, maximum=0.99999)
@@ -196,12 +203,12 @@ class TrainConfig:
     adam_bias_correction: bool = option(True, "correct the moments' bias towards 0 in early steps; BERT's own code did not")
     layerwise_lr_decay: float = option(
         1.0,
-        "learning rate of a layer as a share of that of the layer above; the head has learning_rate",
+        "learning rate of each layer as a share of the one above it; the head uses learning_rate",
         minimum=0,
         maximum=1,
     )
     freeze: str | None = option(
-        None, "freeze the embeddings, the encoder, or the embeddings and this many lowest layers", used=MEASURE
+        None, "what to freeze: embeddings, encoder, or the embeddings and this many of the lowest layers", used=MEASURE
     )
     reinit_layers: int = option(
         0, "reinitialize this many top layers, and the pooler, before training", unit="layers", minimum=0
@@ -210,25 +217,28 @@ class TrainConfig:
     dropout: float | None = option(
         None, "dropout of hidden states, attention and classifier; default: the model's config", minimum=0, maximum=1
     )
+    attention_dropout: float | None = option(
+        None, "dropout of attention's probabilities alone; default: that of --dropout", minimum=0, maximum=1
+    )
     seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
-        "fp32, or bf16 weights with fp32 masters; auto: bf16 where it is measured to be 1.2 times as fast; int8, for predict "
-        "and eval on a CPU: 8-bit weights and activations, where these are faster",
+        "fp32; bf16: weights in bf16 with fp32 masters; auto: bf16 if measured to be 1.2 times as fast; "
+        "int8, for predict and eval on a CPU: 8-bit weights and activations, if they are faster",
         choices=("auto", "fp32", "bf16", "int8"),
         used=USE,
     )
     device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), used=USE)
     micro_batch_tokens: int = option(
         8192,
-        "most tokens per device and forward pass; the batch is split to fit. Changes memory, not the result",
+        "maximum tokens per device and forward pass; the batch is split to fit. Changes memory, not the result",
         unit="tokens",
         minimum=1,
         used=USE,
     )
     activation_checkpointing: bool = option(
         False,
-        "keep only what goes into each layer and compute the rest again in the backward pass: less memory, the same result",
+        "keep only the input of each layer and recompute the rest in the backward pass: less memory, the same result",
     )
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
@@ -251,6 +261,10 @@ class TrainConfig:
         check_values(self)
         if self.keep_checkpoints not in (None, "all") and not re.fullmatch(r"[1-9]\d*", self.keep_checkpoints):
             raise UsageError(f"--keep-checkpoints is {self.keep_checkpoints!r}; expected a number of at least 1, or all")
+        stable = "warmup_stable_decay"
+        if self.schedule not in (None, stable) and self.decay_ratio not in (None, options_of(self)["decay_ratio"].default):
+            what = f"--decay-ratio has no effect with --schedule {self.schedule}"
+            raise UsageError(what, hint=f"add --schedule {stable}, or leave it out")
 
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
@@ -261,22 +275,41 @@ PRESETS: dict[str, dict[str, Any]] = {
     "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
 }
 
+# budget: the settings of the README's model, and levers chosen by their sources, which docs/pretraining.md names; `make budget`
+# measures what each gains.
+PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
+    "budget": {
+        "batch_size": 64,
+        "learning_rate": 1e-3,
+        "warmup_ratio": 0.1,
+        "dropout": 0.0,
+        "objective": "mlm",
+        "mlm_probability": "0.3:0.15",
+        "optimizer": "muon",
+    }
+}
+
 # The names are those of corpus/objectives.py, which says what each one draws, asks for and needs.
 OBJECTIVES = {
     "mlm+nsp": "masked tokens and next sentences",
     "mlm+sop": "masked tokens and the order of two segments",
-    "mlm": "masked tokens alone",
+    "mlm": "only masked tokens",
     "clm": "causal: each next token",
 }
 RENAMED_OBJECTIVES = {"ltr": "clm"}  # in older runs and commands
-MASKINGS = ("token", "whole-word")
+MASKINGS = ("token", "whole-word", "entities")
 
 
 @dataclass(frozen=True)
 class PretrainConfig(TrainConfig):
     """How to pre-train. The defaults are those of Devlin et al. (2019), appendix A.2, except the length of the run."""
 
-    learning_rate: float = option(1e-4, "peak learning rate of AdamW", minimum=0)
+    optimizer: str = option(
+        "adamw",
+        "AdamW; LAMB, for very large batches; or Muon on the matrices of the encoder, for fresh weights",
+        choices=("adamw", "lamb", "muon"),
+    )
+    learning_rate: float = option(1e-4, "peak learning rate", minimum=0)
     num_epochs: float = option(1.0, "passes over the corpus", unit="epochs", minimum=0)
     batch_size: int = option(
         256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1, used=SEQUENCES
@@ -285,19 +318,24 @@ class PretrainConfig(TrainConfig):
     warmup_ratio: float = option(
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
+    average_ratio: float = option(
+        0.0, "share of the steps, the last ones, whose weights are averaged into the model; 0: none", minimum=0, maximum=1
+    )
     eval_steps: int | None = option(
-        None, "evaluate and save every so many steps; default: ten times in the run", unit="steps", minimum=1
+        None, "evaluate and save every this many steps; default: ten times in the run", unit="steps", minimum=1
     )
     keep_training_state: bool = option(True, "keep the optimizer's state in the checkpoints of a finished run")
     hours: float | None = option(
         None,
-        "train for about this long, whatever num_epochs says: some steps are timed first",
+        "train for about this long, regardless of num_epochs; some steps are timed first",
         unit="hours",
         minimum=1e-4,
         excludes=("max_steps",),
     )
     phases: tuple[str, ...] | None = option(
-        None, "lengths and their shares of the steps, as in 128:90%,512:10%; replaces max_length, needs max_steps or hours"
+        None,
+        "sequence lengths and their shares of the steps, such as 128:90%,512:10%; replaces max_length, needs "
+        "max_steps or hours",
     )
     objective: str = option(
         "mlm+nsp",
@@ -305,7 +343,18 @@ class PretrainConfig(TrainConfig):
         choices=tuple(OBJECTIVES),
         used=SEQUENCES,
     )
-    masking: str = option("token", "what is masked: single tokens, or whole words", choices=MASKINGS, used=SEQUENCES)
+    mlm_probability: str = option(
+        "0.15",
+        "share of the tokens to predict, or FIRST:LAST for one that changes linearly over the steps, as in 0.3:0.15; "
+        "evaluation always uses 0.15",
+    )
+    rampup_batch_size: str | None = option(
+        None, "start with smaller batches and reach batch_size after a share of the steps, as in 16:20%"
+    )
+    masking: str = option(
+        "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, used=SEQUENCES
+    )
+    entities: str | None = option(None, "text file of entities and phrases, one a line, for --masking entities", used=SEQUENCES)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PretrainConfig:
@@ -319,6 +368,33 @@ class PretrainConfig(TrainConfig):
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:
             raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
+        if (self.masking == "entities") != (self.entities is not None):
+            raise UsageError("--masking entities and --entities FILE need each other", hint="give both, or neither")
+        if self.entities is not None:
+            object.__setattr__(self, "entities", str(Path(self.entities).absolute()))
+        if self.mlm_probability is not None:
+            self.mlm_probabilities()
+        if self.batch_size is not None:
+            self.ramp()
+
+    def mlm_probabilities(self) -> tuple[float, float]:
+        """The share of the tokens to predict at the first and at the last step. Raises UsageError for one that is none."""
+        match = re.fullmatch(r"(\d*\.?\d+)(?::(\d*\.?\d+))?", self.mlm_probability)
+        first, last = (float(match[1]), float(match[2] or match[1])) if match else (0.0, 0.0)
+        if not (0 < first <= 1 and 0 < last <= 1):
+            what = f"--mlm-probability is {self.mlm_probability!r}; expected a share of the tokens, or the first and the last"
+            raise UsageError(what, hint="as in --mlm-probability 0.15, or 0.3:0.15")
+        return first, last
+
+    def ramp(self) -> tuple[int, float]:
+        """The size of the first batch, and the share of the steps in which it grows. Raises UsageError for a malformed one."""
+        if self.rampup_batch_size is None:
+            return self.batch_size, 0.0
+        match = re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", self.rampup_batch_size)
+        if not match or not 1 <= int(match[1]) <= self.batch_size or float(match[2]) > 100:
+            what = f"--rampup-batch-size is {self.rampup_batch_size!r}; expected SIZE:SHARE%, SIZE from 1 to {self.batch_size}"
+            raise UsageError(what, hint=f"as in {max(1, self.batch_size // 4)}:20%; {self.batch_size} is the --batch-size")
+        return int(match[1]), float(match[2]) / 100
 
     def lengths(self) -> list[tuple[int, float]]:
         """Each phase's max_length and share of the steps. Raises UsageError for malformed ones and shares that are not 100%."""

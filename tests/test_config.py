@@ -245,6 +245,10 @@ def test_settings_of_a_recipe_are_checked_too() -> None:
     assert TrainConfig(learning_rate="1e-5").learning_rate == 1e-5
     with pytest.raises(UsageError):
         TrainConfig(schedule="cosin")
+    for schedule in ("linear", "constant"):
+        with pytest.raises(UsageError, match=f"--decay-ratio has no effect with --schedule {schedule}"):
+            TrainConfig(schedule=schedule, decay_ratio=0.5)
+    assert filled(TrainConfig(schedule="warmup_stable_decay", decay_ratio=0.5)).decay_ratio == 0.5
 
 
 @pytest.mark.parametrize(

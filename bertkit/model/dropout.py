@@ -97,8 +97,9 @@ def seed_dropout(model: nn.Module, *key: int) -> None:
         stream.seed(*key)
 
 
-def set_dropout(model: nn.Module, p: float) -> None:
-    """Set the probability of all dropout modules of a model."""
-    for module in model.modules():
+def set_dropout(model: nn.Module, p: float | None, attention: float | None = None) -> None:
+    """Set the probability of all dropout modules of a model, or `attention` for those of attention; None leaves what is."""
+    for name, module in model.named_modules():
         if isinstance(module, Dropout):
-            module.p = p
+            chosen = attention if attention is not None and name.endswith("attention.self.dropout") else p
+            module.p = module.p if chosen is None else chosen

@@ -1,1 +1,1 @@
-"""The training loop, and what it stands on: batches, the optimizer, checkpoints, trackers."""
+"""The training loop, and what it uses: batches, the optimizer, checkpoints, trackers."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from bertkit.config import TrainConfig
-from bertkit.training.update_rule import TrainedTensor, UpdateRule, clipping_divisor, total_norm
+from bertkit.training.update_rule import TrainedTensor, UpdateRule, total_norm
 
 BLOCK = 2**22  # elements that a CPU updates at once
 
@@ -50,7 +50,6 @@ class _Block:
 class AdamW(UpdateRule):
     """AdamW, with or without the correction of the moments' bias."""
 
-    moments = ("exp_avg", "exp_avg_sq")
     elementwise = True
 
     def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
@@ -63,15 +62,15 @@ class AdamW(UpdateRule):
         rounded = any(tensor.working is not None for tensor in tensors)
         self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu and rounded else None
 
-    def update(self, gradients: Sequence[Tensor], learning_rate: float) -> Tensor:
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         flat = [gradient.reshape(-1) for gradient in gradients]
-        norm = total_norm(part for block in self.blocks for part in self._gradients(block, flat))
-        divisor = clipping_divisor(norm, self.config.max_grad_norm)
+        return total_norm(part for block in self.blocks for part in self._gradients(block, flat))
+
+    def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
+        flat = [gradient.reshape(-1) for gradient in gradients]
         divisor = None if divisor is None else divisor.to(torch.float32)  # as the kernel takes it
-        self.updates += 1
         for block in self.blocks:
             self._update(block, self._gradients(block, flat), learning_rate, divisor)
-        return norm
 
     def _gradients(self, block: _Block, flat: list[Tensor]) -> list[Tensor]:
         """The gradients of a block in the masters' dtype; on a CPU in memory that the next block takes again."""

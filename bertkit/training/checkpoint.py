@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or absent: the newest in a run folder, how many are kept, and what of them is."""
+"""Checkpoints, each complete or absent: which is the newest, how many are kept, and which parts of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify_checkpoint(folder: Path) -> Manifest:
     except ModelError as error:
         all_there = checkpoints_in(folder.parent)
         if earlier := all_there[: all_there.index(folder)] if folder in all_there else []:
-            error.hint = f"--resume {earlier[-1]} goes on from an earlier one; {error.hint}"
+            error.hint = f"--resume {earlier[-1]} continues from an earlier one; {error.hint}"
         raise
     return manifest
 

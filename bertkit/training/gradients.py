@@ -1,4 +1,4 @@
-"""Gradients of several processes, added up in float32 while the backward pass goes on."""
+"""Gradients of several processes, summed in float32 during the backward pass."""
 
 from __future__ import annotations
 

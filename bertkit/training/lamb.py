@@ -12,23 +12,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bertkit.training.update_rule import UpdateRule, clipping_divisor, total_norm
+from bertkit.training.update_rule import UpdateRule, total_norm
 
 
 class Lamb(UpdateRule):
     """LAMB; a tensor's norms cover all its rows, so none may be left out."""
 
-    moments = ("exp_avg", "exp_avg_sq")
     elementwise = False
 
-    def update(self, gradients: Sequence[Tensor], learning_rate: float) -> Tensor:
+    def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
         config, beta1, beta2 = self.config, self.config.adam_beta1, self.config.adam_beta2
-        pairs = list(zip(self.tensors, gradients, strict=True))
-        norm = total_norm(gradient.to(tensor.master.dtype).flatten() for tensor, gradient in pairs)
-        divisor = clipping_divisor(norm, config.max_grad_norm)
-        self.updates += 1
         corrections = (1 - beta1**self.updates, 1 - beta2**self.updates) if config.adam_bias_correction else (1.0, 1.0)
-        for tensor, gradient in pairs:
+        for tensor, gradient in zip(self.tensors, gradients, strict=True):
             master, (mean, square) = tensor.master, tensor.moments
             gradient = gradient.to(master.dtype)
             if divisor is not None:
@@ -42,7 +37,6 @@ class Lamb(UpdateRule):
             master.sub_(update, alpha=learning_rate * tensor.lr_scale)
             if tensor.working is not None:
                 tensor.working.copy_(master)
-        return norm
 
 
 def trust_ratio(master: Tensor, update: Tensor) -> Tensor:

@@ -99,7 +99,9 @@ def train(
     eval_every: int | None = None,
     resume_from: Path | None = None,
     position: Callable[[int], list[int]] | None = None,
+    best_since: int = 0,
     matrix_rate: float | None = None,
+    average_from: int | None = None,
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
@@ -110,13 +112,13 @@ def train(
     -> scores, and the number that decides which step is best (higher is better); without it the last is. Every `eval_every`
     steps, and at the end, the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a
     checkpoint, from which training resumes bit-exactly. position: step -> what helps to find its batches soon when it is
-    resumed; the checkpoint keeps it. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then
-    gives the share. Raises UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM, once what was begun is
-    written.
+    resumed; the checkpoint keeps it. best_since: evaluations up to this step were on other data, and are not compared with
+    later ones. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then gives the share.
+    average_from: the step (from 0) from which on the mean of the weights after each step is what is evaluated and saved. Raises
+    UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM, once what was begun is written.
     """
     module = model.to(accelerator.device)
-    if config.dropout is not None:
-        set_dropout(module, config.dropout)
+    set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
     eval_every = eval_every or total_steps
@@ -149,6 +151,8 @@ def train(
     if resume_from is not None:
         verified = verify_checkpoint(resume_from)
         state = _restore(resume_from, optimizer, read_model, accelerator.device)
+        if state.best_step is not None and state.best_step <= best_since:
+            state = TrainState(state.step, state.seconds)
         if resume_from.resolve().parent == run_dir.resolve():
             saved_step = state.step
             if main and resume_from.resolve() == (newest_checkpoint(run_dir) or run_dir).resolve():
@@ -209,6 +213,8 @@ def train(
                 window.add(losses.detach(), len(batch.input_ids), flops(batch), first=micro_step == 0)
             window.terms = sorted(weights)
             window.grad_norm = optimizer.step(learning_rate_of(state.step, config, total_steps))
+            if average_from is not None and state.step >= average_from:
+                optimizer.average()
             state.step += 1
             evaluating = state.step % eval_every == 0 or state.step == total_steps
             if evaluating or state.step % config.logging_steps == 0:
@@ -218,7 +224,8 @@ def train(
             bar.advance(1)
             if evaluating:
                 if evaluate is not None:
-                    scores, objective = evaluate(module)
+                    with optimizer.averages_in_module():
+                        scores, objective = evaluate(module)
                     state.record(scores, objective)
                     stop_early = should_stop_early(state, config, accelerator)
                     record({"step": state.step, **scores})
@@ -325,9 +332,7 @@ def _restore(
     from safetensors.torch import load_file
 
     name = str(device) if device.type == "cuda" else device.type  # safetensors knows no cpu:0
-    state = load_file(checkpoint / TRAINING / OPTIMIZER, device=name)
-    masters = {name.removeprefix("master."): tensor for name, tensor in state.items() if name.startswith("master.")}
-    optimizer.restore(masters or read_model(checkpoint), state)  # older versions kept the masters there too
+    optimizer.restore(read_model(checkpoint), load_file(checkpoint / TRAINING / OPTIMIZER, device=name))
     return read_progress(checkpoint)
 
 

@@ -7,7 +7,8 @@ every save writes them. With a float32 (or float64) module the parameters are th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import torch
@@ -18,23 +19,39 @@ from bertkit.model.layerwise import learning_rate_scales
 from bertkit.training.adamw import AdamW
 from bertkit.training.gradients import SharedGradients
 from bertkit.training.lamb import Lamb
+from bertkit.training.muon import Muon
 from bertkit.training.update_rule import TrainedTensor, UpdateRule
 
-RULES: dict[str, type[UpdateRule]] = {"adamw": AdamW, "lamb": Lamb}
+RULES: dict[str, type[UpdateRule]] = {"adamw": AdamW, "lamb": Lamb, "muon": Muon}
 
 
-def learning_rate_at(step: int, *, peak: float, warmup_steps: int, total_steps: int, schedule: str = "linear") -> float:
-    """The learning rate of optimizer step `step` (from 0): a linear rise to `peak`, then a linear or cosine fall to 0, or none
-    ("constant").
+# The learning rate as a share of its peak, by the share of the fall that is left.
+FALLS: dict[str, Callable[[float], float]] = {
+    "linear": lambda left: left,
+    "cosine": lambda left: 0.5 - 0.5 * math.cos(math.pi * left),
+    "constant": lambda left: 1.0,
+    "warmup_stable_decay": lambda left: 1 - math.sqrt(1 - left),  # Hägele et al. (2024), section 3
+}
 
-    As in BERT's own code the first step of a warm-up has rate 0 (Devlin et al., 2019, appendix A.2).
+
+def learning_rate_at(
+    step: int,
+    *,
+    peak: float,
+    warmup_steps: int,
+    total_steps: int,
+    schedule: str = "linear",
+    decay_steps: int | None = None,
+) -> float:
+    """The learning rate of optimizer step `step` (from 0): a linear rise to `peak`, then a fall to 0, or none ("constant").
+
+    decay_steps: how many steps fall at the end; None: all after the warm-up. As in BERT's own code the first step of a warm-up
+    has rate 0 (Devlin et al., 2019, appendix A.2).
     """
     if step < warmup_steps:
         return peak * step / warmup_steps
-    if schedule == "constant":
-        return peak
-    left = max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
-    return peak * (0.5 - 0.5 * math.cos(math.pi * left) if schedule == "cosine" else left)
+    falling = max(1, total_steps - warmup_steps if decay_steps is None else decay_steps)
+    return peak * FALLS[schedule](min(1.0, max(0.0, (total_steps - step) / falling)))
 
 
 def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
@@ -45,6 +62,7 @@ def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
         warmup_steps=math.ceil(config.warmup_ratio * total_steps),
         total_steps=total_steps,
         schedule=config.schedule,
+        decay_steps=round(config.decay_ratio * total_steps) if config.schedule == "warmup_stable_decay" else None,
     )
 
 
@@ -54,6 +72,11 @@ def decays(name: str) -> bool:
     Nor the scores of a CRF, which are like biases.
     """
     return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or ".crf." in name)
+
+
+def is_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter is a matrix of an encoder layer, as opposed to embeddings, heads and vectors."""
+    return parameter.ndim == 2 and "encoder.layer." in name
 
 
 class Optimizer:
@@ -74,11 +97,17 @@ class Optimizer:
         module.to(dtype)
         self.trained = [name for name, p in self.parameters.items() if p.requires_grad]
         self.rounded = [name for name in self.trained if self.masters[name] is not self.parameters[name]]
+        rule = RULES[config.optimizer]
         self.moments = {
-            name: {moment: torch.zeros_like(self.masters[name]) for moment in RULES[config.optimizer].moments}
+            name: {
+                moment: torch.zeros_like(self.masters[name])
+                for moment in (rule.matrix_moments if is_matrix(name, self.masters[name]) else rule.moments)
+            }
             for name in self.trained
         }
         self.updates = 0
+        self.averages: dict[str, Tensor] = {}  # of the masters, over the steps that `average` was called after
+        self.averaged = 0  # how many these are
         self.shared: SharedGradients | None = None
         if num_processes > 1:
             self.shared = SharedGradients(*([of[name] for name in self.trained] for of in (self.parameters, self.masters)))
@@ -94,6 +123,7 @@ class Optimizer:
                 moments=tuple(self.moments[name].values()),
                 decays=decays(name),
                 lr_scale=scales[name],
+                is_matrix=is_matrix(name, self.masters[name]),
             )
             for name in self.trained
         ]
@@ -136,14 +166,43 @@ class Optimizer:
             parameter.grad = None
         self._collected = True
 
+    @torch.no_grad()
+    def average(self) -> None:
+        """Take the masters into their mean over steps, which from now on is what `weights` gives."""
+        self.averaged += 1
+        if not self.averages:
+            self.averages = {name: master.detach().clone() for name, master in self.masters.items()}
+        averages, masters = zip(*((self.averages[name], self.masters[name]) for name in self.trained), strict=True)
+        torch._foreach_lerp_(averages, masters, 1 / self.averaged)
+
+    @contextmanager
+    def averages_in_module(self) -> Iterator[None]:
+        """The module computes with the averages, where there are any, until the context ends."""
+        kept = {name: self.parameters[name].detach().clone() for name in self.averages}
+        self._fill_module(self.averages)
+        try:
+            yield
+        finally:
+            self._fill_module(kept)
+
+    @torch.no_grad()
+    def _fill_module(self, values: Mapping[str, Tensor]) -> None:
+        for name, tensor in values.items():
+            self.parameters[name].copy_(tensor)
+
     def weights(self) -> dict[str, Tensor]:
-        """The module's state dict with the masters as its parameters: a tied one is the same tensor under each of its names."""
-        masters = {id(p): self.masters[name] for name, p in self.parameters.items()}
-        return {name: masters.get(id(tensor), tensor) for name, tensor in self.module.state_dict(keep_vars=True).items()}
+        """The module's state dict with the masters, or their averages, as its parameters: a tied one is the same tensor under
+        each of its names."""
+        values = {id(p): (self.averages or self.masters)[name] for name, p in self.parameters.items()}
+        return {name: values.get(id(tensor), tensor) for name, tensor in self.module.state_dict(keep_vars=True).items()}
 
     def state(self) -> dict[str, Tensor]:
-        """What a restart needs beside the weights, by parameter name: the rule's moments, and the count of updates."""
+        """What a restart needs beside the weights, by parameter name: the rule's moments, and the count of updates; and the
+        masters, where the weights are averages."""
         state: dict[str, Tensor] = {}
+        if self.averages:
+            state["averaged"] = torch.tensor(float(self.averaged))
+            state |= {f"master.{name}": master for name, master in self.masters.items()}
         for name, moments in self.moments.items():
             state[f"step.{name}"] = torch.tensor(float(self.updates))
             state |= {f"{moment}.{name}": tensor for moment, tensor in moments.items()}
@@ -152,18 +211,26 @@ class Optimizer:
     @torch.no_grad()
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Put back what `weights`, in float32, and `state` gave. Of a tied parameter one of its names is enough."""
-        restored = {name: tensor for name, tensor in self.weights().items() if name in weights}
-        lacking = {id(master) for master in self.masters.values()} - {id(tensor) for tensor in restored.values()}
-        assert not lacking, "save_model writes every parameter under its name"
-        for name, tensor in restored.items():
-            tensor.copy_(weights[name])
+        self.averages, self.averaged = {}, int(state.get("averaged", 0))
+        masters = {name.removeprefix("master."): tensor for name, tensor in state.items() if name.startswith("master.")}
+        self._restore_weights(masters or weights)  # older versions kept the masters in any state
+        if self.averaged:
+            self.averages = {name: torch.empty_like(master) for name, master in self.masters.items()}
+            self._restore_weights(weights)
         for name, moments in self.moments.items():
             self.updates = int(state[f"step.{name}"])
             for moment, tensor in moments.items():
                 tensor.copy_(state[f"{moment}.{name}"])
-        for name, parameter in self.parameters.items():
-            parameter.copy_(self.masters[name])
+        self._fill_module(self.masters)
         self.__dict__.pop("rule", None)
+
+    def _restore_weights(self, weights: Mapping[str, Tensor]) -> None:
+        restored = {name: tensor for name, tensor in self.weights().items() if name in weights}
+        expected = (self.averages or self.masters).values()
+        lacking = {id(values) for values in expected} - {id(tensor) for tensor in restored.values()}
+        assert not lacking, "save_model writes every parameter under its name"
+        for name, tensor in restored.items():
+            tensor.copy_(weights[name])
 
 
 def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:

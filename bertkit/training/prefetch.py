@@ -1,4 +1,4 @@
-"""The micro-batches of the next steps, made in the background while the model trains on those of this one."""
+"""The micro-batches of the next steps, made in the background while the model trains on the current ones."""
 
 from __future__ import annotations
 

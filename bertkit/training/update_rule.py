@@ -22,7 +22,7 @@ class TrainedTensor:
 
     master: its value in float32 (or float64). working: the module's copy in another dtype; None: the module has the master.
     moments: what the rule remembers of earlier gradients, of the master's shape, 0 at first. decays: False for biases and
-    LayerNorm. lr_scale: what its learning rate is multiplied by.
+    LayerNorm. lr_scale: what its learning rate is multiplied by. is_matrix: whether it is a matrix of an encoder layer.
     """
 
     master: Tensor
@@ -30,24 +30,39 @@ class TrainedTensor:
     moments: tuple[Tensor, ...]
     decays: bool
     lr_scale: float
+    is_matrix: bool
 
 
 class UpdateRule(ABC):
     """An optimizer's formula. updates: how many were made, also by the run that is resumed.
 
-    moments: the names of its moments in a checkpoint. elementwise: whether an element without gradients changes by its own
-    weight decay alone, by 1 - learning_rate * weight_decay a step; rows of tokens that the data lacks then need no update.
+    moments: the names of its moments in a checkpoint; matrix_moments: those of the encoder's matrices. elementwise: whether an
+    element without gradients changes by its own weight decay alone, by 1 - learning_rate * weight_decay a step; rows of tokens
+    that the data lacks then need no update.
     """
 
-    moments: ClassVar[tuple[str, ...]]
+    moments: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
+    matrix_moments: ClassVar[tuple[str, ...]] = moments
     elementwise: ClassVar[bool]
 
     def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
         self.tensors, self.config, self.updates = tensors, config, updates
 
-    @abstractmethod
     def update(self, gradients: Sequence[Tensor], learning_rate: float) -> Tensor:
         """Update all masters and working copies by whole gradients of any dtype; returns their norm before clipping."""
+        norm = self.norm(gradients)
+        self.updates += 1
+        self.apply(gradients, learning_rate, clipping_divisor(norm, self.config.max_grad_norm))
+        return norm
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of all gradients together, in the masters' dtype."""
+        pairs = zip(self.tensors, gradients, strict=True)
+        return total_norm(gradient.to(tensor.master.dtype).flatten() for tensor, gradient in pairs)
+
+    @abstractmethod
+    def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
+        """Update all by gradients that are yet to be divided by `divisor`, if there is one."""
 
 
 def total_norm(tensors: Iterable[Tensor]) -> Tensor:

@@ -148,6 +148,11 @@ def test_every_module_has_its_rate_and_the_one_stream() -> None:
         assert make_model(dataclasses.replace(CONFIG, classifier_dropout=rate)).dropout.p == found
     set_dropout(model, 0.25)
     assert {module.p for module in model.modules() if isinstance(module, Dropout)} == {0.25}
+    set_dropout(model, None, 0.5)
+    found = {name: module.p for name, module in model.named_modules() if isinstance(module, Dropout)}
+    assert found == {name: 0.5 if "attention.self" in name else 0.25 for name in rates}
+    set_dropout(model, 0.1)
+    assert {module.p for module in model.modules() if isinstance(module, Dropout)} == {0.1}
     assert not [name for name in model.state_dict() if "dropout" in name]
 
 

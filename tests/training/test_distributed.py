@@ -237,7 +237,7 @@ def test_processes_with_different_corpora_end_before_they_read_them(
     command = f"command.py pretrain corpus --model {model} --max-steps 2 --batch-size 4 --max-length 16 --output-dir run"
     failed = start((*TORCHRUN, "2"), *command.split())
     assert failed.returncode != 0
-    assert failed.stderr.count("error: process 1 of 2: corpus.hashes is '") == 1, failed.stderr
+    assert failed.stderr.count("error: process 1 of 2: data.corpus.hashes is '") == 1, failed.stderr
 
 
 # --- a process that fails ----------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ import torch
 from shapes import CONFIG, PreTrainer
 from torch import Tensor, nn
 
-from bertkit.config import TrainConfig, filled
+from bertkit.config import PretrainConfig, TrainConfig, filled, options_of
 from bertkit.model.bert import initialize
 from bertkit.model.heads import BertForSequenceClassification
-from bertkit.training.optimizer import RULES, Optimizer, decays, learning_rate_at, learning_rate_of
+from bertkit.training.optimizer import FALLS, RULES, Optimizer, decays, learning_rate_at, learning_rate_of
 
 SETTINGS = filled(
-    TrainConfig(learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5)
+    PretrainConfig(learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5)
 )
 
 
@@ -220,7 +220,7 @@ def copy_of(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]
 
 @pytest.mark.parametrize("rule", RULES)
 def test_state_names_moments_and_counts_and_has_no_weights(rule: str) -> None:
-    """The names in checkpoints, which stay; the moments of both rules are Adam's."""
+    """The names in checkpoints, which stay; the moments of all rules are Adam's."""
     module = Small()
     optimizer = Optimizer(module, dataclasses.replace(SETTINGS, optimizer=rule), dtype=torch.bfloat16)
     set_gradients(module, gradients(0, module))
@@ -278,6 +278,24 @@ def test_learning_rate_equals_that_of_transformers(warmup: int, total: int, sche
         assert found == pytest.approx(scheduler.get_last_lr()[0])
         adamw.step()
         scheduler.step()
+
+
+@pytest.mark.parametrize(("warmup", "decay", "total"), [(0, 1, 1), (0, 7, 7), (3, 4, 20), (1, 10, 50), (5, 5, 10)])
+def test_warmup_stable_decay_equals_that_of_transformers(warmup: int, decay: int, total: int) -> None:
+    from transformers import get_wsd_schedule
+
+    adamw = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.7)
+    scheduler = get_wsd_schedule(adamw, warmup, decay, total, decay_type="1-sqrt")
+    ratios = {"warmup_ratio": warmup / total, "decay_ratio": decay / total}
+    config = filled(TrainConfig(learning_rate=0.7, schedule="warmup_stable_decay", **ratios))
+    rates = []
+    for step in range(total):
+        rates.append(learning_rate_of(step, config, total))
+        assert rates[-1] == pytest.approx(scheduler.get_last_lr()[0])
+        adamw.step()
+        scheduler.step()
+    assert rates.count(0.7) == total - warmup - decay + 1, "the fall begins at the peak"
+    assert set(FALLS) == set(options_of(TrainConfig)["schedule"].choices)
 
 
 @pytest.mark.parametrize(("ratio", "steps"), [(0.0, 0), (0.06, 1), (0.1, 1), (0.11, 2), (1.0, 10)])

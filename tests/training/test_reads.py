@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.features import Features, Ragged
 from bertkit.model.bert import initialize
-from bertkit.model.config import POOLINGS, BertConfig
+from bertkit.model.config import LAYERS, POOLINGS, BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.heads import (
     BertForMultipleChoice,
@@ -148,6 +148,11 @@ for head in ("linear", "bilstm", "crf"):
     CASES[f"tags, {head}, intents"] = (
         lambda h=head: BertForTokenClassification(ARCHITECTURE, head=h, num_intents=2),
         words_with_intents,
+    )
+for layers in LAYERS:
+    CASES[f"tags, bilstm, {layers}"] = (
+        lambda how=layers: BertForTokenClassification(ARCHITECTURE, head="bilstm", lstm_layers=2, layers=how),
+        words,
     )
 for objective in OBJECTIVES:
     CASES[objective] = (lambda o=objective: pretrained_by(o), lambda o=objective: to_pretrain(o))
