@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
-from bertkit.errors import UsageError
 from bertkit.readers.content import MAX_FILE_SIZE
 
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -15,18 +15,21 @@ tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 @tokenizer.callback()
 def _group() -> None:
-    """Learn the vocabulary of a tokenizer."""
+    """Learn the vocabulary of a tokenizer, or extend that of a model."""
+
+
+Text = Annotated[
+    list[str],
+    typer.Argument(
+        help="Files, folders, globs: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME.",
+        metavar="TEXT...",
+    ),
+]
 
 
 @tokenizer.command()
 def train(
-    text: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders, globs: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME.",
-            metavar="TEXT...",
-        ),
-    ],
+    text: Text,
     output_dir: OutputDir,
     vocab_size: Annotated[
         int, typer.Option(help="Number of tokens, including the five special ones and printable ASCII.")
@@ -51,12 +54,9 @@ def train(
     from bertkit import progress
     from bertkit.corpus.texts import Texts, report_left_out
     from bertkit.files import OutputFolder
-    from bertkit.readers.faults import POLICIES
     from bertkit.text.tokenizer import TOKENIZER
     from bertkit.text.tokenizer_training import train_tokenizer
 
-    if on_error not in POLICIES:
-        raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
     how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
     texts = Texts(text, text_column=text_column, **how)
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
@@ -67,3 +67,65 @@ def train(
     if trained.vocab_size < vocab_size:
         progress.warn(f"the text yields only {trained.vocab_size} tokens, not {vocab_size}")
     progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")
+
+
+@tokenizer.command()
+def extend(
+    model: Annotated[str, typer.Argument(help="The model to extend: a folder, hub id, or minilm.", metavar="MODEL")],
+    text: Text,
+    output_dir: OutputDir,
+    add: Annotated[int, typer.Option(help="Most new tokens.", min=1)] = 1000,
+    min_frequency: Annotated[int, typer.Option(help="Add only words that occur at least so often.", min=1)] = 5,
+    text_column: TextColumn = "text",
+    include: Include = None,
+    encoding: Encoding = None,
+    on_error: OnError = "fail",
+    max_file_size: MaxFileSize = MAX_FILE_SIZE,
+    overwrite: Overwrite = False,
+) -> None:
+    """Give a model tokens for the words of your text that its tokenizer splits or does not know, the most frequent first.
+
+    Its own tokens keep their numbers and weights; a new one begins as the mean of the pieces that it was split into. Chinese,
+    which BERT reads character by character, gets the characters that were unknown. The folder has the whole model: build a
+    corpus with it as --tokenizer, and pre-train with it as --model.
+
+    [bold]bertkit tokenizer extend bert-base-uncased text/ --add 1000 --output-dir models/extended[/]
+
+    [bold]bertkit pretrain corpora/mine --model models/extended --max-steps 10000 --output-dir runs/mine[/]
+    """
+    from bertkit import progress
+    from bertkit.corpus.texts import Texts, report_left_out
+    from bertkit.errors import DataError, listed, plural
+    from bertkit.files import OutputFolder
+    from bertkit.model.extension import MODEL, save_extended
+    from bertkit.model.pretrained import open_pretrained
+    from bertkit.text.tokenizer_extension import Fit, count_words, extended, words_to_add
+
+    how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
+    texts = Texts(text, text_column=text_column, **how)
+    pretrained = open_pretrained(model)
+    reads: list[str | Path] = [pretrained.folder, *(source.name for source in texts.sources)]
+    output = OutputFolder.prepare(output_dir, MODEL, overwrite=overwrite, reads=reads)
+    counts = count_words(texts, pretrained.tokenizer)
+    words = words_to_add(counts, pretrained.tokenizer, most=add, min_frequency=min_frequency)
+    report_left_out(texts.faults)
+    if not words:
+        rarer = len(words_to_add(counts, pretrained.tokenizer, most=len(counts), min_frequency=1))
+        what = f"of the text's {plural(len(counts), 'word')} the tokenizer splits {rarer or 'none'}"
+        if not rarer:
+            raise DataError(what, hint="there is nothing to add: keep the model as it is")
+        what = f"{what}, none of them {plural(min_frequency, 'time')}"
+        raise DataError(what, hint="give more text, or a lower --min-frequency; or keep the model as it is")
+    tokenizer = extended(pretrained.tokenizer, words)
+    save_extended(pretrained, tokenizer, output)
+    fits = [Fit.of(each, counts) for each in (pretrained.tokenizer, tokenizer)]
+    rows = [
+        ["tokens", pretrained.tokenizer.vocab_size, tokenizer.vocab_size],
+        ["pieces per word", *(fit.pieces_per_word for fit in fits)],
+        ["[UNK], of 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
+    ]
+    progress.table(str(output_dir), ["on this text", "before", "after"], rows)
+    if len(words) < add:
+        progress.warn(f"the text has only {plural(len(words), 'word')} to add that occur {min_frequency} times, not {add}")
+    progress.note(f"added {listed(words, 8)}")
+    progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")

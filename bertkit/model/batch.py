@@ -1,4 +1,4 @@
-"""What a model takes and gives: a Batch of packed sequences, and Outputs; and padded input made into a Batch.
+"""The input and output of a model: a Batch of packed sequences, and Outputs; and padded input as a Batch.
 
 Letters: B sequences, N packed tokens, R rows that the head reads, F features, T the longest sequence, C classes.
 """

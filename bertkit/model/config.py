@@ -39,10 +39,20 @@ BLOCK_KEY = "bertkit"  # all of it, since 0.2
 PRETRAINING = "pretraining"  # in the place of a task's family
 OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY, BLOCK_KEY)
 
-# What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens, [CLS] of the
-# last four layers, or a learned mix of it over all layers.
+# What a head reads of each token's states, those of the embeddings and of each layer: which of them, and how they become one
+# vector (Devlin et al., 2019, table 7).
+LAYERS = {
+    "last": (slice(-1, None), "concat"),
+    "last4": (slice(-4, None), "concat"),
+    "last4-sum": (slice(-4, None), "sum"),
+    "last4-mix": (slice(-4, None), "mix"),
+    "sum": (slice(1, None), "sum"),
+    "mix": (slice(0, None), "mix"),
+}
+# What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens; the last two
+# are [CLS] of such layers, as it was spelt before LAYERS.
 POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4", "cls-mix")
-CLS_LAYERS = 4  # that cls-last4 reads
+CLS_LAYERS = {"cls-last4": "last4", "cls-mix": "mix"}
 
 # The least value of whole numbers, and the greatest of numbers from 0.
 _LEAST = {
@@ -158,7 +168,7 @@ class BertConfig:
         """The configuration that the keys of a config.json describe."""
         if (kind := values.get("model_type", "bert")) != "bert":
             what = f"this is a {kind} model; expected model_type bert"
-            raise ModelError(what, where=where, hint="bertkit trains BERT alone: choose a BERT checkpoint")
+            raise ModelError(what, where=where, hint="bertkit supports only BERT: choose a BERT checkpoint")
         for key, honoured in _HONOURED.items():
             if key in values and values[key] not in honoured:
                 raise ModelError(f"{key} is {values[key]!r}, which bertkit does not compute", where=where)

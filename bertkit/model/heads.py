@@ -20,13 +20,40 @@ from bertkit.features import IGNORED
 from bertkit.model.attention import Layout
 from bertkit.model.batch import Batch, Outputs, pack
 from bertkit.model.bert import BertModel, refuse
-from bertkit.model.config import CLS_LAYERS, POOLINGS, BertConfig
+from bertkit.model.config import CLS_LAYERS, LAYERS, POOLINGS, BertConfig
 from bertkit.model.crf import Chain, LinearChain
 from bertkit.model.dropout import Dropout
 
 
+class LayerMix(nn.Module):
+    """One vector of each token from its states, as LAYERS names it.
+
+    A mix is their mean by learned weights, times a learned scale (Peters et al., 2018, eq. 1).
+    """
+
+    def __init__(self, layers: str, num_states: int) -> None:
+        super().__init__()
+        self.read, self.how = LAYERS[layers]
+        if self.how == "mix":
+            self.weights = nn.Parameter(torch.zeros(len(range(num_states)[self.read])))
+            self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, states: list[Tensor]) -> Tensor:
+        """(..., H), or of last4 (..., 4 H), of (..., H) of the embeddings and of each layer."""
+        states = states[self.read]
+        if self.how == "concat":
+            return torch.cat(states, dim=-1)
+        if self.how == "sum":
+            return torch.stack(states).sum(0)
+        exact = torch.promote_types(self.weights.dtype, torch.float32)
+        shares = self.weights.to(exact).softmax(0).to(states[0].dtype)
+        return self.scale * torch.einsum("l,l...->...", shares, torch.stack(states))
+
+
 class Head(nn.Module, ABC):
     """What all heads share, pre-training's too: a packed Batch, or padded input as transformers' class of the same name."""
+
+    layers = "last"  # which of LAYERS it reads; the others are mixed by head.mix
 
     def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
         super().__init__()
@@ -56,6 +83,12 @@ class Head(nn.Module, ABC):
         """The logits of the rows that the batch names, before a CRF or a choice of tokens is applied."""
         return self._of_batch(batch).logits
 
+    def _encode(self, batch: Batch) -> Tensor:
+        """The layers' states at the rows that the batch names, as one vector of each."""
+        if self.layers == "last":
+            return self.bert.encode(batch)
+        return self.get_submodule("head.mix")(self.bert.encode_layers(batch))
+
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
         """Logits of all tokens: (B, T) or (B, T, C), 0 where nothing is attended."""
         batch, attended = pack(input_ids, attention_mask, segments)
@@ -68,47 +101,39 @@ class Head(nn.Module, ABC):
         return {name: padded(rows) if len(rows) == len(batch.input_ids) else rows for name, rows in logits.items()}
 
 
-class LayerMix(nn.Module):
-    """The mean of all layers by learned weights, times a learned scale (Peters et al., 2018, eq. 1)."""
-
-    def __init__(self, num_states: int) -> None:
-        super().__init__()
-        self.weights, self.scale = nn.Parameter(torch.zeros(num_states)), nn.Parameter(torch.ones(1))
-
-    def forward(self, states: list[Tensor]) -> Tensor:
-        """(R, H) of as many (R, H)."""
-        exact = torch.promote_types(self.weights.dtype, torch.float32)
-        shares = self.weights.to(exact).softmax(0).to(states[0].dtype)
-        return self.scale * torch.einsum("l,lrh->rh", shares, torch.stack(states))
+def _width(config: BertConfig, layers: str) -> int:
+    """The size of the vectors that LayerMix makes."""
+    read, how = LAYERS[layers]
+    return config.hidden_size * (len(range(config.num_hidden_layers + 1)[read]) if how == "concat" else 1)
 
 
 class _PooledHead(Head):
-    """A linear classifier of one vector a sequence, pooled in one of POOLINGS.
+    """A linear classifier of one vector a sequence, pooled in one of POOLINGS, of one of LAYERS.
 
     With is_decoder [CLS] reads nothing but itself, so the last token takes its place. transformers has a class for the pooled
     [CLS] alone; the classifier of the others is under `head`.
     """
 
-    def __init__(self, config: BertConfig, num_classes: int, pooling: str) -> None:
+    def __init__(self, config: BertConfig, num_classes: int, pooling: str, layers: str = "last") -> None:
         assert pooling in POOLINGS
-        self.pooling = pooling
+        self.pooling, self.layers = ("cls", CLS_LAYERS[pooling]) if pooling in CLS_LAYERS else (pooling, layers)
         super().__init__(config, add_pooling_layer=self.pooling == "pooled")
-        classifier = nn.Linear(config.hidden_size * (CLS_LAYERS if self.pooling == "cls-last4" else 1), num_classes)
+        classifier = nn.Linear(_width(config, self.layers), num_classes)
         if self.pooling == "pooled" and not config.is_decoder:
             self.classifier = classifier
         else:
             self.head = nn.ModuleDict({"classifier": classifier})
-            if self.pooling == "cls-mix":
-                self.head["mix"] = LayerMix(config.num_hidden_layers + 1)
+            if self.layers != "last":
+                self.head["mix"] = LayerMix(self.layers, config.num_hidden_layers + 1)
 
     def _classify_pooled(self, batch: Batch) -> Tensor:
         classifier = self.head["classifier"] if hasattr(self, "head") else self.classifier
         return _logits(classifier, self.dropout(self._pool(batch)))  # (B, C)
 
     def _pool(self, batch: Batch) -> Tensor:
-        """(B, H), of cls-last4 (B, 4 H)."""
+        """(B, H), of last4 (B, 4 H)."""
         if self.pooling in ("mean", "max"):  # of special tokens too, as Sentence-Transformers does it
-            hidden = self.bert.encode(
+            hidden = self._encode(
                 dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, row_counts=batch.token_counts)
             )
             hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would lose much
@@ -120,11 +145,7 @@ class _PooledHead(Head):
         rows = batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]
         cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
         batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, row_counts=np.ones_like(batch.token_counts))
-        if self.pooling == "cls-last4":
-            return torch.cat(self.bert.encode_layers(batch)[-CLS_LAYERS:], dim=-1)
-        if self.pooling == "cls-mix":
-            return self.head["mix"](self.bert.encode_layers(batch))
-        hidden = self.bert.encode(batch)
+        hidden = self._encode(batch)
         return hidden if self.bert.pooler is None else self.bert.pool(hidden)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
@@ -171,10 +192,11 @@ class BertForSequenceClassification(_PooledHead):
         config: BertConfig,
         *,
         pooling: str = "pooled",
+        layers: str = "last",
         class_weights: tuple[float, ...] | None = None,
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(config, config.num_labels, pooling)
+        super().__init__(config, config.num_labels, pooling, layers)
         self.class_weights, self.label_smoothing = class_weights, label_smoothing
 
     def _of_batch(self, batch: Batch) -> Outputs:
@@ -199,8 +221,8 @@ class BertForMultipleChoice(_PooledHead):
     Rows to read are the first tokens. Logits are (B, 1), a row each choice; of padded input (F, choices, T) (F, choices).
     """
 
-    def __init__(self, config: BertConfig, *, pooling: str = "pooled") -> None:
-        super().__init__(config, 1, pooling)
+    def __init__(self, config: BertConfig, *, pooling: str = "pooled", layers: str = "last") -> None:
+        super().__init__(config, 1, pooling, layers)
 
     def _of_batch(self, batch: Batch) -> Outputs:
         logits = self._classify_pooled(batch)  # (B, 1)
@@ -244,6 +266,7 @@ class BertForTokenClassification(Head):
 
     head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a
     linear-chain CRF on top of it (Lafferty et al., 2001). legal: what a CRF lets begin, follow and end, as booleans.
+    lstm_layers: how many LSTMs read each other. layers: which of LAYERS are read.
     num_intents: classes of the whole sequence, from [CLS], which must then be the first row of each; loss term "intent".
     class_weights, label_smoothing: of the tags, without a CRF, as torch's cross_entropy has them.
     A trained CRF gives log marginals as its logits, and "path": (R,) the class of each row in the best sequence. "intent" is
@@ -255,20 +278,25 @@ class BertForTokenClassification(Head):
         config: BertConfig,
         *,
         head: str = "linear",
+        layers: str = "last",
+        lstm_layers: int = 1,
         legal: tuple[Tensor, Tensor, Tensor] | None = None,
         num_intents: int = 0,
         class_weights: tuple[float, ...] | None = None,
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(config, add_pooling_layer=False)
-        self.class_weights, self.label_smoothing = class_weights, label_smoothing
-        size, extra = config.hidden_size, nn.ModuleDict()
-        if head == "linear":
-            self.classifier = nn.Linear(size, config.num_labels)
+        self.class_weights, self.label_smoothing, self.layers = class_weights, label_smoothing, layers
+        size, extra = _width(config, layers), nn.ModuleDict()
+        classifier = nn.Linear(config.hidden_size if head == "bilstm" else size, config.num_labels)
+        if head == "linear" and layers == "last":
+            self.classifier = classifier
         else:
-            extra["classifier"] = nn.Linear(size, config.num_labels)
+            extra["classifier"] = classifier
+        if layers != "last":
+            extra["mix"] = LayerMix(layers, config.num_hidden_layers + 1)
         if head == "bilstm":
-            extra["lstm"] = nn.LSTM(size, size // 2, bidirectional=True, batch_first=True)
+            extra["lstm"] = nn.LSTM(size, config.hidden_size // 2, lstm_layers, bidirectional=True, batch_first=True)
         if head == "crf":
             extra["crf"] = LinearChain(config.num_labels, legal)
         if num_intents:
@@ -278,7 +306,7 @@ class BertForTokenClassification(Head):
         self.parts = frozenset(extra)
 
     def raw(self, batch: Batch) -> dict[str, Tensor]:
-        hidden = self.dropout(self.bert.encode(batch))  # (R, H)
+        hidden = self.dropout(self._encode(batch))  # (R, H), of last4 (R, 4 H)
         outputs: dict[str, Tensor] = {}
         if "intent" in self.parts:
             outputs["intent"] = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
@@ -323,7 +351,7 @@ class BertForTokenClassification(Head):
         return steps, field.over(logits.index_select(0, steps), cu_steps, max(1, batch.max_rows - 1))
 
     def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """(R, H) -> (R, H) by the LSTM, each sequence for itself.
+        """(R, H), of last4 (R, 4 H) -> (R, H) by the LSTM, each sequence for itself.
 
         Its kernel takes the first row of each sequence, the longest first, then all second rows, and so on; called by itself
         it reads nothing from the device, as nn.LSTM does.
@@ -334,14 +362,15 @@ class BertForTokenClassification(Head):
         order = ((torch.arange(count, device=hidden.device) - begins) * len(lengths) + place).argsort()
         sizes = (batch.row_counts[:, None] > np.arange(batch.max_rows)).sum(0)  # (T,) how many sequences have such a row
         lstm = self.head["lstm"]
-        start = hidden.new_zeros(2, int(sizes[0]), hidden.shape[1] // 2)
+        assert isinstance(lstm, nn.LSTM)
+        start = hidden.new_zeros(2 * lstm.num_layers, int(sizes[0]), lstm.hidden_size)
         states, _, _ = torch.lstm(
             hidden.index_select(0, order),
             torch.from_numpy(sizes),
             (start, start),
             list(lstm.parameters()),
             has_biases=True,
-            num_layers=1,
+            num_layers=lstm.num_layers,
             dropout=0.0,
             train=self.training,
             bidirectional=True,

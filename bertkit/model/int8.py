@@ -1,4 +1,4 @@
-"""Products of 8-bit integers for prediction on a CPU: weights quantized per output channel, activations per row as they come.
+"""Products of 8-bit integers for prediction on a CPU: weights quantized per output channel, activations per row on the fly.
 
 A row is quantized by its own largest value, so that what is predicted for a text does not depend on its neighbours in a batch.
 All but the encoder's linear layers stays as it is. The products are oneDNN's, which scale and round their sums before these

@@ -1,4 +1,4 @@
-"""Weights of linear layers as oneDNN multiplies them, for inference on a CPU.
+"""Weights of linear layers in oneDNN's packed layout, for inference on a CPU.
 
 torch arranges a weight anew for each product; for a short text that takes as long as the product itself.
 """

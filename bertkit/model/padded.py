@@ -1,4 +1,4 @@
-"""A head over padded input in operations that can be traced: what a graph of another runtime is made of.
+"""A head over padded input in traceable operations, to be exported as a graph for another runtime.
 
 The modules are the head's own, so that there is one copy of the weights; only packing, which depends on the data, is replaced.
 Padding must be on the right. Letters as in bert.py, and C classes, V vocab_size; T is the number of columns.
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from bertkit.errors import ModelError
 from bertkit.model.attention import Grouped, Layout, Pattern
-from bertkit.model.config import CLS_LAYERS
 from bertkit.model.heads import BertForMultipleChoice, BertForQuestionAnswering, BertForTokenClassification, Head
 from bertkit.model.language_model import LanguageModel
 
@@ -36,26 +35,27 @@ class Padded(nn.Module):
             self.outputs = ["start_logits", "end_logits"]
         elif isinstance(head, BertForTokenClassification):
             if "lstm" in head.parts:
-                raise ModelError("a BiLSTM reads the first piece of each word alone, which a graph of all tokens does not know")
+                raise ModelError("a BiLSTM head reads words, not tokens, and cannot be exported")
             self.outputs += ["intent_logits"] * ("intent" in head.parts)
         elif isinstance(head, LanguageModel) and head.config.is_decoder:
-            raise ModelError("a causal model fills no masks, and its graph would have no use")
+            raise ModelError("a causal language model fills no masks and cannot be exported")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """The outputs in the order of their names."""
         head, lead = self.head, input_ids.shape[:-1]
         inputs = [each.reshape(-1, input_ids.shape[-1]) for each in (input_ids, attention_mask, token_type_ids)]
         states = self._encode(*inputs)
+        hidden = states[-1] if head.layers == "last" else head.head["mix"](states)  # (B, T, H), of last4 (B, T, 4 H)
         if isinstance(head, BertForQuestionAnswering):
-            return head.qa_outputs(states[-1]).unbind(-1)
+            return head.qa_outputs(hidden).unbind(-1)
         if isinstance(head, LanguageModel):
-            return (head.cls.predictions(states[-1]),)
+            return (head.cls.predictions(hidden),)
         if isinstance(head, BertForTokenClassification):
             tags = head.head["classifier"] if "classifier" in head.parts else head.classifier
-            intents = (head.head["intent"](states[-1][:, 0]),) if "intent" in head.parts else ()
-            return tags(states[-1]), *intents
+            intents = (head.head["intent"](hidden[:, 0]),) if "intent" in head.parts else ()
+            return tags(hidden), *intents
         classifier = head.head["classifier"] if hasattr(head, "head") else head.classifier
-        logits = classifier(self._pool(states, inputs[1]))  # (B, C)
+        logits = classifier(self._pool(hidden, inputs[1]))  # (B, C)
         return (logits.reshape(lead) if isinstance(head, BertForMultipleChoice) else logits,)
 
     def _encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> list[Tensor]:
@@ -76,20 +76,15 @@ class Padded(nn.Module):
             states.append(layer(hidden, hidden, pattern).view(rows, columns, -1))
         return states
 
-    def _pool(self, states: list[Tensor], attention_mask: Tensor) -> Tensor:
-        """(B, H), of cls-last4 (B, 4 H): as _PooledHead pools packed tokens."""
-        head, last = self.head, states[-1]
+    def _pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """(B, H), of last4 (B, 4 H): as _PooledHead pools packed tokens."""
+        head = self.head
         read = (attention_mask != 0)[:, :, None]
         if head.pooling == "mean":
-            return (last * read).sum(1) / read.sum(1)
+            return (hidden * read).sum(1) / read.sum(1)
         if head.pooling == "max":
-            return last.masked_fill(~read, -torch.inf).amax(1)
+            return hidden.masked_fill(~read, -torch.inf).amax(1)
         if head.config.is_decoder:  # the last token; [CLS] reads nothing but itself
-            place = (attention_mask.sum(1) - 1)[:, None, None].expand(-1, 1, last.shape[-1])
-            states = [state.gather(1, place) for state in states]
-        firsts = [state[:, 0] for state in states]
-        if head.pooling == "cls-last4":
-            return torch.cat(firsts[-CLS_LAYERS:], dim=-1)
-        if head.pooling == "cls-mix":
-            return head.head["mix"](firsts)
-        return firsts[-1] if head.bert.pooler is None else head.bert.pooler(firsts[-1])
+            place = (attention_mask.sum(1) - 1)[:, None, None].expand(-1, 1, hidden.shape[-1])
+            hidden = hidden.gather(1, place)
+        return hidden[:, 0] if head.bert.pooler is None else head.bert.pooler(hidden[:, 0])

@@ -1,4 +1,4 @@
-"""The processes that were started together: one that fails ends the others, which would wait for it in a collective forever.
+"""The processes that were started together: if one fails, the others end too, instead of waiting for it forever.
 
 Each watches, in a thread, what the first to fail has left in the store by which they found each other. A collective may hang in
 code that no Python signal handler can interrupt, so the thread also sees the signals that ask to stop.

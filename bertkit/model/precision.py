@@ -1,4 +1,4 @@
-"""In which dtype to compute: what was asked for, or what is faster here on the model's own shapes.
+"""Which dtype to compute in: the one asked for, or the one measured to be faster on the model's own shapes.
 
 A processor's flag is not its speed: some compute bf16 products at half the rate of float32, others at twice.
 """
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.errors import UsageError
+from bertkit.errors import MachineError, UsageError
 from bertkit.files import write_json
 from bertkit.model import int8
 from bertkit.model.config import BertConfig
@@ -151,7 +151,7 @@ def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[
     if not _are_rates(known.get(key), names):
         before = known[key] if _are_rates(known.get(key), ()) else {}
         known[key] = {**before, **measure_rates(config.hidden_size, config.intermediate_size, names, training=training)}
-        with suppress(OSError):  # a home that cannot be written
+        with suppress(OSError, MachineError):  # a home that cannot be written, or one that another process is writing
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, known)
     return known[key]

@@ -14,7 +14,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.directory import CONFIG_FILES, check_vocabulary, read_config, resolve, weights_hash
 from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
-_ENDINGS = (".safetensors", ".bin", "config.json", "vocab.txt", "tokenizer.json", "tokens.json")  # of a model's files
+_ENDINGS = (".safetensors", ".bin", ".index", "config.json", "vocab.txt", "tokenizer.json", "tokens.json")  # of its files
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class Tokenizer:
         """`encode` of one or two columns of tokens. special: what stands for [CLS] and [SEP], where values are no ids."""
         num_special = len(columns) + 1
         if max_length < num_special:
-            raise UsageError(f"max_length is {max_length}; expected at least {num_special}, for [CLS] and [SEP] alone")
+            raise UsageError(f"max_length is {max_length}; expected at least {num_special}, just for [CLS] and [SEP]")
         first, last = special or (self.cls_token_id, self.sep_token_id)
         cut = cut_texts([column.lengths for column in columns], max_length - num_special, truncate)
         offsets = offsets_of(np.sum([part.kept for part in cut.parts], axis=0) + num_special)

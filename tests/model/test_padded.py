@@ -10,7 +10,7 @@ import torch
 
 from bertkit.errors import ModelError
 from bertkit.model.bert import initialize
-from bertkit.model.config import POOLINGS, BertConfig
+from bertkit.model.config import LAYERS, POOLINGS, BertConfig
 from bertkit.model.heads import (
     BertForMultipleChoice,
     BertForQuestionAnswering,
@@ -45,6 +45,10 @@ HEADS: dict[str, Callable[[], Head]] = {
     "masks": lambda: BertForMaskedLM(config()),
     "masks-pairs": lambda: BertForPreTraining(config()),
     "decoder": lambda: BertForSequenceClassification(config(is_decoder=True)),
+    **{f"tags-{layers}": lambda how=layers: BertForTokenClassification(config(), layers=how) for layers in LAYERS},
+    "intents-last4": lambda: BertForTokenClassification(config(), layers="last4", num_intents=5),
+    "classes-mean-last4": lambda: BertForSequenceClassification(config(), pooling="mean", layers="last4"),
+    "decoder-cls-sum": lambda: BertForSequenceClassification(config(is_decoder=True), pooling="cls", layers="sum"),
     "decoder-mean": lambda: BertForSequenceClassification(config(is_decoder=True), pooling="mean"),
 }
 

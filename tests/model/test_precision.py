@@ -42,6 +42,12 @@ def rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list
     return set_rates
 
 
+def test_rates_that_cannot_be_kept_are_used(rates, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "bertkit" / "precision.json" / "in the way").mkdir(parents=True)
+    rates(100.0, 200.0)
+    assert resolve_precision("auto", SMALL, start_accelerator("cpu"), training=True).name == "bf16"
+
+
 @pytest.mark.parametrize(("bf16", "name"), [(60.0, "fp32"), (119.9, "fp32"), (120.0, "bf16"), (200.0, "bf16")])
 def test_bf16_only_where_it_is_faster_enough(rates, bf16: float, name: str) -> None:
     assert FASTER == 1.2

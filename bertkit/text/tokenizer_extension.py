@@ -1,0 +1,77 @@
+"""Give a tokenizer the words of one's own text that it splits or does not know; its tokens keep their numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+
+from bertkit.errors import DataError
+from bertkit.readers.words import CJK
+from bertkit.text.tokenizer import Tokenizer
+
+COUNTED = 2**20  # most distinct words that are counted
+
+
+def count_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Counter[str]:
+    """How often each word of lists of lines occurs: normalized, and split at punctuation and around Chinese characters.
+
+    The text is read once, in bounded memory: beyond COUNTED distinct words the rarer half is forgotten. Raises DataError if
+    there is no text.
+    """
+    normalizer, pre_tokenizer = tokenizer.backend.normalizer, tokenizer.backend.pre_tokenizer
+    is_chinese_split = getattr(normalizer, "handle_chinese_chars", True)
+    run = re.compile(rf"[{CJK}]|[^\s{CJK}]+" if is_chinese_split else r"\S+")  # of one word or several
+    runs: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for lines in chain(texts, [None]):  # None: the end
+        for line in lines or ():
+            runs.update(run.findall(line))
+        if lines is None or len(runs) > COUNTED:
+            for text, count in runs.items():
+                for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)):
+                    counts[word] += count
+            runs.clear()
+        if len(counts) > COUNTED:
+            counts = Counter(dict(counts.most_common(COUNTED // 2)))
+    if not counts:
+        raise DataError("there is no text to learn new tokens from")
+    return counts
+
+
+def words_to_add(counts: Mapping[str, int], tokenizer: Tokenizer, *, most: int, min_frequency: int) -> list[str]:
+    """The most frequent words that the tokenizer splits or does not know, of equals the first by alphabet.
+
+    Words that are rarer than min_frequency, or too long for the tokenizer to look up, are none of them.
+    """
+    longest = tokenizer.backend.model.max_input_chars_per_word
+    words = [word for word in counts.keys() - tokenizer.vocab.keys() if counts[word] >= min_frequency and len(word) <= longest]
+    return sorted(words, key=lambda word: (-counts[word], word))[:most]
+
+
+def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
+    """The tokenizer with these words as tokens, numbered after its own."""
+    whole = json.loads(tokenizer.backend.to_str())
+    whole["model"]["vocab"] = {**tokenizer.vocab, **{word: tokenizer.vocab_size + n for n, word in enumerate(words)}}
+    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)), special_tokens=tokenizer.special_tokens)
+
+
+class Fit(NamedTuple):
+    """How well a tokenizer fits a text. unknown: the share of its pieces that are [UNK]."""
+
+    pieces_per_word: float
+    unknown: float
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, counts: Mapping[str, int]) -> Fit:
+        """Of a text with these counts of its words."""
+        pieces, numbers = tokenizer.pieces([*counts]), np.fromiter(counts.values(), dtype=np.int64)
+        unknown = np.repeat(numbers, pieces.lengths)[pieces.values == tokenizer.unk_token_id].sum()
+        total = (pieces.lengths * numbers).sum()
+        return cls(float(total / numbers.sum()), float(unknown / total))
