@@ -1,4 +1,4 @@
-"""Predictions as tools of annotators take them: tasks of Label Studio, doccano's JSONL, tasks of Prodigy.
+"""Predictions in the formats of annotation tools: Label Studio's tasks, doccano's JSONL, Prodigy's tasks.
 
 Sources: https://labelstud.io/guide/predictions for Label Studio, backend/data_import of https://github.com/doccano/doccano, and
 https://prodi.gy/docs/api-interfaces (ner_manual and choice). Offsets count characters, but in doccano UTF-16 units; see the
@@ -20,8 +20,8 @@ _WORDS = ("tokens", "offsets")  # of a tagger's rows
 
 
 class Suggestion(NamedTuple):
-    """What a row suggests to annotators. data: its columns that are no prediction. spans: objects as in `entities`, None for
-    classes. names: the classes predicted, of `known`, which has the probability of each. score: of the least certain decision.
+    """What a row suggests to annotators. data: its columns except predictions. spans: objects as in `entities`, None for
+    classes. names: the predicted classes of `known`, which has the probability of each. score: of the least certain decision.
     """
 
     data: dict[str, Any]
@@ -35,7 +35,7 @@ _RESULT = {"from_name": "label", "to_name": "text"}  # of Label Studio
 
 
 class Annotation(Writer):
-    """A format of a tool. Raises UsageError for predictions that are no classes, labels or chunks."""
+    """The format of a tool. Raises UsageError for predictions other than classes, labels and chunks."""
 
     name: ClassVar[str]
 
@@ -88,7 +88,7 @@ class LabelStudio(Annotation):
 
 
 class Doccano(Annotation):
-    """A text a line with `label`: spans in UTF-16 units, or names; what else it has becomes the text's metadata."""
+    """One text per line with `label`: spans in UTF-16 units, or names; other columns become metadata of the text."""
 
     name = "doccano"
     suffix = ".jsonl"
@@ -101,7 +101,7 @@ class Doccano(Annotation):
 
 
 class Prodigy(Annotation):
-    """A task a line: spans with their tokens, for ner.manual, or options, those accepted being the predicted ones."""
+    """One task per line: spans with their tokens, for ner.manual, or options, of which the predicted ones are accepted."""
 
     name = "Prodigy"
     suffix = ".jsonl"

@@ -16,6 +16,14 @@ _FAMILY_OF = {
     "BertForQuestionAnswering": "question-answering",
 }
 
+# The options that say what a head is made of, as transformers' own heads are.
+PLAIN_HEAD = {"pooling": "pooled", "layers": "last", "head": "linear", "lstm_layers": 1}
+
+
+def own_parts(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a block that make it a head which transformers has no class for."""
+    return {name: block[name] for name, plain in PLAIN_HEAD.items() if block.get(name) not in (None, plain)}
+
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
@@ -97,8 +105,7 @@ def block_is_stale(config: BertConfig) -> bool:
     architectures = config.extra.get("architectures") or []
     if any(_FAMILY_OF.get(name, block["family"]) != block["family"] for name in architectures):
         return True
-    own_head = block.get("pooling", "pooled") != "pooled" or block.get("head", "linear") != "linear"
-    own_head = own_head or (config.is_decoder and "pooling" in block)
+    own_head = bool(own_parts(block)) or (config.is_decoder and "pooling" in block)
     if architectures and own_head != (architectures == ["BertModel"]):
         return True
     labels = set((config.id2label or {}).values())

@@ -1,4 +1,4 @@
-"""What families share whose head is trained by cross-entropy of classes: the weight of each class, and label smoothing."""
+"""What families trained with a cross-entropy over classes share: class weights and label smoothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ClassLossRecipe(Recipe):
 
     class_weights: tuple[str, ...] | None = option(
         None,
-        "weight of each class in the loss: by name, as in spam=2,ham=1 (1 for the others); in the order of the labels; or "
-        "balanced: the rarer, the higher",
+        "weight of each class in the loss: by name, such as spam=2,ham=1 (others: 1); in the order of the labels; "
+        "or balanced: higher for rarer classes",
         used=MEASURE,
     )
     label_smoothing: float = option(
         0.0,
-        "share of the target that is spread evenly over all classes in training (Szegedy et al., 2016)",
+        "share of the target to spread evenly over all classes in training (Szegedy et al., 2016)",
         minimum=0,
         maximum=1,
         used=MEASURE,
@@ -81,7 +81,7 @@ def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequen
         pairs = list(zip(labels, given, strict=False))
     named = {name.strip(): weight.strip() for name, weight in pairs}
     if by_name and (unknown := [name for name in named if name not in labels]):
-        raise UsageError(f"--class-weights names {unknown[0]!r}, which is no label", hint=did_you_mean(unknown[0], labels))
+        raise UsageError(f"--class-weights names {unknown[0]!r}, which is not a label", hint=did_you_mean(unknown[0], labels))
     numbers = {name: float(weight) for name, weight in named.items() if _WEIGHT.fullmatch(weight)}
     weights_of = dict.fromkeys(labels, 1.0) | numbers
     if len(numbers) != len(given) or (not by_name and len(given) != len(labels)) or not any(weights_of.values()):

@@ -1,4 +1,4 @@
-"""Which task family data is for, where its format, the names of its columns and the options given leave no doubt."""
+"""Which task family data is for, if its format, its column names and the options leave no doubt."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[" ".join(name.casefold().split())].append(name)
-    blank = [f"the label {name!r} is white space alone; if it means no label, leave it empty" for name in groups.pop("", [])]
+    blank = [f"the label {name!r} is only white space; if it means no label, leave it empty" for name in groups.pop("", [])]
     alike = "labels that differ only in case or white space are learned separately"
     groups_of_many = (sorted(group) for group in groups.values() if len(group) > 1)
     return (*blank, *(f"{alike}: {', '.join(map(repr, group))}; use one spelling" for group in groups_of_many))

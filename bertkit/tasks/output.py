@@ -1,4 +1,4 @@
-"""The output of predictions: which columns a row of it has, and how rows are written: JSON lines, CSV, TSV, Parquet."""
+"""The output of predictions: its columns, and how its rows are written: JSON lines, CSV, TSV, Parquet."""
 
 from __future__ import annotations
 
@@ -33,15 +33,20 @@ class Layout:
     """What a row of the output has beside the columns that it always has, and how much detail."""
 
     id: str | None = option(
-        None, "column with each row's id; default: the column id, else the row's number from 0, which row asks for", used=_USED
+        None,
+        "column with each row's id, or row for the row's number, from 0; default: the column id if there is one, else row",
+        used=_USED,
     )
-    keep: tuple[str, ...] | None = option(None, "columns of the input that the output has too, or all", used=_USED)
+    keep: tuple[str, ...] | None = option(None, "input columns to copy to the output, or all", used=_USED)
     top_k: int | None = option(
-        None, "how many classes to write, each with its probability; of a [MASK] tokens, by default 5", minimum=1, used=_USED
+        None,
+        "how many classes to write, each with its probability; for a [MASK], how many tokens (default: 5)",
+        minimum=1,
+        used=_USED,
     )
     probabilities: bool = option(False, "write the probability of every class", used=_USED)
     uncertain: int | None = option(
-        None, "write only so many rows, the ones to label next: least certain, and unlike each other", minimum=1, used=_USED
+        None, "write only this many rows, the ones to label next: least certain, and unlike each other", minimum=1, used=_USED
     )
     n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
     safe_csv: bool = option(False, "put ' before text that a spreadsheet would take for a formula", used=_USED)

@@ -64,33 +64,33 @@ class Recipe(ABC):
         excludes=("data",),
     )
     validation: str | None = option(
-        None, "file to evaluate on, or a share of the training rows such as 10%, or a fold of them such as 1/5", used=DATA
+        None, "file to evaluate on, a share of the training rows such as 10%, or a fold of them such as 1/5", used=DATA
     )
     test: str | None = option(None, "file of the test split", used=DATA)
     columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", used=USE)
     separator: str | None = option(
         None,
-        "what separates the columns of files, a space after a label that begins each line; default: by ending and look",
+        "column separator; a space if each line begins with its label; default: detected from the file's ending and content",
         used=USE,
     )
     encoding: str | None = option(None, "encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8", used=USE)
     rows: str | None = option(
-        None, "where one JSON document holds the rows: keys with dots between, such as data.train", used=USE
+        None, "where the rows are in one JSON document: keys with dots between them, such as data.train", used=USE
     )
     max_file_size: float = option(
-        MAX_FILE_SIZE, "refuse packed files that unpack to more than this", unit="GB", minimum=0, used=USE
+        MAX_FILE_SIZE, "refuse compressed files that unpack to more than this", unit="GB", minimum=0, used=USE
     )
     on_error: str = option(
         "fail",
-        "what to do with a row that cannot be used: fail, or skip it; those skipped are counted, the first ones named",
+        "what to do with rows that cannot be used: fail, or skip them; skipped rows are counted and the first ones named",
         choices=("fail", "skip"),
         used=USE,
     )
     language: tuple[str, ...] | None = option(
-        None, "languages of the texts, as codes such as en, for the model card", used=("finetune",)
+        None, "languages of the texts for the model card, as codes such as en", used=("finetune",)
     )
     split_seed: int = option(
-        0, "decides which rows --validation 10% holds out, and which --max-train-samples takes", minimum=0, used=DATA
+        0, "seed that decides which rows --validation 10% holds out and --max-train-samples takes", minimum=0, used=DATA
     )
     max_train_samples: int | None = option(None, "train on this many rows, drawn at random", unit="rows", minimum=1, used=DATA)
     prepare: Callable[[Examples, str], Examples] | None = None

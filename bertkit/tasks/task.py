@@ -20,7 +20,7 @@ from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
-from bertkit.tasks.block import block_is_stale, read_block
+from bertkit.tasks.block import PLAIN_HEAD, block_is_stale, own_parts, read_block
 from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe, settle_columns
@@ -148,7 +148,9 @@ class Task(Presents):
     @classmethod
     def fits(cls, block: Mapping[str, Any], recipe: Recipe) -> bool:
         """Whether a model's head, which its block describes, is the kind that the recipe asks for."""
-        return block["family"] in (None, cls.family)
+        asked = {name: getattr(recipe, name, None) for name in PLAIN_HEAD}
+        same = all(asked[name] in (None, block.get(name, plain)) for name, plain in PLAIN_HEAD.items())
+        return same and block["family"] in (None, cls.family)
 
     @classmethod
     @abstractmethod
@@ -164,7 +166,7 @@ class Task(Presents):
 
     def architecture(self, config: BertConfig) -> str:
         """The class of transformers that gives equal logits; "BertModel" for heads that transformers does not have."""
-        return self.hf_class
+        return "BertModel" if own_parts(self._options()) else self.hf_class
 
     def configure(self, config: BertConfig) -> BertConfig:
         """The architecture with this task's labels and config["bertkit"], which holds all that using the model needs."""
@@ -348,5 +350,5 @@ def describe_head(block: Mapping[str, Any] | None, config: BertConfig) -> str:
     kind = ", ".join(config.extra.get("architectures") or ["model without a head"])
     if block is None:
         return kind
-    options = [f"--{name} {block[name]}" for name in ("pooling", "head") if block.get(name) not in (None, "pooled", "linear")]
+    options = [f"--{name.replace('_', '-')} {value}" for name, value in own_parts(block).items()]
     return kind + (f" trained for {block['family']} with {' '.join(options)}" if options else "")

@@ -171,5 +171,5 @@ def test_values_of_a_recipes_file_are_checked_as_if_typed(options: dict[str, Any
 
 
 def test_more_layers_than_there_are() -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="last4 reads 4 layers; the model has 2"):
         fit("cls-last4").configure(replace(CONFIG, num_hidden_layers=2))

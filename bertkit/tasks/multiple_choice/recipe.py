@@ -37,7 +37,7 @@ class MultipleChoice(PoolingRecipe):
     formats: ClassVar[tuple[Format, ...]] = CHOICES
     has_classes: ClassVar[bool] = False  # a place among the choices is not learned
 
-    text: str | None = option(None, "column of the text (of a pair: the first one); of A,B,... the texts are joined", used=USE)
+    text: str | None = option(None, "column of the text; A,B,... joins several columns", used=USE)
     question: str | None = option(None, "column of the question, or of the beginning of every choice", used=USE)
     choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them", used=USE)
     label: str | None = option(None, "column of the label", used=DATA)
@@ -269,7 +269,7 @@ def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None)
 def _place_of_letter(label: Any, letters: Sequence[str], where: str) -> int:
     """A label as the number of a choice, from 0, by the choices' letters."""
     if (letter := _letter(label)) not in letters:
-        what = f"the label {label!r} is none of the choices' letters; expected {', '.join(letters)}"
+        what = f"the label {label!r} is not one of the choices' letters; expected {', '.join(letters)}"
         raise DataError(what, where=where, hint=FIX_ROW)
     return letters.index(letter)
 
@@ -286,7 +286,7 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
     number = _number(label)
     if number is None:
         known = ", ".join(map(str, choices))
-        what = f"the label {label!r} is none of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
+        what = f"the label {label!r} is not one of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
         hint = "a label is the number of the right choice, its letter or its text, in all rows the same of these"
         raise DataError(what, where=where, hint=hint)
     place = number - first

@@ -56,7 +56,7 @@ class MultipleChoiceTask(PoolingTask):
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForMultipleChoice
 
-        return BertForMultipleChoice(config, pooling=self.recipe.pooling)
+        return BertForMultipleChoice(config, pooling=self.recipe.pooling, layers=self.recipe.layers)
 
     def encode(
         self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True

@@ -36,7 +36,7 @@ class QuestionAnswering(Recipe):
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
 
     training: TrainConfig = TrainConfig(max_length=384)
-    question: str | None = option(None, "column of the question; for a page of plain text the question itself", used=USE)
+    question: str | None = option(None, "column of the question; for plain text, the question itself", used=USE)
     context: str | None = option(None, "column of the text that answers the question", used=USE)
     answers: str | None = option(
         None, "column of the answers, which contain answer_start or have it in a column of that name", used=DATA
@@ -52,7 +52,7 @@ class QuestionAnswering(Recipe):
     unanswerable: bool | None = option(None, "questions may have no answer; default: if training data has such rows", used=USE)
     matching: str = option(
         "auto",
-        "how answers are compared: by English words, or by Chinese characters",
+        "how to compare answers: by English words, or by Chinese characters",
         choices=("auto", "words", "characters"),
         used=DATA,
     )

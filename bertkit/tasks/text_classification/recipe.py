@@ -44,16 +44,18 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     family: ClassVar[str] = "text-classification"
     in_order: ClassVar[tuple[str, ...]] = TEXTS
 
-    text: str | None = option(None, "column of the text (of a pair: the first one); of A,B,... the texts are joined", used=USE)
-    text_pair: str | None = option(None, "column of the second text of a pair; of A,B,... the texts are joined", used=USE)
-    label: str | None = option(None, "column of the label; with --multi-label also A,B,...: columns of 0 and 1", used=DATA)
+    text: str | None = option(None, "column of the text, or of a pair's first text; A,B,... joins several columns", used=USE)
+    text_pair: str | None = option(None, "column of a pair's second text; A,B,... joins several columns", used=USE)
+    label: str | None = option(
+        None, "column of the label; with --multi-label also several columns of 0 and 1, as in toxic,rude", used=DATA
+    )
     labels: tuple[str, ...] | None = option(
         None, "names of the labels in the order of their numbers; default: from the data", used=DATA
     )
     regression: bool = option(False, "predict a number instead of a class", used=DATA)
-    classes: bool = option(False, "labels that are decimals, or many different numbers, are classes", used=MEASURE)
+    classes: bool = option(False, "treat labels that are decimals, or many different numbers, as classes", used=MEASURE)
     multi_label: bool = option(
-        False, "a text has any number of labels: a list, names separated by | ; or , or columns of 0 and 1", used=DATA
+        False, "texts have any number of labels: a list, names separated by | ; or , or columns of 0 and 1", used=DATA
     )
     label_separator: str | None = option(
         None,
@@ -63,8 +65,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     )
     truncate: str = option(
         "head",
-        "what to keep of a longer text: its head, its tail, head+tail (a quarter and the rest), or all of it in windows, over "
-        "which logits are averaged",
+        "what to keep of a longer text: head, tail, head+tail (a quarter from the head, the rest from the tail), "
+        "or windows: all of it, averaging logits over windows",
         choices=TRUNCATIONS,
         used=USE,
     )
@@ -85,7 +87,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if recipe.regression and recipe.labels:
             raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
         if recipe.classes and (recipe.regression or recipe.multi_label):
-            what = f"--classes is for one class a text, and {'--regression' if recipe.regression else '--multi-label'} is not"
+            what = f"--classes is for one class per text, and {'--regression' if recipe.regression else '--multi-label'} is not"
             raise UsageError(what, hint="leave out one of the two")
         if recipe.regression:
             refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
@@ -102,7 +104,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if self.multi_label and separator is None and "label" in roles:
             separator = find_separator(rows, roles["label"])
             if separator is not None:
-                notes += (f"labels in a cell are separated by {separator!r} (--label-separator says otherwise)",)
+                notes += (f"labels in a cell are separated by {separator!r} (change it with --label-separator)",)
         return Columns({**named, "label_separator": separator}, Remarks(notes))
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:

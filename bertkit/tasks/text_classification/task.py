@@ -62,7 +62,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def __post_init__(self) -> None:
         if f1 in self.recipe.metrics and not self.recipe.multi_label and self.labels and len(self.labels) != 2:
-            what = f"the metric f1 is that of the second of two classes; the labels are {len(self.labels)}"
+            what = f"the metric f1 scores the second of two classes; there are {len(self.labels)} labels"
             raise UsageError(what, hint="macro_f1 is the mean over classes, as in --metric macro_f1")
 
     # --- fitting and restoring ---
@@ -146,6 +146,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return BertForSequenceClassification(
             config,
             pooling=self.recipe.pooling,
+            layers=self.recipe.layers,
             class_weights=self.output_weights,
             label_smoothing=self.recipe.label_smoothing,
         )

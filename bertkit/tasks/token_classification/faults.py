@@ -1,4 +1,4 @@
-"""Faults of tagged sentences: no ends of sentences, tags where their scheme does not allow them, two schemes, strays."""
+"""Faults in tagged sentences: missing sentence ends, tags that their scheme does not allow, two schemes, strays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences of words as features: pieces, rows to read, and windows where a sentence is longer than the model.
+"""Sentences of words as features: pieces, rows to read, and windows for sentences longer than the model takes.
 
 Every word is read in exactly one place: at its first piece, in the window in which it has most context.
 """

@@ -1,4 +1,4 @@
-"""The labels of tags: which there are, in which form, and their numbers."""
+"""The labels of tags: their names, their form and their numbers."""
 
 from __future__ import annotations
 

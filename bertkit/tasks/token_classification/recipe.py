@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import TAGGED, Format, read_blocks
 from bertkit.readers.words import CUTS
 from bertkit.tasks.class_loss import ClassLossRecipe
+from bertkit.tasks.layers import LayersRecipe
 from bertkit.tasks.recipe import Columns, Recipe
 from bertkit.tasks.token_classification.sentences import (
     GIVEN,
@@ -30,22 +31,23 @@ HEADS = ("linear", "bilstm", "crf")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassification(ClassLossRecipe):
+class TokenClassification(ClassLossRecipe, LayersRecipe):
     """A recipe of this family; see Recipe for where its data comes from."""
 
     family: ClassVar[str] = "token-classification"
     in_order: ClassVar[tuple[str, ...]] = ("text",)
     formats: ClassVar[tuple[Format, ...]] = TAGGED
 
-    tokens: str | None = option(None, "column of the words, in JSON or a table: a list, or text separated by spaces", used=USE)
-    tags: str | None = option(None, "column of the tags, likewise", used=DATA)
-    text: str | None = option(None, "column of the text (of a pair: the first one)", used=USE)
+    tokens: str | None = option(None, "column of the words in JSON or a table: a list, or text separated by spaces", used=USE)
+    tags: str | None = option(None, "column of the tags, in the same form", used=DATA)
+    text: str | None = option(None, "column of the text", used=USE)
     entities: str | None = option(
         None, "column of the entities of a text: a list of [start, end, label], in characters", used=DATA
     )
     words: str | None = option(
         None,
-        "how Chinese text is cut into words: basic, each character; jieba, by the package jieba; default: as the training data",
+        "how to split Chinese text into words: basic, each character; jieba, by the package jieba; default: as in "
+        "the training data",
         choices=CUTS,
         used=USE,
     )
@@ -55,15 +57,20 @@ class TokenClassification(ClassLossRecipe):
     labels: tuple[str, ...] | None = option(
         None, "names of the labels in the order of their numbers; default: from the data", used=DATA
     )
-    scheme: str | None = option(
-        None, "tag scheme to convert the data to; default: as the data has it", choices=SCHEMES, used=DATA
-    )
+    scheme: str | None = option(None, "tag scheme to convert the data to; default: the data's own", choices=SCHEMES, used=DATA)
     head: str = option(
         "linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS, used=DATA
     )
+    lstm_layers: int = option(1, "layers of --head bilstm, of half the model's hidden size each way", minimum=1, used=DATA)
     constrained: bool = option(False, "predict only sequences of tags that the scheme allows", used=USE)
     intent: bool = option(False, "also learn and predict the intent of the whole sentence", used=DATA)
     intent_column: str | None = option(None, "column of the intent; default: intent or label", used=DATA, needs="intent")
+
+    def resolved(self) -> Self:
+        recipe = super().resolved()
+        if recipe.lstm_layers > 1 and recipe.head != "bilstm":
+            raise UsageError(f"--lstm-layers is for --head bilstm; the head is {recipe.head}")
+        return recipe
 
     @property
     def other_loss(self) -> str | None:

@@ -59,7 +59,7 @@ def _parts(tag: str) -> _Tag:
     parts = _parse(tag)
     if parts is None:
         hint = "a tag begins with B, I, O, E or S (BMES and BILOU: M, L, U)"
-        raise DataError(f"{tag!r} is no chunk tag; expected O, or such as B-PER", hint=hint)
+        raise DataError(f"{tag!r} is not a chunk tag; expected O, or a tag such as B-PER", hint=hint)
     return parts
 
 

@@ -25,6 +25,7 @@ from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
+from bertkit.tasks.layers import LayersTask
 from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import mean_logits
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassificationTask(ClassLossTask):
+class TokenClassificationTask(ClassLossTask, LayersTask):
     """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs. conllu_column: that
     of CoNLL-U which the tags were learned from, if they were.
 
@@ -82,9 +83,7 @@ class TokenClassificationTask(ClassLossTask):
 
     @classmethod
     def fits(cls, block: Mapping[str, Any], recipe: Any) -> bool:
-        if not super().fits(block, recipe) or (recipe.intent and not block.get("intents")):
-            return False
-        return recipe.head in (None, block.get("head", "linear"))
+        return super().fits(block, recipe) and not (recipe.intent and not block.get("intents"))
 
     @classmethod
     def fit_examples(
@@ -152,9 +151,6 @@ class TokenClassificationTask(ClassLossTask):
 
     # --- the model ---
 
-    def architecture(self, config: BertConfig) -> str:
-        return self.hf_class if self.recipe.head == "linear" else "BertModel"
-
     def configure(self, config: BertConfig) -> BertConfig:
         return replace(super().configure(config), id2label=dict(enumerate(self.labels)))
 
@@ -179,6 +175,8 @@ class TokenClassificationTask(ClassLossTask):
         return BertForTokenClassification(
             config,
             head=self.recipe.head,
+            layers=self.recipe.layers,
+            lstm_layers=self.recipe.lstm_layers,
             legal=legal,
             num_intents=len(self.intents),
             class_weights=self.output_weights,

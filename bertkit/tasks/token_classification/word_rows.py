@@ -1,4 +1,4 @@
-"""Tables with a word a row, gathered into sentences by the column that tells them apart."""
+"""Tables with a word per row, grouped into sentences by the column that tells them apart."""
 
 from __future__ import annotations
 

@@ -1,0 +1,41 @@
+"""What families share whose head may read more than the encoder's last layer: tags, and sequences as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bertkit.config import DATA, option
+from bertkit.errors import UsageError
+from bertkit.model.config import CLS_LAYERS, LAYERS, BertConfig
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersRecipe(Recipe):
+    """A recipe of such a family."""
+
+    layers: str = option(
+        "last",
+        "what the head reads of each token: its last layer; last4, the last four side by side; last4-sum or last4-mix of them; "
+        "sum of all; or mix of all and the embeddings; a mix has learned weights (ELMo); for --freeze encoder; only last opens "
+        "with its head in transformers",
+        choices=tuple(LAYERS),
+        used=DATA,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersTask(Task):
+    """A task of such a family."""
+
+    recipe: Any
+
+    def configure(self, config: BertConfig) -> BertConfig:
+        layers = CLS_LAYERS.get(getattr(self.recipe, "pooling", ""), self.recipe.layers) or "last"
+        needed = abs(LAYERS[layers][0].start)
+        if layers != "last" and config.num_hidden_layers < needed:
+            what = f"{layers} reads {needed} layers; the model has {config.num_hidden_layers}"
+            raise UsageError(what, hint="read fewer: --layers mix, or --layers last")
+        return super().configure(config)
