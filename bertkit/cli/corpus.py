@@ -125,8 +125,9 @@ def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit import progress
     from bertkit.config import PretrainConfig
     from bertkit.corpus.directory import SPLITS
+    from bertkit.corpus.mixing import open_corpora
     from bertkit.corpus.preview import show_share_read
-    from bertkit.runs.pretrain import sampler_of
+    from bertkit.runs.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     names = ("documents", "sentences", "tokens")
@@ -138,4 +139,4 @@ def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     )
     if meta["train"]["shards"]:
         config = PretrainConfig.of({})
-        show_share_read(sampler_of(folder, meta, "train", Tokenizer.load(folder), config, config.max_length))
+        show_share_read(sampler_of(open_corpora([folder])[0], "train", Tokenizer.load(folder), config, config.max_length))

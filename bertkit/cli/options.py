@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from bertkit.config import PRESETS, Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, did_you_mean
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
@@ -30,7 +30,7 @@ def recipe_names(prefix: str) -> list[str]:
 RecipeName = Annotated[
     str | None,
     typer.Argument(
-        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue: all its tasks.",
+        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue (all its tasks).",
         autocompletion=recipe_names,
         show_default=False,
     ),
@@ -39,35 +39,41 @@ Model = Annotated[str | None, typer.Option("--model", "-m", help="Model folder, 
 OptionsFile = Annotated[
     Path | None,
     typer.Option(
-        help="YAML or JSON file with options, or the run.json of a run, which also sets recipe and model; the command line "
-        "wins.",
+        help="YAML or JSON file with options, or a run's run.json, which also sets recipe and model; the command line "
+        "overrides it.",
         metavar="FILE",
     ),
 ]
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings for small data: stable (more epochs, warm-up, bias correction) or few-sample (a re-initialized top "
-        "layer, lower rates below); --config and other options win.",
+        help="Settings for small data: stable (more epochs, warm-up, bias correction) or few-sample (a re-initialized "
+        "top layer, lower rates below it); --config and other options override them.",
         metavar="|".join(PRESETS),
     ),
 ]
-FreshHead = Annotated[bool, typer.Option("--fresh-head", help="Replace the model's head by a new one.")]
+FreshHead = Annotated[bool, typer.Option("--fresh-head", help="Replace the model's head with a new one.")]
 RunOrModel = Annotated[
     str,
     typer.Argument(
-        help="A run folder, of --seeds or --folds the median run; or any Hugging Face BERT with a head.", metavar="RUN|MODEL"
+        help="A run folder (of --seeds or --folds: the median run is used), or any Hugging Face BERT with a head.",
+        metavar="RUN|MODEL",
     ),
 ]
 RecipeOfModel = Annotated[
     str | None, typer.Option(help="Recipe of a model that is not a bertkit run, or the run's own recipe file.")
 ]
 Ensemble = Annotated[
-    bool, typer.Option("--ensemble", help="Of a folder of --seeds or --folds, average the probabilities of all runs.")
+    bool, typer.Option("--ensemble", help="Average the probabilities of all runs in a folder of --seeds or --folds.")
 ]
 OutputDir = Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
-Resume = Annotated[str, typer.Option(help="auto, never, or the folder of a checkpoint.", metavar="auto|never|PATH")]
+Resume = Annotated[
+    str,
+    typer.Option(
+        help="Whether to resume: auto, never, or the folder of a checkpoint to start from.", metavar="auto|never|PATH"
+    ),
+]
 
 # Options of every command that reads plain text.
 TextColumn = Annotated[str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")]
@@ -78,7 +84,7 @@ Include = Annotated[
 Encoding = Annotated[
     str | None, typer.Option(help="Encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8.", metavar="NAME")
 ]
-MaxFileSize = Annotated[float, typer.Option(help="Refuse packed files that unpack to more than this.", min=0, metavar="GB")]
+MaxFileSize = Annotated[float, typer.Option(help="Refuse compressed files that unpack to more than this.", min=0, metavar="GB")]
 OnError = Annotated[
     str,
     typer.Option(
@@ -174,12 +180,12 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     if not isinstance(values, dict):
         raise UsageError("the file has no options; expected lines like learning_rate: 3e-5", where=str(path))
     if is_run(values):
-        return FileOptions(_without_excluded(options_of_run(values, overrides), overrides), values)
+        return FileOptions(without_excluded(options_of_run(values, overrides), overrides), values)
     options = {str(name).replace("-", "_"): value for name, value in values.items()}
     if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):
         what = f"{own} cannot be set in an options file, only on the command line"
         raise UsageError(what, where=str(path), hint="an options file has options of the task and of training")
-    return FileOptions(_without_excluded(options, overrides), None)
+    return FileOptions(without_excluded(options, overrides), None)
 
 
 @cache
@@ -197,8 +203,22 @@ def _without_aliases() -> type:
     return Loader
 
 
-def _without_excluded(options: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a file without those that an override excludes: they would conflict with it, or win over it."""
+def preset_options(
+    name: str | None, presets: Mapping[str, Mapping[str, Any]], saved: FileOptions, path: Path | None
+) -> Mapping[str, Any]:
+    """The options of a preset; none without a name. Raises UsageError for an unknown one, and for one beside a run.json."""
+    if name is None:
+        return {}
+    if name not in presets:
+        raise UsageError(f"--preset is {name!r}; expected {' or '.join(presets)}", hint=did_you_mean(name, presets))
+    if saved.run is not None:
+        what = f"--preset {name} has no effect: the run.json sets every option"
+        raise UsageError(what, where=str(path), hint="leave out one of the two, or give the preset's options one by one")
+    return presets[name]
+
+
+def without_excluded(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a file or preset without those that an override excludes: they would conflict with it, or win over it."""
     owners = (TrainConfig, PretrainConfig, *FAMILIES.values())
     declared = [each for owner in owners for name, each in options_of(owner).items() if name in overrides]
     excluded = {other for each in declared for other in each.excludes}

@@ -7,15 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Resume, read_options, with_options
-from bertkit.config import PretrainConfig, options_of
+from bertkit.cli.options import Resume, preset_options, read_options, with_options, without_excluded
+from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
 
 
 @with_options({name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
 def pretrain(
-    corpus: Annotated[Path, typer.Argument(help="A corpus, built by bertkit corpus build.", metavar="CORPUS")],
+    corpora: Annotated[
+        list[str],
+        typer.Argument(
+            help="Corpora, built by bertkit corpus build. Of several, weights say how many of the sequences are of each, as in "
+            "corpora/own:3 corpora/general:1; a missing one is 1. Without any, each corpus counts by its tokens.",
+            metavar="CORPUS...",
+        ),
+    ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")],
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Start from this model: a folder or hub id.", metavar="MODEL")
@@ -36,6 +43,21 @@ def pretrain(
         Path | None,
         typer.Option(help="YAML or JSON file with options, or the run.json of a run; the command line wins.", metavar="FILE"),
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings that go together: budget (a small model, from fresh weights, in --hours or --max-steps on a small "
+            "machine); --config and other options win.",
+            metavar="|".join(PRETRAINING_PRESETS),
+        ),
+    ] = None,
+    continue_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Resume a stopped run on another corpus from here on; can be repeated, for a mix of several.",
+            metavar="CORPUS",
+        ),
+    ] = None,
     resume: Resume = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move old content of the output folder aside.")] = False,
     *,
@@ -50,17 +72,22 @@ def pretrain(
 
     [bold]bertkit pretrain corpora/mine --model bert-base-uncased --max-steps 10000 --output-dir runs/more[/]
 
+    [bold]bertkit pretrain corpora/mine:3 corpora/general:1 --model bert-base-uncased --max-steps 10000 --output-dir runs/mix[/]
+
     [bold]bertkit pretrain corpora/mine --config runs/mine/run.json --config-name runs/mine --seed 2 --output-dir runs/again[/]
 
     [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
     """
-    from bertkit.corpus.directory import read_meta
+    from bertkit.corpus.mixing import open_corpora
     from bertkit.runs import pretrain as pretraining
 
-    saved = read_options(config, pretrain, overrides).options
+    file = read_options(config, pretrain, overrides)
+    saved = file.options
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
         raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
-    settings = PretrainConfig.of(saved | overrides)
+    together = without_excluded(preset_options(preset, PRETRAINING_PRESETS, file, config), saved | overrides)
+    settings = PretrainConfig.of(together | saved | overrides)
+    sources = {f"--preset {preset}": together, "--config": saved, "command line": overrides}
     shape = {"num_hidden_layers": num_hidden_layers, "hidden_size": hidden_size, "num_attention_heads": num_attention_heads}
     sizes = {name: value for name, value in shape.items() if value is not None}
     if model is not None and (model_size or config_name or sizes):
@@ -71,8 +98,17 @@ def pretrain(
         hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size, or --config-name FILE"
         raise UsageError("no model or size to train", hint=hint)
     architecture = None
+    opened = open_corpora(corpora)
     if model is None:
-        architecture = pretraining.fresh_architecture(read_meta(corpus), settings, model_size, sizes, config_name)
+        architecture = pretraining.fresh_architecture(opened[0].meta, settings, model_size, sizes, config_name)
     pretraining.pretrain(
-        corpus, settings, output_dir=output_dir, model=model, architecture=architecture, resume=resume, overwrite=overwrite
+        opened,
+        settings,
+        output_dir=output_dir,
+        model=model,
+        architecture=architecture,
+        continue_with=open_corpora(continue_with) if continue_with else (),
+        resume=resume,
+        overwrite=overwrite,
+        set_by={name: source for source, values in sources.items() for name in values},
     )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bertkit import progress
-from bertkit.corpus.directory import FORMAT, META, SPLITS, opened, parts_in, prepare, read_meta
+from bertkit.corpus.directory import FORMAT, META, SPLITS, check_same_tokenizer, opened, parts_in, prepare, read_meta
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.splits import Decision, decide, write_splits
@@ -170,9 +170,10 @@ def merge_corpora(
     An unfinished merge is resumed. Raises UsageError if they differ in their tokenizer or options.
     """
     metas = [read_meta(folder) for folder in folders]
+    check_same_tokenizer(folders, metas)
     first = metas[0]
     for folder, meta in zip(folders, metas, strict=True):
-        for key in ("format", "tokenizer", *asdict(CorpusConfig())):
+        for key in ("format", *asdict(CorpusConfig())):
             if meta[key] != first[key]:
                 what = f"the corpora differ in {key}: {first[key]!r} in {folders[0]}, {meta[key]!r} in {folder}"
                 raise UsageError(what, hint="build them with the same tokenizer and options")

@@ -23,6 +23,14 @@ BUILDING, _PLAN = "building", "plan.json"
 DECIDED = "decided"  # below BUILDING, once all parts are there: which documents are kept, and in which shards
 
 
+def check_same_tokenizer(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> None:
+    """Raise UsageError for corpora of different tokenizers. metas: what `read_meta` gave for each folder."""
+    for folder, meta in zip(folders, metas, strict=True):
+        if meta["tokenizer"] != metas[0]["tokenizer"]:
+            what = f"the corpora have different tokenizers: {folders[0]} and {folder}"
+            raise UsageError(what, hint="build one of them again, with the tokenizer of the other")
+
+
 def read_meta(folder: Path) -> dict[str, Any]:
     """The content of a corpus's meta.json. Raises UsageError for a folder with no corpus or an unfinished one, DataError for a
     damaged one."""

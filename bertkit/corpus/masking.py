@@ -11,29 +11,36 @@ from numpy.typing import NDArray
 from bertkit.corpus.random_bits import Bits, random_bits
 from bertkit.features import Ragged, offsets_of
 
-MASKED = 0.15  # of a sequence's tokens are targets
+MASKED = 0.15  # of a sequence's tokens are targets, where nothing else is asked for
 MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], or a random token; the others stay
 _ORDER, _FATE, _REPLACEMENT = range(3)  # the purposes of random bits
 
 
-def num_targets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many targets sequences of these lengths get: max(1, round(0.15 n))."""
-    return np.maximum(1, np.rint(MASKED * lengths).astype(np.int64))
+def num_targets(lengths: NDArray[np.int64], share: float = MASKED) -> NDArray[np.int64]:
+    """How many targets sequences of these lengths get: max(1, round(share n))."""
+    return np.maximum(1, np.rint(share * lengths).astype(np.int64))
 
 
-def choose_tokens(special: NDArray[np.bool_], lengths: NDArray[np.int64], keys: Bits) -> NDArray[np.int64]:
+def choose_tokens(
+    special: NDArray[np.bool_], lengths: NDArray[np.int64], keys: Bits, share: float = MASKED
+) -> NDArray[np.int64]:
     """(R,) the targets of each sequence, in order: exactly `num_targets`, or all its ordinary tokens if there are fewer.
 
     special: (N,) tokens that are never targets; lengths: (B,) of the sequences, including special tokens; keys: (B,) theirs.
+    A larger share adds targets to those of a smaller one.
     """
     tokens = np.flatnonzero(~special)
     owners, order = _shuffled(tokens, lengths, keys)
     rank = np.arange(len(tokens)) - offsets_of(np.bincount(owners, minlength=len(lengths)))[owners]
-    return np.sort(tokens[order[rank < num_targets(lengths)[owners]]])
+    return np.sort(tokens[order[rank < num_targets(lengths, share)[owners]]])
 
 
 def choose_words(
-    special: NDArray[np.bool_], begins_word: NDArray[np.bool_], lengths: NDArray[np.int64], keys: Bits
+    special: NDArray[np.bool_],
+    begins_word: NDArray[np.bool_],
+    lengths: NDArray[np.int64],
+    keys: Bits,
+    share: float = MASKED,
 ) -> NDArray[np.int64]:
     """(R,) the targets of each sequence, as whole words.
 
@@ -47,7 +54,7 @@ def choose_words(
     usable = np.flatnonzero(~special[firsts])
     sizes = np.bincount(word)[usable]
     owners, order = _shuffled(firsts[usable], lengths, keys)
-    left = num_targets(lengths)
+    left = num_targets(lengths, share)
     chosen = np.zeros(len(firsts), dtype=bool)
     while len(order):
         # Of each sequence all words up to the first that does not fit; the next round starts after it.

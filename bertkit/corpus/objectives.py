@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.corpus.masking import choose_tokens, choose_words, mask
+from bertkit.corpus.masking import MASKED, choose_tokens, choose_words, mask
 from bertkit.corpus.random_bits import Bits
 from bertkit.corpus.segments import Segments, draw_ordered, draw_pairs, draw_spans
 from bertkit.corpus.shard import Shard
@@ -23,12 +23,13 @@ from bertkit.text.tokenizer import Tokenizer
 
 class Sequences(NamedTuple):
     """B sequences of N tokens. special: (N,) [CLS] and [SEP]. begins_word: (N,), valid only for whole-word masking. keys: (B,)
-    of the random bits of each sequence."""
+    of the random bits of each sequence. masked: the share of the tokens that masked objectives predict."""
 
     input_ids: Ragged
     special: NDArray[np.bool_]
     begins_word: NDArray[np.bool_]
     keys: Bits
+    masked: float = MASKED
 
 
 class Targets(NamedTuple):
@@ -70,10 +71,12 @@ class Objective:
 
 
 def mask_tokens(sequences: Sequences, tokenizer: Tokenizer, whole_words: bool) -> Targets:
-    """15% of the tokens, most of them masked."""
-    ids, special, begins_word, keys = sequences
-    lengths = ids.lengths
-    positions = choose_words(special, begins_word, lengths, keys) if whole_words else choose_tokens(special, lengths, keys)
+    """A share of the tokens, most of them masked."""
+    ids, special, begins_word, keys, share = sequences
+    if whole_words:
+        positions = choose_words(special, begins_word, ids.lengths, keys, share)
+    else:
+        positions = choose_tokens(special, ids.lengths, keys, share)
     masked, labels = mask(ids, positions, keys, mask_token_id=tokenizer.mask_token_id, candidates=tokenizer.ordinary_ids)
     return Targets(masked, positions, labels)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from rich.text import Text
 from bertkit import progress
 from bertkit.corpus.objectives import Objective
 from bertkit.corpus.sampling import CorpusSampler
+from bertkit.errors import plural
 from bertkit.features import Features
 from bertkit.progress import plain
 
@@ -23,16 +24,24 @@ LEGEND = Text.from_markup(
 )
 
 
-def show_share_read(sampler: CorpusSampler) -> None:
-    """Tell how much of the corpus an epoch reads, and warn where it is little."""
+def show_share_read(sampler: CorpusSampler, name: str = "") -> None:
+    """Tell how much of the corpus an epoch reads, and warn where it is little. name: of a corpus among several."""
     share, objective = sampler.share_read, sampler.objective.name
     what = (
         f"an epoch of {objective}, in sequences of at most {sampler.max_length} tokens, reads {share:.1%} of the training text"
+        f"{f' of {name}' if name else ''}"
     )
     if share < FEW:
         progress.warn(f"{what}: join its shortest documents, or train with --objective mlm, which reads all")
     else:
         progress.note(what)
+
+
+def warn_of_absent_entities(samplers: Sequence[CorpusSampler]) -> None:
+    """Warn if --masking entities finds none in the first step's sequences of any corpus, and so masks whole words."""
+    if samplers[0].entities is not None and not any(sampler.finds_entities for sampler in samplers):
+        what = f"no entity of several words or characters is in the first {plural(samplers[0].batch_size, 'sequence')}"
+        progress.warn(f"{what}: --masking entities does there what whole-word does; compare --entities with the text")
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:

@@ -9,14 +9,16 @@ and neither a restart nor the number of processes nor micro_batch_tokens changes
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from bertkit.corpus.entities import Entities
+from bertkit.corpus.masking import MASKED
 from bertkit.corpus.objectives import OBJECTIVES, Objective, Sequences
 from bertkit.corpus.random_bits import sequence_keys
 from bertkit.corpus.segments import Integers, Segments, tokens_read
@@ -51,11 +53,11 @@ class Mark(NamedTuple):
 START = Mark(0, 0)
 
 
-@dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of its windows
+@dataclass(frozen=True, eq=False)
 class CorpusSampler:
     """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP].
 
-    begin: where the drawing begins; earlier sequences cannot be asked for.
+    begin: where the drawing begins; earlier sequences cannot be asked for. entities: those of --masking entities.
     """
 
     shards: Sequence[Shard]
@@ -66,10 +68,15 @@ class CorpusSampler:
     objective: Objective = OBJECTIVES["mlm+nsp"]
     masking: str = "token"
     begin: Mark = START
+    entities: Entities | None = None
     _begins: list[int] = field(init=False)  # the first sequence of each window from `begin` on, as far as they are drawn
+    # The shuffled sequences of a window, drawn in the background. Each sampler keeps its own: a run may read several in turn.
+    _windows: Callable[[int], Future[Drawn]] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_begins", [self.begin.sequence])
+        drawn = lru_cache(maxsize=4)(lambda window: _DRAWING.submit(_draw_window, self, window))
+        object.__setattr__(self, "_windows", drawn)
 
     @property
     def windows_per_epoch(self) -> int:
@@ -78,7 +85,7 @@ class CorpusSampler:
     @property
     def share_read(self) -> float:
         """The share of the tokens that the first epoch reads; of a corpus of more than a window, in that window."""
-        shard_of, *segments = _window(self, 0).result()
+        shard_of, *segments = self._windows(0).result()
         chosen = self._shards_of(0)
         read = sum(tokens_read(Segments(*(values[shard_of == shard] for values in segments))) for shard in chosen)
         return read / self._tokens_of(chosen)
@@ -114,14 +121,18 @@ class CorpusSampler:
         """(B,) the tokens of each of the sequences of these numbers; no text is read."""
         return self._lengths(self._drawn(numbers))
 
-    def sequences(self, numbers: Integers) -> Features:
+    def sequences(self, numbers: Integers, masked: float = MASKED, of_run: Integers | None = None) -> Features:
         """The sequences of these numbers of the run, in this order. Raises DataError if the shards give none.
 
-        The head reads [CLS], if they are pairs, and the targets; the labels are the objective's terms.
+        masked: the share of the tokens that masked objectives predict. of_run: the sequences' numbers in a run that reads other
+        corpora too, by which they are masked. The head reads [CLS], if they are pairs, and the targets; the labels are the
+        objective's terms.
         """
+        of_run = numbers if of_run is None else of_run
         drawn = self._drawn(numbers)
-        whole_words = self.masking == "whole-word"
-        input_ids, targets, labels = self.objective.targets(self._assemble(drawn, numbers), self.tokenizer, whole_words)
+        whole_words = self.masking != "token"
+        assembled = self._assemble(drawn, of_run)._replace(masked=masked)
+        input_ids, targets, labels = self.objective.targets(assembled, self.tokenizer, whole_words)
         offsets = input_ids.offsets
         token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
         bounds = np.searchsorted(targets, offsets)  # of each sequence's targets
@@ -136,7 +147,7 @@ class CorpusSampler:
         return Features(
             input_ids=input_ids,
             token_type_ids=Ragged(token_type_ids, offsets),
-            examples=numbers,
+            examples=of_run,
             rows=Ragged(rows, bounds),
             labels=terms,
         )
@@ -148,13 +159,21 @@ class CorpusSampler:
 
     def words(self, numbers: Integers) -> Ragged:
         """Whether each token of `sequences` begins a word, as segments and special tokens do."""
-        ids, special, begins_word, _ = self._assemble(self._drawn(numbers), numbers)
+        ids, special, begins_word, *_ = self._assemble(self._drawn(numbers), numbers)
         begins_word[1:] |= special[:-1]
         return Ragged(begins_word, ids.offsets)
 
-    def mark_at(self, step: int) -> Mark:
-        """Where a drawing may begin that is to reach this step and those after it: the last window known to begin before it."""
-        index = bisect_right(self._begins, step * self.batch_size) - 1
+    @property
+    def finds_entities(self) -> bool:
+        """Whether entities join words of the first step's sequences; one that is a single word joins none."""
+        numbers = self.numbers_at(0)
+        drawn, plain = self._drawn(numbers), replace(self, entities=None)
+        return not np.array_equal(self._assemble(drawn, numbers).begins_word, plain._assemble(drawn, numbers).begins_word)
+
+    def mark_at(self, number: int) -> Mark:
+        """Where a drawing may begin that is to reach this sequence and those after it: the last window known to begin there or
+        before."""
+        index = bisect_right(self._begins, number) - 1
         return Mark(self.begin.window + index, self._begins[index])
 
     def _drawn(self, numbers: Integers) -> Drawn:
@@ -165,10 +184,10 @@ class CorpusSampler:
             window = self._window_of(first)
             begin, end = self._end_of(window - 1), self._end_of(window)
             here = (begin <= numbers) & (numbers < end)
-            for values, found in zip(drawn, _window(self, window).result(), strict=True):
+            for values, found in zip(drawn, self._windows(window).result(), strict=True):
                 values[here] = found[numbers[here] - begin]
             if last >= (begin + end) // 2:
-                _window(self, window + 1)  # which will be drawn by the time that it is asked for
+                self._windows(window + 1)  # which will be drawn by the time that it is asked for
             first = end
         return drawn
 
@@ -183,7 +202,7 @@ class CorpusSampler:
         """The number of the first sequence after a window. Raises DataError if a whole epoch has none."""
         index = window + 1 - self.begin.window
         while len(self._begins) <= index:
-            drawn = _window(self, self.begin.window + len(self._begins) - 1).result()
+            drawn = self._windows(self.begin.window + len(self._begins) - 1).result()
             self._begins.append(self._begins[-1] + len(drawn.shard))
             if len(self._begins) > self.windows_per_epoch and self._begins[-1] == self._begins[-1 - self.windows_per_epoch]:
                 if self.objective.pair_term is None:
@@ -218,15 +237,11 @@ class CorpusSampler:
             target, source = ranges(begins[here], counts[here]), ranges(starts[here], counts[here])
             input_ids[target] = shard.input_ids[source]
             special[target] = False
-            if self.masking == "whole-word":
+            if self.masking != "token":
                 begins_word[target] = shard.begins_word(source)
+        if self.entities is not None:
+            self.entities.join(input_ids, begins_word)
         return Sequences(Ragged(input_ids, offsets), special, begins_word, sequence_keys(self.seed, numbers))
-
-
-@lru_cache(maxsize=4)
-def _window(sampler: CorpusSampler, window: int) -> Future[Drawn]:
-    """The sequences of a window, shuffled; they are drawn in the background, one window after another."""
-    return _DRAWING.submit(_draw_window, sampler, window)
 
 
 def _draw_window(sampler: CorpusSampler, window: int) -> Drawn:

@@ -9,7 +9,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
 from bertkit.readers.documents import Document, Documents, Source, look_for
-from bertkit.readers.faults import Faults
+from bertkit.readers.faults import POLICIES, Faults
 
 _MILLION = 10**6
 
@@ -17,7 +17,8 @@ _MILLION = 10**6
 class Texts:
     """The documents of files, folders and globs, each as its list of lines; can be iterated repeatedly.
 
-    Raises DataError for a name that matches nothing, UsageError for standard input, which can be read only once.
+    Raises DataError for a name that matches nothing, UsageError for an unknown `on_error`, and for standard input, which can be
+    read only once.
     """
 
     def __init__(
@@ -30,6 +31,8 @@ class Texts:
         on_error: str = "fail",
         max_file_size: float | None = None,
     ) -> None:
+        if on_error not in POLICIES:
+            raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
         if "-" in names:
             raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
         self.sources = sources_of(names, include=include, text_column=text_column)

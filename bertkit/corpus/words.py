@@ -21,7 +21,7 @@ def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> 
     "basic": the words of BERT's basic tokenizer, to which a Chinese character is one; "jieba": Chinese words by jieba. Raises
     MachineError if jieba is not installed.
     """
-    basic = _in_vocabulary(tokenizer, lambda token: not token.startswith("##"))
+    basic = in_vocabulary(tokenizer, lambda token: not token.startswith("##"))
     if words == "basic":
         pieces = tokenizer.pieces(texts)
         return pieces, basic[pieces.values]
@@ -29,7 +29,7 @@ def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> 
     cut = load_jieba().cut
     begins = np.concatenate([np.zeros(0, dtype=bool), *(_word_begins(text, cut) for text in texts)])
     first = offsets_of(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))[:-1]  # character of each text
-    chinese = _in_vocabulary(tokenizer, lambda token: len(token) == 1 and _CHINESE.match(token) is not None)
+    chinese = in_vocabulary(tokenizer, lambda token: len(token) == 1 and _CHINESE.match(token) is not None)
     # [UNK] may be a Chinese character, so jieba decides there too.
     chinese[tokenizer.vocab[tokenizer.special_tokens["unk_token"]]] = True
     at_boundary = begins[np.repeat(first, pieces.lengths) + starts]
@@ -45,7 +45,7 @@ def _word_begins(text: str, cut: Callable[[str], Iterable[str]]) -> NDArray[np.b
     return begins
 
 
-def _in_vocabulary(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
+def in_vocabulary(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
     """(V,) the tokens of the vocabulary for which `holds` is true."""
     held = np.zeros(tokenizer.vocab_size, dtype=bool)
     held[[number for token, number in tokenizer.vocab.items() if holds(token)]] = True

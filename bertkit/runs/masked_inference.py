@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from bertkit import manifest
 from bertkit.config import PretrainConfig, convert, options_of
-from bertkit.corpus.directory import read_meta
+from bertkit.corpus.mixing import Corpus, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.corpus.shard import Shards
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
@@ -33,10 +32,12 @@ from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, read_blocks
 from bertkit.report import Piece
-from bertkit.runs.directory import read_run_file, refuse_folder_of_runs
+from bertkit.runs.directory import corpora_of, read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Split
+from bertkit.runs.held_out import score_language_model
 from bertkit.runs.predictor import LONGEST, Predictor, Row
-from bertkit.runs.pretrain import check_tokenizer, held_out_sequences, sampler_of, score_language_model
+from bertkit.runs.pretrain import check_tokenizer
+from bertkit.runs.sequences import HeldOutSequences, held_out_sequences
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe
@@ -267,62 +268,50 @@ def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]
 
 
 def open_held_out(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> HeldOut:
-    """A model and the held-out sequences of its own corpus, or of another with the same tokenizer. Raises UsageError."""
+    """A model and the held-out sequences of its own corpora, or of another with the same tokenizer. Raises UsageError."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
+    folders: list[str | Path] = [corpus] if corpus is not None else []
     if corpus is None:
         if values is None:
             raise UsageError(f"{name} is not a bertkit run and has no corpus of its own", hint="choose one: --corpus C")
-        corpus = Path(values["data"]["corpus"]["source"])
+        folders = [f"{data['source']}:{data.get('share', 1)}" for data in corpora_of(values).values()]
     block = pretrained.config.extra.get(BLOCK_KEY) or {}  # also where run.json is missing
     asked = {"objective": block["objective"]} if block.get("objective") in OBJECTIVES else {}
     config = _settings(asked | (values or {}).get("training", {}), overrides)
     check_max_length(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=_objective_of(pretrained, config.objective).name)
-    meta = read_meta(corpus)
-    check_tokenizer(pretrained.tokenizer, meta, corpus, name)
+    corpora = open_corpora(folders)
+    check_tokenizer(pretrained.tokenizer, corpora[0], name)
     accelerator = start_accelerator(config.device)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-    features = held_out_sequences(corpus, meta, pretrained.tokenizer, config, **place)
-    if features is None:
-        raise UsageError("the corpus has no held-out documents", where=str(corpus), hint="build it with --validation 1%")
-    return HeldOut(LanguageModel(pretrained, accelerator, config.precision), features, corpus, meta, config, accelerator)
+    sequences = held_out_sequences(corpora, pretrained.tokenizer, config, **place)
+    if sequences is None:
+        where = str(corpora[0].folder)
+        raise UsageError("the corpus has no held-out documents", where=where, hint="build it with --validation 1%")
+    return HeldOut(LanguageModel(pretrained, accelerator, config.precision), sequences, corpora, config, accelerator)
 
 
 class HeldOut(NamedTuple):
-    """A pre-trained model, and this process's share of the held-out sequences of a corpus."""
+    """A pre-trained model, and this process's share of the held-out sequences of corpora."""
 
     model: LanguageModel
-    features: Features
-    corpus: Path
-    meta: Mapping[str, Any]
+    sequences: HeldOutSequences
+    corpora: Sequence[Corpus]
     config: PretrainConfig
     accelerator: Accelerator
 
-    def scores(self, sequences: NDArray[np.int64] | None = None) -> dict[str, float]:
-        """Loss, perplexity and accuracies over all processes, of all sequences or of some of each process."""
-        features = self.features if sequences is None else self.features.take(sequences)
-        scores = score_language_model(self.model.model, features, self.config.micro_batch_tokens, self.accelerator)
+    def scores(self) -> dict[str, float]:
+        """Loss, perplexity and accuracies over all processes, of all sequences and of those of each corpus and source."""
+        scores = score_language_model(self.model.model, self.sequences, self.config.micro_batch_tokens, self.accelerator)
         manifest.finish()
         self.accelerator.wait_for_everyone()
         return scores
 
-    def sources(self) -> list[str]:
-        """The source of the text with which each sequence begins."""
-        listed, tokenizer = self.meta["validation"]["shards"], self.model.pretrained.tokenizer
-        longest = self.config.lengths()[-1][0]
-        sampler = sampler_of(self.corpus, dict(self.meta), "validation", tokenizer, self.config, longest)
-        groups, by_name = Shards(self.corpus, listed).groups, {shard["name"]: shard for shard in listed}
-        found = []
-        for group, token in sampler.places(self.features.examples):
-            parts = [by_name[name] for name in groups[group]]
-            ends = np.cumsum([part["tokens"] for part in parts])
-            found.append(self.meta["sources"][parts[np.searchsorted(ends, token, side="right")]["source"]]["name"])
-        return found
-
     def filled(self, most: int) -> list[list[Piece]]:
         """The first sequences with each masked token, marked with the likeliest ones; none of a causal model."""
-        tokenizer, features = self.model.pretrained.tokenizer, self.features.take(np.arange(min(most, len(self.features))))
+        tokenizer, features = self.model.pretrained.tokenizer, self.sequences.features
+        features = features.take(np.arange(min(most, len(features))))
         if self.model.pretrained.config.is_decoder:
             return []
         assert features.rows is not None
@@ -330,7 +319,7 @@ class HeldOut(NamedTuple):
         mask_token, whole = tokenizer.special_tokens["mask_token"], [*map(features.input_ids.__getitem__, range(len(features)))]
         texts = [" ".join(names[number] for number in ids.tolist()[1:-1]).replace(" ##", "") for ids in whole]
         masks = [np.flatnonzero(ids == tokenizer.mask_token_id) for ids in whole]
-        examples = Examples({"text": texts}, str(self.corpus), range(len(texts)))
+        examples = Examples({"text": texts}, str(self.corpora[0].folder), range(len(texts)))
         asked = replace(features, rows=Ragged.of([row.tolist() for row in masks]), labels={}, examples=np.arange(len(texts)))
         found = []
         for row, prediction in enumerate(self.model.decode(Split(examples, asked))):

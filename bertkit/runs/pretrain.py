@@ -5,29 +5,27 @@ from __future__ import annotations
 import copy
 import math
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from hashlib import sha256
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import PretrainConfig
-from bertkit.corpus.directory import read_meta
+from bertkit.corpus.entities import read_entities
+from bertkit.corpus.mixing import Corpus, Mix
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.corpus.preview import show_share_read
-from bertkit.corpus.sampling import COUNTED, START, WINDOW, CorpusSampler, Mark
-from bertkit.corpus.shard import Shard, Shards
-from bertkit.errors import DataError, UsageError, plural
-from bertkit.features import Features, offsets_of
+from bertkit.corpus.preview import show_share_read, warn_of_absent_entities
+from bertkit.corpus.sampling import COUNTED, WINDOW
+from bertkit.errors import UsageError, plural
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
@@ -36,19 +34,20 @@ from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
+from bertkit.readers.content import read_text
 from bertkit.runs.card import pretraining_card
+from bertkit.runs.course import EVALUATIONS, Course, mean_batch_size, steps_in
 from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
 from bertkit.runs.evaluate import check_finite
+from bertkit.runs.held_out import score_language_model, summed, unigram_loss
+from bertkit.runs.sequences import held_out_sequences, micro_batches, mix_of
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.batching import collate, deal, evaluation_batches
-from bertkit.training.loop import read_progress, train
+from bertkit.training.loop import TrainState, read_progress, train
 from bertkit.training.tracking import check_trackers, tracked
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-HELD_OUT = 2048  # most sequences of the validation split to evaluate
-EVALUATIONS = 10  # per run without eval_steps
 UNIGRAM = "token frequencies"
 SHARDS_COUNTED = 8  # for them
 REHEARSED = 50  # most steps timed to plan for --hours
@@ -56,85 +55,103 @@ REHEARSAL = 0.02  # most of the hours to spend on timing, as a share
 
 
 def pretrain(
-    corpus: Path,
+    corpora: Sequence[Corpus],
     config: PretrainConfig,
     *,
     output_dir: Path,
     model: str | None = None,
     architecture: BertConfig | None = None,
+    continue_with: Sequence[Corpus] = (),
     resume: str = "auto",
     overwrite: bool = False,
+    set_by: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Train on a corpus, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
+    """Train on a mix of corpora, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
 
-    Keeps the weights with the best held-out token loss, or the last ones if the corpus has no held-out documents. Raises
-    UsageError for a corpus with a different tokenizer than the model's.
+    Keeps the weights with the best held-out token loss, or the last ones if no corpus has held-out documents. continue_with:
+    the mix that a stopped run reads from here on; then its held-out loss decides which weights are best. set_by: who set each
+    option that is not at its default, for run.json. Raises UsageError for corpora with a different tokenizer than the model's,
+    and for continue_with where no run is resumed.
     """
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
     refuse_int8(config.precision, "training")
-    run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=[corpus, model])
+    tokenizer = Tokenizer.load(corpora[0].folder)
+    if config.entities is not None:
+        read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read
+    run = RunFolder.prepare(
+        output_dir, resume=resume, overwrite=overwrite, reads=[*(c.folder for c in (*corpora, *continue_with)), model]
+    )
     run.refuse_other_folders(accelerator)
-    meta = read_meta(corpus)
-    same = {name: value for part in ("tokenizer", "hashes") for name, value in flat(meta[part], f"corpus.{part}")}
+    data, read_last = _describe(corpora, config), _describe(continue_with or corpora, config)
+    read = [*flat(data, "data"), *(flat(read_last, "continue_with") if continue_with else [])]
+    same = {name: value for name, value in read if not name.endswith(".source")}
     refuse_differences(same, accelerator, hint=SAME)
-    tokenizer = Tokenizer.load(corpus)
+    before = run.unfinished or {}
+    progressed = read_progress(run.resume_from) if run.resume_from is not None else TrainState()
+    continued = _continue(run, progressed.step, read_last if continue_with else {})
+    since = continued[-1]["step"] if continued else 0  # the step from which the last corpora are read
+    if continue_with:
+        check_tokenizer(tokenizer, continue_with[0], str(corpora[0].folder))
+        corpora = continue_with
     objective = OBJECTIVES[config.objective]
-    module, model_config, started_from = _build(config, objective, meta, corpus, tokenizer, model, architecture)
+    module, model_config, started_from = _build(config, objective, corpora[0], tokenizer, model, architecture)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
-    before = run.unfinished or {}
     precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
     if line := str(precision):
         progress.note(line)
     in_precision = replace(config, precision=precision.name)
-    begun: dict[int, Mark] = {}  # by phase
-    if run.resume_from is not None and (position := read_progress(run.resume_from).position) is not None:
-        begun = {position[0]: Mark(*position[1:])}
-    samplers = [
-        sampler_of(corpus, meta, "train", tokenizer, config, length, begun.get(phase, START))
-        for phase, (length, _) in enumerate(lengths)
-    ]
-    if meta["train"]["documents"] < objective.min_documents:
-        what = f"the corpus is a single document, so every segment B is {objective.pair_labels[0]}"
-        progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
+    begun: dict[int, list[int]] = {}  # by phase
+    if progressed.position is not None and progressed.step > since:
+        begun = {progressed.position[0]: progressed.position[1:]}
+    mixes = [mix_of(corpora, tokenizer, config, length, begun.get(phase, ())) for phase, (length, _) in enumerate(lengths)]
+    for corpus in corpora:
+        if corpus.meta["train"]["documents"] < objective.min_documents:
+            what = f"{corpus.folder} is a single document, so every segment B is {objective.pair_labels[0]}"
+            progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
     if run.resume_from is None:
-        for sampler in samplers:
+        for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
             sampler.lengths(np.arange(1))  # raises DataError if there are none
-            show_share_read(sampler)
+            show_share_read(sampler, corpus.name if len(corpora) > 1 else "")
+        warn_of_absent_entities(mixes[0].parts)
     rank, world_size = accelerator.process_index, accelerator.num_processes
-    validation = held_out_sequences(corpus, meta, tokenizer, config, rank=rank, world_size=world_size)
+    validation = held_out_sequences(corpora, tokenizer, config, rank=rank, world_size=world_size)
     if validation is None:
         if config.early_stopping_patience is not None:
             what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
-            raise UsageError(what, where=str(corpus), hint="build it with --validation 1%")
+            raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")
         progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
     to_beat = None
     if validation is not None:
-        targets = validation.labels[objective.token_term].values
-        to_beat = unigram_loss(samplers[0].shards, tokenizer.vocab_size, targets, accelerator)
-    batches_of = partial(micro_batches_at, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
+        targets = validation.features.labels[objective.token_term].values
+        shards = chain.from_iterable(islice(part.shards, SHARDS_COUNTED) for part in mixes[0].parts)
+        to_beat = unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
+    batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
     if config.max_steps is not None and config.hours is None:
         steps = config.max_steps
     elif run.unfinished is not None:
         steps = run.unfinished["total_steps"]
     elif config.hours is None:
-        count, exact = samplers[0].epoch_length(meta["train"]["tokens"])
+        count, exact = mixes[0].epoch_length([corpus.meta["train"]["tokens"] for corpus in corpora])
         if not exact:
-            progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards")
-        steps = max(1, math.ceil(config.num_epochs * count / config.batch_size))
+            progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards of a corpus")
+        steps = max(1, math.ceil(config.num_epochs * count / mean_batch_size(config)))
     else:
         progress.note(f"timing steps to plan for {config.hours:g} hours")
-        seconds = [rehearse(module, partial(batches_of, sampler), in_precision, accelerator) for sampler in samplers]
+        typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
+
+        def seconds_a_step(mix: Mix) -> float:
+            return rehearse(module, lambda step: typical(mix, mix.numbers_at(step)), in_precision, accelerator)
+
+        seconds = [seconds_a_step(mix) for mix in mixes]
         left = _of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
-        held_out = int(summed(torch.tensor(len(validation or ()), dtype=torch.float64), accelerator))
+        own = 0 if validation is None else len(validation.features)
+        held_out = int(summed(torch.tensor(own, dtype=torch.float64), accelerator))
         steps = steps_in(config, left, seconds, held_out)
-    begins = phase_begins([share for _, share in lengths], steps)
-    if empty := next((length for (length, _), begin, end in zip(lengths, begins, [*begins[1:], steps]) if begin == end), None):
-        what = f"--phases leaves no step for sequences of {empty} tokens; there are {plural(steps, 'step')}"
-        raise UsageError(what, hint="train more steps, or raise the share")
+    course = Course(config, steps, since)
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
         f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {precision.recorded}"
@@ -143,22 +160,23 @@ def pretrain(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
         model=started_from,
-        data={"corpus": {"source": str(corpus.resolve()), **{key: meta[key] for key in ("tokenizer", "documents", "hashes")}}},
+        data=data,
         dtype=precision.recorded,
         rates=precision.rates or before.get("rates"),
+        continued=continued or None,
         baselines=None if to_beat is None else {UNIGRAM: to_beat},
         num_processes=accelerator.num_processes,
         total_steps=steps,
         drawing=objective.drawing,
+        set_by=set_by or {},
     )
 
     def batches(step: int) -> list[Batch]:
-        phase = bisect_right(begins, step) - 1
-        return batches_of(samplers[phase], step - begins[phase])
+        return batches_of(mixes[course.phase_at(step)], course.numbers_at(step), masked=course.mlm_probability_at(step))
 
     def position_at(step: int) -> list[int]:
-        phase = bisect_right(begins, step) - 1
-        return [phase, *samplers[phase].mark_at(step - begins[phase])]
+        phase = course.phase_at(step)
+        return [phase, *mixes[phase].mark_at(course.sequences_before(step))]
 
     def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         assert validation is not None
@@ -183,8 +201,10 @@ def pretrain(
             evaluate=evaluate if validation is not None else None,
             eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
             resume_from=run.resume_from,
+            best_since=since,
             position=position_at,
             matrix_rate=matrix_rate(precision, model_config, accelerator),
+            average_from=steps - round(config.average_ratio * steps),
         )
         run.end(values, state, accelerator, partial(pretraining_card, values))
     if state.best_scores:
@@ -224,26 +244,66 @@ def fresh_architecture(
     return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
 
 
-def check_tokenizer(tokenizer: Tokenizer, meta: dict[str, Any], corpus: Path, model: str) -> None:
+def _describe(corpora: Sequence[Corpus], config: PretrainConfig) -> dict[str, Any]:
+    """The "data" entry of run.json: a corpus, or those of a mix by name, with the sha256 of the entities that are masked."""
+    is_mixed = len(corpora) > 1
+    entities = {} if config.entities is None else {"entities": sha256(read_text(config.entities).encode()).hexdigest()}
+    return {
+        corpus.name if is_mixed else "corpus": {
+            "source": str(corpus.folder.resolve()),
+            **({"share": corpus.share} if is_mixed else {}),
+            **{key: corpus.meta[key] for key in ("tokenizer", "documents", "hashes")},
+            **entities,
+        }
+        for corpus in corpora
+    }
+
+
+def _continue(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The "continued" entry of run.json: which corpora a run reads in place of those that it began with, each from a step on.
+
+    data: of those that are given now, if any. Raises UsageError where they were given before and are missing now, where no run
+    is resumed, and where no step is left to read them.
+    """
+    where = str(run.output.path)
+    if data and run.unfinished is None:
+        hint = "name the corpus as the first argument; to go on with a run of another folder, give --resume CHECKPOINT"
+        raise UsageError("--continue-with is for a run that was stopped; there is none here", where=where, hint=hint)
+    continued = [each for each in (run.unfinished or {}).get("continued") or [] if each["step"] <= step]
+    if data == (continued[-1]["data"] if continued else {}):
+        return continued
+    if not data:
+        sources = [corpus["source"] for corpus in continued[-1]["data"].values()]
+        what = f"from step {continued[-1]['step']} on the run reads {' and '.join(sources)}"
+        raise UsageError(what, where=where, hint="repeat its command, with --continue-with; or give another corpus there")
+    if run.unfinished is not None and step >= run.unfinished["total_steps"]:
+        hint = "to train on from its weights, name the other corpus as the first argument, and the run's folder as --model"
+        raise UsageError(f"all {step} steps are done, and none is left for --continue-with", where=where, hint=hint)
+    return [*(each for each in continued if each["step"] < step), {"step": step, "data": data}]
+
+
+def check_tokenizer(tokenizer: Tokenizer, corpus: Corpus, model: str) -> None:
     """Raise UsageError for a corpus with a different tokenizer than the model's."""
-    if tokenizer.fingerprint != meta["tokenizer"]["fingerprint"]:
+    if tokenizer.fingerprint != corpus.meta["tokenizer"]["fingerprint"]:
         what = f"the corpus was built with a different tokenizer than {model}'s"
-        if tokenizer.vocab_hash == meta["tokenizer"]["vocab_hash"]:
+        if tokenizer.vocab_hash == corpus.meta["tokenizer"]["vocab_hash"]:
             what += ": with the same vocabulary, but different treatment of case, accents or Chinese characters"
         hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
-        raise UsageError(what, where=str(corpus), hint=hint)
+        raise UsageError(what, where=str(corpus.folder), hint=hint)
 
 
 def _build(
     config: PretrainConfig,
     objective: Objective,
-    meta: dict[str, Any],
-    corpus: Path,
+    corpus: Corpus,
     tokenizer: Tokenizer,
     model: str | None,
     architecture: BertConfig | None,
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
     """The module with its weights, its configuration, and the "model" entry of run.json."""
+    if model is not None and config.optimizer == "muon":
+        what = "--optimizer muon is for fresh weights, not for --model"
+        raise UsageError(what, hint="add --optimizer adamw, also where --preset sets muon")
     pretrained = open_pretrained(model) if model is not None else None
     if pretrained is None:
         if config.reinit_layers:
@@ -252,7 +312,7 @@ def _build(
         model_config = replace(architecture, is_decoder=objective.causal, pad_token_id=tokenizer.pad_token_id)
         origin: dict[str, Any] = {"name": "fresh", "config": model_config.to_dict()}
     else:
-        check_tokenizer(pretrained.tokenizer, meta, corpus, pretrained.name)
+        check_tokenizer(pretrained.tokenizer, corpus, pretrained.name)
         if pretrained.config.is_decoder and not objective.causal:
             causal = " or ".join(other.name for other in OBJECTIVES.values() if other.causal)
             what = f"{model} is a causal model, but --objective is {objective.name}"
@@ -271,11 +331,6 @@ def _build(
     freeze(module, config)
     block = {"format": 1, "family": PRETRAINING, "objective": objective.name}
     return module, replace(model_config, extra=model_config.extra | {BLOCK_KEY: block}), origin
-
-
-def phase_begins(shares: Sequence[float], total_steps: int) -> list[int]:
-    """The first step of each phase, from each phase's share of the steps."""
-    return [round(sum(shares[:number]) * total_steps) for number in range(len(shares))]
 
 
 def rehearse(
@@ -307,108 +362,3 @@ def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
 
     measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
     return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
-
-
-def summed(values: Tensor, accelerator: Accelerator) -> Tensor:
-    """The sum of each value over all processes."""
-    return accelerator.reduce(values.to(accelerator.device), "sum") if accelerator.num_processes > 1 else values
-
-
-def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
-    """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase.
-
-    Evaluating a batch, which is only its forward pass, counts as a third of a step. Raises UsageError if no step fits.
-    """
-    evaluation = held_out / config.batch_size * seconds_per_step[-1] / 3
-    step = sum(share * each for (_, share), each in zip(config.lengths(), seconds_per_step, strict=True))
-    if config.eval_steps is None:
-        seconds -= EVALUATIONS * evaluation
-    else:
-        step += evaluation / config.eval_steps
-    if seconds < step:
-        what = f"--hours is {config.hours:g}, too short for one step of {step:.1f} seconds"
-        raise UsageError(what, hint="give more hours, or a smaller --batch-size")
-    return int(seconds / step)
-
-
-def sampler_of(
-    corpus: Path,
-    meta: dict[str, Any],
-    split: str,
-    tokenizer: Tokenizer,
-    config: PretrainConfig,
-    max_length: int,
-    begin: Mark = START,
-) -> CorpusSampler:
-    """The sequences of a split of a corpus, of at most max_length tokens. Raises UsageError if the split is empty."""
-    shards, objective = Shards(corpus, meta[split]["shards"]), OBJECTIVES[config.objective]
-    if not shards:
-        raise UsageError(f"the corpus has no text for {split}", where=str(corpus))
-    if objective.causal and config.masking != "token":
-        what = f"--masking is {config.masking}, but --objective {objective.name} masks nothing"
-        raise UsageError(what, hint="leave out one of the two")
-    return CorpusSampler(shards, tokenizer, config.batch_size, max_length, config.seed, objective, config.masking, begin)
-
-
-def micro_batches_at(sampler: CorpusSampler, step: int, *, limit: int, rank: int, world_size: int) -> list[Batch]:
-    """This process's share of the sequences of a step, as micro-batches of at most `limit` tokens; no others are made."""
-    numbers = sampler.numbers_at(step)
-    groups = deal(sampler.lengths(numbers), limit, rank=rank, world_size=world_size)
-    chosen = np.concatenate(groups)
-    features = sampler.sequences(numbers[chosen] if len(chosen) else numbers[:1])
-    return [collate(features, np.arange(*bounds)) for bounds in pairwise(offsets_of(np.array([*map(len, groups)])))]
-
-
-def held_out_sequences(
-    corpus: Path, meta: dict[str, Any], tokenizer: Tokenizer, config: PretrainConfig, *, rank: int = 0, world_size: int = 1
-) -> Features | None:
-    """This process's share of at most HELD_OUT sequences of the validation split, with the last phase's max_length; None if the
-    split is empty."""
-    if not meta["validation"]["shards"]:
-        return None
-    sampler = sampler_of(corpus, meta, "validation", tokenizer, config, config.lengths()[-1][0])
-    try:
-        return sampler.sequences(np.arange(sampler.in_first_epoch(HELD_OUT))[rank::world_size])
-    except DataError as error:
-        raise DataError(error.what, where=f"the validation split of {corpus}", hint=error.hint) from None
-
-
-def unigram_loss(shards: Sequence[Shard], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator) -> float:
-    """What a model must beat: the mean loss, in nats, of the targets of all processes by how often each is in the text.
-
-    Counts, of the first shards, are raised by one, so that no token is impossible.
-    """
-    counts = np.ones(vocab_size)
-    for shard in islice(shards, SHARDS_COUNTED):
-        counts += np.bincount(shard.input_ids, minlength=vocab_size)
-    losses = -np.log(counts / counts.sum())[targets]
-    total, number = summed(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
-    return total / number
-
-
-def score_language_model(
-    module: nn.Module, features: Features, micro_batch_tokens: int, accelerator: Accelerator
-) -> dict[str, float]:
-    """Loss and accuracy of each loss term over all processes, and the perplexity of the first term, the tokens.
-
-    features: this process's share; there may be none.
-    """
-    terms = list(features.labels)
-    sums = torch.zeros(len(terms), 3, dtype=torch.float64)  # per term: loss, correct predictions, targets
-    was_training = module.training
-    module.eval()
-    with torch.inference_mode():
-        for batch in evaluation_batches(features, micro_batch_tokens):
-            on_device = batch.to(accelerator.device)
-            losses, logits = module(on_device)
-            for row, term in zip(sums, terms, strict=True):
-                correct = logits[term][:, 1] if term == terms[0] else logits[term].argmax(dim=-1) == on_device.labels[term]
-                row += torch.tensor([float(losses[term]), float(correct.sum()), batch.weights[term]], dtype=torch.float64)
-    module.train(was_training)
-    scores: dict[str, float] = {}
-    for term, (loss, correct, targets) in zip(terms, summed(sums, accelerator).tolist(), strict=True):
-        scores[f"{term}_loss"] = loss / targets
-        if term == terms[0]:
-            scores["perplexity"] = math.exp(min(loss / targets, 700))
-        scores[f"{term}_accuracy"] = correct / targets
-    return scores

@@ -38,6 +38,17 @@ def test_how_many() -> None:
     assert num_targets(lengths).tolist() == [max(1, round(0.15 * n)) for n in lengths.tolist()] == [1, 1, 1, 1, 2, 2, 19, 77]
 
 
+def test_a_larger_share_adds_to_the_targets_of_a_smaller_one() -> None:
+    assert num_targets(np.array([1, 10, 128]), 0.3).tolist() == [1, 3, 38]
+    special, begins, lengths = made([128] * 200, 1)
+    keys = keys_of(lengths, 2)
+    few, many = (choose_tokens(special, lengths, keys, share) for share in (0.15, 0.4))
+    assert (len(few), len(many)) == (19 * 200, 51 * 200)
+    assert set(few) < set(many)
+    assert len(choose_words(special, begins, lengths, keys, 0.4)) > 50.9 * 200
+    assert np.array_equal(few, choose_tokens(special, lengths, keys))
+
+
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
 def test_targets_are_exactly_as_many_and_never_special(lengths: list[int], seed: int) -> None:
     special, _, counts = made(lengths, seed)

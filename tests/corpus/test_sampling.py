@@ -11,9 +11,11 @@ import pytest
 from bertkit.config import MASKINGS
 from bertkit.corpus import sampling as module
 from bertkit.corpus.build import CorpusConfig, make_part
+from bertkit.corpus.entities import Entities
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
+from bertkit.corpus.words import in_vocabulary
 from bertkit.errors import DataError
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate
@@ -40,6 +42,9 @@ def shards(tokenizer: Tokenizer) -> list[Shard]:
 
 def sampler(shards: list[Shard], tokenizer: Tokenizer, objective: str = "mlm+nsp", **options) -> CorpusSampler:
     options = {"batch_size": 8, "max_length": 32, "seed": 1, "objective": OBJECTIVES[objective], **options}
+    if options.get("masking") == "entities":
+        listed = tokenizer.pieces(["river bank", "good bad movie", "printing"])
+        options["entities"] = Entities.of(listed, in_vocabulary(tokenizer, lambda token: token.startswith("##")))
     return CorpusSampler(shards, tokenizer, **options)
 
 
@@ -168,7 +173,7 @@ def test_drawing_begins_where_a_mark_says(shards: list[Shard], tokenizer: Tokeni
     whole, steps = sampler(shards, tokenizer), (0, 3, 150, 151, 400)
     expected = [whole.features_at(step).fingerprint() for step in steps]
     assert whole.mark_at(0) == (0, 0)
-    begin = whole.mark_at(150)
+    begin = whole.mark_at(150 * 8)
     assert begin.window > whole.windows_per_epoch
     assert 0 <= 150 * 8 - begin.sequence < 200
     drawn: list[int] = []
@@ -177,19 +182,19 @@ def test_drawing_begins_where_a_mark_says(shards: list[Shard], tokenizer: Tokeni
     resumed = sampler(shards, tokenizer, begin=begin)
     assert [resumed.features_at(step).fingerprint() for step in steps[2:]] == expected[2:]
     assert min(drawn) == begin.window
-    assert resumed.mark_at(400) == whole.mark_at(400)
-    assert sampler(shards, tokenizer).mark_at(150) == (0, 0), "nothing is known of the windows after it yet"
+    assert resumed.mark_at(400 * 8) == whole.mark_at(400 * 8)
+    assert sampler(shards, tokenizer).mark_at(150 * 8) == (0, 0), "nothing is known of the windows after it yet"
 
 
 def test_the_next_window_is_drawn_ahead(shards: list[Shard], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW", 2)
     one = sampler(shards, tokenizer)
     asked: list[int] = []
-    window = module._window
-    monkeypatch.setattr(module, "_window", lambda sampler, number: asked.append(number) or window(sampler, number))
+    drawn = one._windows
+    object.__setattr__(one, "_windows", lambda window: asked.append(window) or drawn(window))
     one.lengths(np.arange(1))
     assert max(asked) == 0
-    one.lengths(np.arange(len(window(one, 0).result().shard) // 2 + 1))
+    one.lengths(np.arange(len(drawn(0).result().shard) // 2 + 1))
     assert max(asked) == 1
 
 

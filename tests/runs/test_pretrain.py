@@ -22,12 +22,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from shapes import MEASURED
 
-from bertkit.config import PretrainConfig, filled
+from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, filled
 from bertkit.corpus import sampling
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.directory import read_meta
+from bertkit.corpus.mixing import Mix, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
@@ -38,10 +40,11 @@ from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
+from bertkit.runs import course
 from bertkit.runs import pretrain as pretraining
 from bertkit.runs.masked_inference import evaluate_corpus, open_to_fill
 from bertkit.runs.predict import predict_window
-from bertkit.runs.pretrain import micro_batches_at
+from bertkit.runs.pretrain import micro_batches
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
 from bertkit.training.optimizer import learning_rate_at
@@ -76,7 +79,13 @@ def train(corpus: Path, folder: Path, *, model: Path | None = None, overwrite: b
     config = PretrainConfig.of({**SETTINGS, **options})
     architecture = None if model else pretraining.fresh_architecture(read_meta(corpus), config, None, SIZE)
     where = {"output_dir": folder, "model": str(model) if model else None, "overwrite": overwrite}
-    return pretraining.pretrain(corpus, config, architecture=architecture, **where)
+    return pretraining.pretrain(open_corpora([corpus]), config, architecture=architecture, **where)
+
+
+def held_out_of(corpus: Path, config: PretrainConfig, **place: int) -> Features:
+    sequences = pretraining.held_out_sequences(open_corpora([corpus]), Tokenizer.load(corpus), config, **place)
+    assert sequences is not None
+    return sequences.features
 
 
 @pytest.fixture
@@ -168,7 +177,7 @@ def test_a_trained_model_has_the_scores_of_transformers_and_fills_masks(trained:
     for chosen in (None, corpus):
         assert evaluate_corpus(str(trained), chosen, CPU) == pytest.approx(scores, rel=1e-5)
     config = filled(PretrainConfig(max_length=32))
-    features = pretraining.held_out_sequences(corpus, read_meta(corpus), Tokenizer.load(corpus), config)
+    features = held_out_of(corpus, config)
     counts = np.bincount(features.labels["mlm"].values)
     shares = counts[counts > 0] / counts.sum()
     assert scores["validation/mlm_loss"] < -(shares * np.log(shares)).sum() - 0.2, "below the entropy of single tokens"
@@ -189,10 +198,7 @@ def test_a_model_that_knows_less_than_token_frequencies_is_warned_of(
     tokens = Counter(
         token for number in range(len(read_meta(corpus)["train"]["shards"])) for token in tokens_of(corpus, number)
     )
-    features = pretraining.held_out_sequences(
-        corpus, read_meta(corpus), Tokenizer.load(corpus), PretrainConfig.of({**SETTINGS, "max_steps": 1})
-    )
-    assert features is not None
+    features = held_out_of(corpus, PretrainConfig.of({**SETTINGS, "max_steps": 1}))
     all_tokens = sum(tokens.values()) + Tokenizer.load(corpus).vocab_size
     expected = [-math.log((tokens[token] + 1) / all_tokens) for token in features.labels["mlm"].values.tolist()]
     assert to_beat == pytest.approx(sum(expected) / len(expected))
@@ -409,21 +415,134 @@ def test_an_estimated_epoch_is_said_and_its_steps_stay(
 def test_an_error_of_the_reader_ends_the_run_which_resumes(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = {"max_steps": 8, "eval_steps": 8, "save_steps": 2}
     pretrain("whole", **more)
-    made = pretraining.micro_batches_at
+    made = pretraining.micro_batches
 
-    def broken(sampler: CorpusSampler, step: int, **how: Any) -> Any:
-        if step == 5:
+    def broken(sampler: CorpusSampler, numbers: np.ndarray, **how: Any) -> Any:
+        if numbers[0] == 5 * 16:
             raise DataError("the shard cannot be read", where="train-00000")
-        return made(sampler, step, **how)
+        return made(sampler, numbers, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "micro_batches_at", broken)
+        patch.setattr(pretraining, "micro_batches", broken)
         with pytest.raises(DataError) as error:
             pretrain("again", **more)
     assert error.value.where == "train-00000"
     assert sorted(path.name for path in (tmp_path / "again").glob("checkpoint-*")) == ["checkpoint-4"]
     pretrain("again", **more)
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
+
+
+# --- levers of a small budget -----------------------------------------------------------------------------------------------
+
+LEVERS = {
+    "objective": "mlm",
+    "phases": "16:55%,40:45%",
+    "mlm_probability": "0.4:0.1",
+    "rampup_batch_size": "4:60%",
+    "optimizer": "muon",
+    "schedule": "warmup_stable_decay",
+    "average_ratio": 0.4,
+    "attention_dropout": 0.1,
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("step", [2, 6, 8])  # while batches grow, before the average, within it
+def test_with_all_levers_a_stopped_run_ends_as_a_whole_one(
+    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, precision: str
+) -> None:
+    more = {**LEVERS, "precision": precision, "max_steps": 10, "eval_steps": 3, "logging_steps": 1, "micro_batch_tokens": 200}
+    pretrain("whole", **more)
+    with interrupted_at(step, monkeypatch):
+        pretrain("again", **more)
+    pretrain("again", **more)
+    for file in ("model.safetensors", "checkpoint-10/model.safetensors", "checkpoint-10/training/optimizer.safetensors"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    logs = (
+        [{k: v for k, v in event.items() if k not in MEASURED} for event in log_of(tmp_path / n)] for n in ("whole", "again")
+    )
+    assert next(logs) == next(logs)
+
+
+def test_the_last_weights_are_averaged_and_evaluated(pretrain, tmp_path: Path) -> None:
+    """Against the mean of what the same run without it saves after each step."""
+    more = {"max_steps": 7, "save_steps": 1, "keep_checkpoints": "all", "eval_steps": 7}
+    pretrain("plain", **more)
+    run = pretrain("averaged", average_ratio=0.4, **more)  # of the last three
+    weights = [load_file(tmp_path / "plain" / f"checkpoint-{step}" / "model.safetensors") for step in (5, 6, 7)]
+    found = load_file(tmp_path / "averaged" / "model.safetensors")
+    for name, tensor in found.items():
+        expected = torch.stack([each[name].double() for each in weights]).mean(0)
+        torch.testing.assert_close(tensor.double(), expected, rtol=1e-6, atol=1e-7)
+        assert not torch.equal(tensor, weights[-1][name]), name
+    assert evaluate_corpus(str(tmp_path / "averaged"), None, CPU) == pytest.approx(run["last"]["scores"], rel=1e-5)
+    for step in range(1, 5):
+        files = (tmp_path / name / f"checkpoint-{step}" / "model.safetensors" for name in ("plain", "averaged"))
+        assert next(files).read_bytes() == next(files).read_bytes(), "the course of the training is the same"
+
+
+def test_batches_grow_and_fewer_tokens_are_masked_step_by_step(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, list[int], float]] = []
+    made = pretraining.micro_batches
+
+    def watched(mix: Mix, numbers: np.ndarray, *, masked: float, **how: Any) -> list[Batch]:
+        batches = made(mix, numbers, masked=masked, **how)
+        targets = sum(batch.weights["mlm"] for batch in batches) / sum(len(batch.input_ids) for batch in batches)
+        assert targets == pytest.approx(masked, abs=0.05)
+        seen.append((mix.parts[0].max_length, numbers.tolist(), masked))
+        return batches
+
+    monkeypatch.setattr(pretraining, "micro_batches", watched)
+    pretrain("run", max_steps=10, phases="16:50%,40:50%", rampup_batch_size="4:60%", mlm_probability="0.5:0.1")
+    assert [len(numbers) for _, numbers, _ in seen] == [4, 6, 8, 10, 12, 14, 16, 16, 16, 16]
+    assert [masked for *_, masked in seen] == pytest.approx([0.5, 0.46, 0.42, 0.38, 0.34, 0.3, 0.26, 0.22, 0.18, 0.14])
+    for length, count in ((16, 40), (40, 78)):
+        numbers = [number for each, numbers, _ in seen if each == length for number in numbers]
+        assert numbers == list(range(count)), "each phase has its sequences from the first on, each once"
+
+
+def test_an_average_of_no_step_is_refused() -> None:
+    config = filled(PretrainConfig(average_ratio=0.1))
+    assert course.Course(config, 6).steps == 6, "0.6 of a step is one"
+    with pytest.raises(UsageError, match=r"--average-ratio is 0\.1, less than one of 2 steps"):
+        course.Course(config, 2)
+
+
+def test_an_epoch_of_growing_batches_has_more_steps() -> None:
+    config = filled(PretrainConfig(batch_size=16, rampup_batch_size="4:50%"))
+    assert course.mean_batch_size(config) == 13
+    assert course.Course(config, 1000)._drawn(1000) == pytest.approx(13_000, abs=10)
+
+
+@pytest.mark.parametrize("masking", ["token", "whole-word"])
+def test_levers_change_nothing_that_is_evaluated(corpus: Path, masking: str) -> None:
+    opened, tokenizer = open_corpora([corpus]), Tokenizer.load(corpus)
+    plain = {**SETTINGS, "objective": "mlm", "max_length": 40, "masking": masking, "max_steps": 9}
+    expected, found = (
+        pretraining.held_out_sequences(opened, tokenizer, PretrainConfig.of(values)).features
+        for values in (plain, {**plain, **LEVERS})
+    )
+    assert found.fingerprint() == expected.fingerprint()
+    assert len(found.labels["mlm"].values) / len(found.input_ids.values) == pytest.approx(0.15, abs=0.02)
+
+
+def test_the_preset_is_a_set_of_defaults(run_bertkit, corpus: Path, tmp_path: Path, make_model_dir) -> None:
+    (tmp_path / "own.yaml").write_text("learning_rate: 2e-3\nprecision: fp32\n", encoding="utf-8")
+    how = ("--preset", "budget", "--max-length", 32, "--max-steps", 4, "--device", "cpu")
+    size = ("--num-hidden-layers", 1, "--hidden-size", 16, "--num-attention-heads", 1)
+    ran = run_bertkit("pretrain", corpus, *size, *how, "--config", "own.yaml", "--batch-size", 8, "-o", "run")
+    assert ran.code == 0, ran.err
+    run = read(tmp_path / "run" / "run.json")
+    budget = PRETRAINING_PRESETS["budget"]
+    typed = {"batch_size": 8, "max_length": 32, "max_steps": 4, "device": "cpu"}
+    own = {"learning_rate": 2e-3, "precision": "fp32"}
+    chosen = {name: value for name, value in budget.items() if name not in typed | own | {"phases": None}}
+    expected = dataclasses.asdict(PretrainConfig.of(chosen | typed | own))
+    assert run["training"] == json.loads(json.dumps(expected))
+    sources = {"--preset budget": chosen, "--config": own, "command line": typed}
+    assert run["set_by"] == {name: source for source, values in sources.items() for name in values}
+    again = run_bertkit("pretrain", corpus, *size, "--preset", "budget", "--config", "run/run.json", "-o", "again")
+    assert (again.code, "--preset budget" in again.err) == (2, True)
 
 
 # --- one share each -----------------------------------------------------------------------------------------------------
@@ -448,11 +567,12 @@ def test_the_shares_of_all_processes_are_the_batch_and_nothing_more_is_made(
     made: list[int] = []
     sequences = CorpusSampler.sequences
     for step in (0, 7):
-        whole = micro_batches_at(sampler, step, limit=10**6, rank=0, world_size=1)
+        numbers = sampler.numbers_at(step)
+        whole = micro_batches(sampler, numbers, limit=10**6, rank=0, world_size=1)
         with monkeypatch.context() as patch:
-            patch.setattr(CorpusSampler, "sequences", lambda self, numbers: made.extend(numbers) or sequences(self, numbers))
+            patch.setattr(CorpusSampler, "sequences", lambda self, own, *how: made.extend(own) or sequences(self, own, *how))
             places = [{"rank": rank, "world_size": world_size} for rank in range(world_size)]
-            shares = [micro_batches_at(sampler, step, limit=150, **place) for place in places]
+            shares = [micro_batches(sampler, numbers, limit=150, **place) for place in places]
         assert len({len(share) for share in shares}) == 1
         counting = [batch for share in shares for batch in share if sum(batch.weights.values())]
         assert sorted(each for batch in counting for each in sequences_in(batch)) == sorted(sequences_in(whole[0]))
@@ -463,17 +583,16 @@ def test_the_shares_of_all_processes_are_the_batch_and_nothing_more_is_made(
         idle = sum(not any(sum(batch.weights.values()) for batch in share) for share in shares)
         assert (idle > 0) == (world_size > 16)
         assert len(made) == 16 + idle, "of the others one stands in"
-        assert set(made) == set(sampler.numbers_at(step).tolist())
+        assert set(made) == set(numbers.tolist())
         made.clear()
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 5000])
 def test_each_process_makes_its_share_of_the_held_out_sequences(corpus: Path, world_size: int) -> None:
     config = filled(PretrainConfig.of({**SETTINGS, "max_length": 16}))
-    meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
-    whole = pretraining.held_out_sequences(corpus, meta, tokenizer, config)
+    whole = held_out_of(corpus, config)
     for rank in (0, 1, world_size - 1):
-        share = pretraining.held_out_sequences(corpus, meta, tokenizer, config, rank=rank, world_size=world_size)
+        share = held_out_of(corpus, config, rank=rank, world_size=world_size)
         assert share.fingerprint() == whole.take(np.arange(len(whole))[rank::world_size]).fingerprint()
         assert set(share.labels) == {"mlm", "nsp"}
     assert (len(share) == 0) == (world_size == 5000), "of the last one"
@@ -487,13 +606,13 @@ def test_phases_have_their_lengths_and_shares(pretrain, monkeypatch: pytest.Monk
         longest.append(max(batch.max_seqlen for batch in micro_batches))
         return micro_batches
 
-    made = pretraining.micro_batches_at
-    monkeypatch.setattr(pretraining, "micro_batches_at", seen)
+    made = pretraining.micro_batches
+    monkeypatch.setattr(pretraining, "micro_batches", seen)
     run = pretrain("run", max_steps=10, phases="16:70%,48:30%")
     assert max(longest[:7]) <= 16 < min(longest[7:])
     assert (len(longest), max(longest)) == (10, 48)
     assert run["training"]["phases"] == ["16:70%", "48:30%"]
-    assert pretraining.phase_begins([0.9, 0.1], 1000) == [0, 900]
+    assert course.Course(filled(PretrainConfig(max_steps=1, phases=("16:90%", "48:10%"))), 1000).begins == [0, 900]
 
 
 # --- hours --------------------------------------------------------------------------------------------------------------
@@ -516,12 +635,12 @@ def test_hours_become_a_number_of_steps_once(pretrain, tmp_path: Path, monkeypat
 def test_the_steps_that_fit_into_the_time() -> None:
     config = filled(PretrainConfig(hours=1, batch_size=10, phases=("16:75%", "32:25%")))
     # a step of either phase takes 2 and 6 seconds, 3 on average; ten evaluations of 3 batches take 6 seconds each
-    assert pretraining.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
-    assert pretraining.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
-    assert pretraining.steps_in(config, 360, [2.0, 6.0], 0) == 120
-    assert pretraining.steps_in(config, 3.0, [2.0, 6.0], 0) == 1
+    assert course.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
+    assert course.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
+    assert course.steps_in(config, 360, [2.0, 6.0], 0) == 120
+    assert course.steps_in(config, 3.0, [2.0, 6.0], 0) == 1
     with pytest.raises(UsageError):
-        pretraining.steps_in(config, 2.9, [2.0, 6.0], 0)
+        course.steps_in(config, 2.9, [2.0, 6.0], 0)
 
 
 def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,7 +656,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 
     def batches(step: int) -> Any:
         asked.append(step)
-        return pretraining.micro_batches_at(sampler, step, limit=512, rank=0, world_size=1)
+        return pretraining.micro_batches(sampler, sampler.numbers_at(step), limit=512, rank=0, world_size=1)
 
     for hours, more in ((1, 12), (1 / 18, 8), (1 / 29, 0), (1e-4, 0)):  # 2% of the time; as few as the first five need no more
         asked.clear()
@@ -672,7 +791,7 @@ def test_held_out_documents_without_pairs_are_named(corpus: Path, tmp_path: Path
     build_corpus([str(tmp_path / "a.txt")], corpus, tmp_path / "c", CorpusConfig(held_out=0.5, min_tokens=1))
     config = filled(PretrainConfig(max_length=32))
     with pytest.raises(DataError) as error:
-        pretraining.held_out_sequences(tmp_path / "c", read_meta(tmp_path / "c"), Tokenizer.load(corpus), config)
+        held_out_of(tmp_path / "c", config)
     assert str(tmp_path / "c") in str(error.value.where)
 
 
@@ -696,6 +815,13 @@ TINY = ("--model-size", "tiny")
         ("--phases", ("--config-name", "short.json", "--max-steps", 2, "--phases", "16:50%,128:50%")),
         ("--hours", (*TINY, "--hours", 1, "--max-steps", 5)),
         ("--hours", (*TINY, "--hours", 0)),
+        ("--optimizer muon", ("--model", "MINILM", "--optimizer", "muon")),
+        ("--mlm-probability", (*TINY, "--mlm-probability", "0.3:15%")),
+        ("--mlm-probability", (*TINY, "--mlm-probability", "0")),
+        ("--mlm-probability", (*TINY, "--objective", "clm", "--mlm-probability", "0.3")),
+        ("--rampup-batch-size", (*TINY, "--rampup-batch-size", "16")),
+        ("--rampup-batch-size", (*TINY, "--batch-size", 8, "--rampup-batch-size", "16:10%")),
+        ("--preset", (*TINY, "--preset", "stable")),
         ("--masking", (*TINY, "--objective", "clm", "--masking", "whole-word")),
         ("--objective", (*TINY, "--objective", "nsp")),
         ("--reinit-layers", (*TINY, "--reinit-layers", 1)),

@@ -1,0 +1,146 @@
+"""Corpora mixed by weight: which one a sequence of a run comes from is a pure function of (seed, number of the sequence)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertkit.corpus.directory import check_same_tokenizer, read_meta
+from bertkit.corpus.masking import MASKED
+from bertkit.corpus.random_bits import random_bits, sequence_keys
+from bertkit.corpus.sampling import CorpusSampler
+from bertkit.corpus.segments import Integers
+from bertkit.errors import UsageError
+from bertkit.features import Features, ranges
+
+BLOCK = 10_000  # sequences, of which each corpus has exactly its share, in random order
+_CORPUS = 3  # the purpose of random bits; smaller ones are those of masking
+
+
+class Corpus(NamedTuple):
+    """A corpus of a mix. name: short, and its own. share: of the sequences of the mix."""
+
+    name: str
+    folder: Path
+    meta: dict[str, Any]
+    share: float = 1.0
+
+
+def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
+    """The corpora of a command, each FOLDER or FOLDER:WEIGHT. A missing weight is 1; where all are, it is the number of tokens.
+
+    Raises UsageError for a weight that is no number above 0, a share of less than one sequence in a BLOCK, a corpus that is
+    given twice, and corpora of different tokenizers.
+    """
+    folders, given = zip(*map(_weighted, map(str, names)), strict=True)
+    metas = [*map(read_meta, folders)]
+    check_same_tokenizer(folders, metas)
+    if twice := [folder for number, folder in enumerate(folders) if folder.resolve() in map(Path.resolve, folders[:number])]:
+        raise UsageError("the corpus is given twice", where=str(twice[0]), hint="a weight says how often it is read")
+    weights = [meta["train"]["tokens"] for meta in metas] if not any(given) else [weight or 1.0 for weight in given]
+    shares = [weight / sum(weights) if len(weights) > 1 else 1.0 for weight in weights]
+    if BLOCK * (least := min(shares)) < 1:
+        what = f"the corpus would have {least:.1e} of the sequences, less than one of {BLOCK}"
+        hint = "give it a larger weight, as in corpora/own:3 corpora/general:1"
+        raise UsageError(what, where=str(folders[shares.index(least)]), hint=hint)
+    return [*map(Corpus, short_names([str(folder.resolve()) for folder in folders]), folders, metas, shares)]
+
+
+def _weighted(name: str) -> tuple[Path, float | None]:
+    """A folder and its weight, if it has one."""
+    folder, colon, weight = name.rpartition(":")
+    if not colon or Path(name).exists():
+        return Path(name), None
+    with suppress(ValueError):
+        if math.isfinite(value := float(weight)) and value > 0:
+            return Path(folder), value
+    raise UsageError(f"the weight of {folder} is {weight!r}; expected a number above 0", hint="as in corpora/own:3")
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The last parts of each path, as few as tell it from the others."""
+    split = [Path(path).parts for path in paths]
+
+    def shortest(own: tuple[str, ...]) -> str:
+        endings = (own[-count:] for count in range(1, len(own)))
+        return str(Path(*next((end for end in endings if [other[-len(end) :] for other in split].count(end) == 1), own)))
+
+    return [*map(shortest, split)]
+
+
+@dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of its blocks
+class Mix:
+    """The sequences of a run on one corpus or several: those of each part come in the part's own order.
+
+    shares: of the parts, with a sum of 1. counts: (parts,) of the sequences of a block.
+    """
+
+    parts: Sequence[CorpusSampler]
+    shares: Sequence[float]
+    counts: Integers = field(init=False)
+
+    def __post_init__(self) -> None:
+        exact = BLOCK * np.array(self.shares)
+        counts = exact.astype(np.int64)
+        counts[np.argsort(counts - exact, kind="stable")[: BLOCK - counts.sum()]] += 1  # by largest remainder
+        object.__setattr__(self, "counts", counts)
+
+    def epoch_length(self, tokens: Sequence[int]) -> tuple[int, bool]:
+        """The sequences of an epoch of all parts together, and whether their number is exact. tokens: of each part."""
+        lengths, exact = zip(*(part.epoch_length(count) for part, count in zip(self.parts, tokens, strict=True)), strict=True)
+        return sum(lengths), all(exact)
+
+    def numbers_at(self, step: int) -> Integers:
+        """The numbers of the sequences of `step` (from 0)."""
+        return self.parts[0].numbers_at(step)
+
+    def lengths(self, numbers: Integers) -> Integers:
+        """(B,) the tokens of each of the sequences of these numbers; no text is read."""
+        of_part, own = self.places(numbers)
+        lengths = np.zeros_like(numbers)
+        for number, part in enumerate(self.parts):
+            lengths[of_part == number] = part.lengths(own[of_part == number])
+        return lengths
+
+    def sequences(self, numbers: Integers, masked: float = MASKED) -> Features:
+        """The sequences of these numbers of the run, in this order, as `CorpusSampler.sequences` gives them."""
+        of_part, own = self.places(numbers)
+        rows = [np.flatnonzero(of_part == number) for number in range(len(self.parts))]
+        found = [
+            part.sequences(own[here], masked, numbers[here]) for part, here in zip(self.parts, rows, strict=True) if len(here)
+        ]
+        return found[0] if len(found) == 1 else Features.joined(found).take(np.argsort(np.concatenate(rows)))
+
+    def mark_at(self, number: int) -> list[int]:
+        """Where each part may begin to reach this sequence and those after it: the numbers of its Mark, part after part."""
+        block, place = divmod(number, BLOCK)
+        own = block * self.counts + np.bincount(_block(self, block)[0][:place], minlength=len(self.parts))
+        return [number for part, first in zip(self.parts, own.tolist(), strict=True) for number in part.mark_at(first)]
+
+    def places(self, numbers: Integers) -> tuple[Integers, Integers]:
+        """(B,) the part of each sequence of the run, and (B,) its number in that part."""
+        of_part, own = np.zeros_like(numbers), np.zeros_like(numbers)
+        blocks, places = np.divmod(numbers, BLOCK)
+        for block in np.unique(blocks).tolist():
+            here = blocks == block
+            parts, before = (values[places[here]] for values in _block(self, block))
+            of_part[here], own[here] = parts, block * self.counts[parts] + before
+        return of_part, own
+
+
+@lru_cache(maxsize=8)
+def _block(mix: Mix, block: int) -> tuple[Integers, Integers]:
+    """(BLOCK,) the part of each sequence of a block, and (BLOCK,) how many before it in the block are of the same part."""
+    numbers = np.arange(block * BLOCK, (block + 1) * BLOCK)
+    order = np.argsort(random_bits(sequence_keys(mix.parts[0].seed, numbers), _CORPUS, np.zeros_like(numbers)), kind="stable")
+    parts, before = np.zeros_like(numbers), np.zeros_like(numbers)
+    parts[order] = np.repeat(np.arange(len(mix.counts)), mix.counts)
+    before[np.argsort(parts, kind="stable")] = ranges(np.zeros_like(mix.counts), mix.counts)
+    return parts, before

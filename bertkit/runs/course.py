@@ -1,0 +1,104 @@
+"""The course of a pre-training: what each step takes, as pure functions of its number; and how many steps fit into a time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.config import PretrainConfig
+from bertkit.errors import UsageError, plural
+
+EVALUATIONS = 10  # per run without eval_steps
+
+
+@dataclass(frozen=True)
+class Course:
+    """A training of so many steps; each phase counts its sequences from 0, and from 0 again at the step `since`, from which
+    other corpora are read. Raises UsageError for a phase, or an average, without a step.
+    """
+
+    config: PretrainConfig
+    steps: int
+    since: int = 0
+
+    def __post_init__(self) -> None:
+        if self.config.average_ratio and not round(self.config.average_ratio * self.steps):
+            what = f"--average-ratio is {self.config.average_ratio:g}, less than one of {plural(self.steps, 'step')}"
+            raise UsageError(what, hint="train more steps, or raise it")
+        ends = [*self.begins[1:], self.steps]
+        for (length, _), begin, end in zip(self.config.lengths(), self.begins, ends, strict=True):
+            if begin == end:
+                what = f"--phases leaves no step for sequences of {length} tokens; there are {plural(self.steps, 'step')}"
+                raise UsageError(what, hint="train more steps, or raise the share")
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> Course:
+        """That of a run, by its run.json, as if it had read the same corpora throughout."""
+        return cls(PretrainConfig.of(run["training"]), run["total_steps"])
+
+    @cached_property
+    def begins(self) -> list[int]:
+        """The first step of each phase."""
+        shares = [share for _, share in self.config.lengths()]
+        return [round(sum(shares[:number]) * self.steps) for number in range(len(shares))]
+
+    def phase_at(self, step: int) -> int:
+        return bisect_right(self.begins, step) - 1
+
+    def sequences_before(self, step: int) -> int:
+        """How many sequences of its phase come before a step, of the corpora that are read now."""
+        return self._drawn(step) - self._drawn(max(self.begins[self.phase_at(step)], self.since))
+
+    def numbers_at(self, step: int) -> NDArray[np.int64]:
+        """The numbers of a step's sequences in its phase."""
+        begin = self.sequences_before(step)
+        return np.arange(begin, begin + self._drawn(step + 1) - self._drawn(step))
+
+    def tokens_before(self, step: int) -> int:
+        """How many tokens, at most, come before a step: its sequences may be shorter than those of their phase."""
+        bounds = zip(self.config.lengths(), self.begins, [*self.begins[1:], self.steps], strict=True)
+        drawn = [(length, self._drawn(max(begin, min(step, end))) - self._drawn(begin)) for (length, _), begin, end in bounds]
+        return sum(length * sequences for length, sequences in drawn)
+
+    def mlm_probability_at(self, step: int) -> float:
+        """The share of the tokens to predict: from the first to the last in a line (Ankner et al., 2023, section 3)."""
+        first, last = self.config.mlm_probabilities()
+        return first + (last - first) * step / self.steps
+
+    def _drawn(self, step: int) -> int:
+        """How many sequences come before a step; what batches lack while they grow, in a line, is a sum in closed form."""
+        (first, share), full = self.config.ramp(), self.config.batch_size
+        growing = round(share * self.steps)
+        passed = min(step, growing)
+        return full * step - (full - first) * passed * (2 * growing - passed + 1) // max(1, 2 * growing)
+
+
+def mean_batch_size(config: PretrainConfig) -> float:
+    """The sequences of a step, on average over the run."""
+    first, share = config.ramp()
+    return config.batch_size - (config.batch_size - first) * share / 2
+
+
+def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
+    """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase, with whole
+    batches.
+
+    Evaluating a batch, which is only its forward pass, counts as a third of a step. Raises UsageError if no step fits.
+    """
+    evaluation = held_out / config.batch_size * seconds_per_step[-1] / 3
+    step = sum(share * each for (_, share), each in zip(config.lengths(), seconds_per_step, strict=True))
+    step *= mean_batch_size(config) / config.batch_size
+    if config.eval_steps is None:
+        seconds -= EVALUATIONS * evaluation
+    else:
+        step += evaluation / config.eval_steps
+    if seconds < step:
+        what = f"--hours is {config.hours:g}, too short for one step of {step:.1f} seconds"
+        raise UsageError(what, hint="give more hours, or a smaller --batch-size")
+    return int(seconds / step)

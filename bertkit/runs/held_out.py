@@ -1,0 +1,76 @@
+"""How well a language model predicts held-out tokens: all of them, and those of each corpus and source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertkit.corpus.shard import Shard
+from bertkit.runs.sequences import HeldOutSequences
+from bertkit.training.batching import evaluation_batches
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def summed(values: Tensor, accelerator: Accelerator) -> Tensor:
+    """The sum of each value over all processes."""
+    return accelerator.reduce(values.to(accelerator.device), "sum") if accelerator.num_processes > 1 else values
+
+
+def unigram_loss(shards: Iterable[Shard], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator) -> float:
+    """What a model must beat: the mean loss, in nats, of the targets of all processes by how often each token is in shards.
+
+    Counts are raised by one, so that no token is impossible.
+    """
+    counts = np.ones(vocab_size)
+    for shard in shards:
+        counts += np.bincount(shard.input_ids, minlength=vocab_size)
+    losses = -np.log(counts / counts.sum())[targets]
+    total, number = summed(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
+    return total / number
+
+
+def score_language_model(
+    module: nn.Module, held_out: HeldOutSequences, micro_batch_tokens: int, accelerator: Accelerator
+) -> dict[str, float]:
+    """Loss and accuracy of each loss term over all processes, and the perplexity of the first term, the tokens; then the same
+    of each part, as PART/mlm_loss and so on.
+
+    Losses are means over targets: that of the whole is the mean of its sources' weighted by their numbers of targets. held_out:
+    this process's share; there may be none.
+    """
+    features, terms = held_out.features, [*held_out.features.labels]
+    of_part = np.stack([np.ones(len(features), dtype=bool), *held_out.parts.values()]).astype(np.float64)  # (1 + parts, B)
+    sums = np.zeros((len(of_part), len(terms), 3))  # loss, correct predictions, targets
+    was_training = module.training
+    module.eval()
+    with torch.inference_mode():
+        for batch in evaluation_batches(features, micro_batch_tokens):
+            on_device = batch.to(accelerator.device)
+            _, logits = module(on_device)
+            chosen = batch.features.numpy()
+            for number, term in enumerate(terms):
+                found, labels = logits[term], on_device.labels[term][:, None]
+                if term != terms[0]:  # of the first, (M, 2): the log-probability of the target, and whether it is the likeliest
+                    right = found.argmax(dim=-1, keepdim=True) == labels
+                    found = torch.cat([found.log_softmax(dim=-1).gather(1, labels), right], dim=1)
+                values = found.double().cpu().numpy() * (-1, 1)
+                owners = np.repeat(chosen, features.labels[term].lengths[chosen])
+                sums[:, number] += of_part[:, owners] @ np.column_stack([values, np.ones(len(owners))])
+    module.train(was_training)
+    scores: dict[str, float] = {}
+    totals = summed(torch.from_numpy(sums), accelerator).tolist()
+    for before, total in zip(("", *(f"{name}/" for name in held_out.parts)), totals, strict=True):
+        for term, (loss, correct, targets) in zip(terms, total, strict=True):
+            scores[f"{before}{term}_loss"] = loss / targets
+            if term == terms[0]:
+                scores[f"{before}perplexity"] = math.exp(min(loss / targets, 700))
+            scores[f"{before}{term}_accuracy"] = correct / targets
+    return scores

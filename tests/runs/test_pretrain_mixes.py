@@ -1,0 +1,311 @@
+"""Pre-training on several corpora: resumed to the byte, scored by corpus and by source, and on to another corpus on purpose."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Ran
+
+from bertkit.corpus import mixing
+from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.mixing import Mix
+from bertkit.runs import pretrain as pretraining
+from bertkit.training import loop
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = "--num-hidden-layers 1 --hidden-size 32 --num-attention-heads 2 --batch-size 16 --max-length 32".split()
+SETTINGS += "--learning-rate 3e-3 --precision fp32 --device cpu --max-steps 12 --eval-steps 4".split()
+WORDS = {
+    "own": {"desk": "my screen phone printer page order", "shop": "invoice refund account late early"},
+    "general": {"films": "the good bad movie story actor"},
+}
+
+
+@pytest.fixture(scope="module")
+def corpora(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """own, of two sources, and general, of one, with words of their own."""
+    folder, rng = tmp_path_factory.mktemp("corpora"), np.random.default_rng(0)
+    for corpus, sources in WORDS.items():
+        for name, words in sources.items():
+            documents = ["\n".join(" ".join(rng.choice(words.split(), 8)) for _ in range(5)) for _ in range(90)]
+            (folder / f"{name}.txt").write_text("\n\n".join(documents), encoding="utf-8")
+        names = [str(folder / f"{name}.txt") for name in sources]
+        build_corpus(names, tiny_tokenizer_dir, folder / corpus, CorpusConfig(held_out=0.2))
+    return folder
+
+
+@pytest.fixture
+def pretrain(corpora: Path, run_bertkit: Callable[..., Ran]) -> Callable[..., Ran]:
+    """A function that trains on corpora by name: pretrain("run", "own:3", "general:1", "--seed", 1)."""
+
+    def train(output_dir: str, *words: Any) -> Ran:
+        named = [f"{corpora}/{word}" if str(word).split(":")[0] in WORDS else word for word in words]
+        return run_bertkit("pretrain", *named, *SETTINGS, "--output-dir", output_dir)
+
+    return train
+
+
+def stopped(train: Callable[[], Ran], step: int) -> None:
+    """Train until a signal comes in this step."""
+    seed_dropout = loop.seed_dropout
+
+    def stopping(module: Any, seed: int, *place: int) -> None:
+        if place[:2] == (step, 0):
+            signal.raise_signal(signal.SIGTERM)
+        seed_dropout(module, seed, *place)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "seed_dropout", stopping)
+        assert train().code == 128 + signal.SIGTERM
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_mix_is_resumed_to_the_byte_and_another_one_is_refused(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
+    assert pretrain("whole", "own:3", "general:1").code == 0
+    stopped(lambda: pretrain("again", "own:3", "general:1"), 5)
+    for words, named in ((("own:1", "general:1"), "own.share was 0.75, is 0.5"), (("own",), "own.share was 0.75")):
+        ran = pretrain("again", *words)
+        assert ran.code == 2
+        assert named in " ".join(ran.err.split())
+    assert pretrain("again", "own:6", "general:2").code == 0, "the same shares"
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+    data = read(tmp_path / "whole/run.json")["data"]
+    assert {name: corpus["share"] for name, corpus in data.items()} == {"own": 0.75, "general": 0.25}
+    assert "BERT, pre-trained on own and general" in (tmp_path / "whole/README.md").read_text(encoding="utf-8")
+
+
+def test_the_loss_of_the_whole_is_that_of_its_sources_which_are_scored_alike_alone(
+    pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], corpora: Path, tmp_path: Path
+) -> None:
+    ran = pretrain("run", "own:3", "general:1", "--objective", "mlm")
+    assert ran.code == 0, ran.err
+    run = read(tmp_path / "run/run.json")
+    scores = run["best"]["scores"]
+    parts = ["", "own/", "own/desk.txt/", "own/shop.txt/", "general/"]
+    assert [*scores] == [f"validation/{part}{name}" for part in parts for name in ("mlm_loss", "perplexity", "mlm_accuracy")]
+    assert all(f" {name} " in ran.err for name in scores), "in the table at the end"
+    assert [event for event in log_of(tmp_path / "run") if event["step"] == run["best"]["step"]][-1] == {
+        "step": run["best"]["step"],
+        **scores,
+    }
+    for part in parts:
+        assert math.log(scores[f"validation/{part}perplexity"]) == pytest.approx(scores[f"validation/{part}mlm_loss"])
+
+    def scored(*words: Any) -> dict[str, float]:
+        ran = run_bertkit("eval", "run", *words, "--json")
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)
+
+    assert scored() == pytest.approx(scores, rel=1e-6)
+    alone = {name: scored("--corpus", corpora / name) for name in WORDS}
+    assert [*alone["general"]] == [f"validation/{name}" for name in ("mlm_loss", "perplexity", "mlm_accuracy")]
+    for name, own in alone.items():
+        for score, value in own.items():
+            assert scores[score.replace("validation/", f"validation/{name}/")] == pytest.approx(value, rel=1e-6)
+    # mean = share * one + (1 - share) * other: loss and accuracy, of different targets, give the same share
+    for whole, one, other in (("", "own/", "general/"), ("own/", "own/desk.txt/", "own/shop.txt/")):
+        shares = []
+        for name in ("mlm_loss", "mlm_accuracy"):
+            mean, first, second = (scores[f"validation/{part}{name}"] for part in (whole, one, other))
+            shares.append((mean - second) / (first - second))
+        assert 0 < shares[0] < 1
+        assert shares[0] == pytest.approx(shares[1], rel=1e-6)
+    train_words = {part: scores[f"validation/{part}mlm_loss"] for part in ("own/", "general/")}
+    assert len(set(train_words.values())) == 2
+
+
+def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
+    pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A corpus may be too small to be read by its tokens alone."""
+    monkeypatch.setattr(mixing, "BLOCK", 2)
+    ran = pretrain("run", "own", "general")
+    assert "less than one of 2" in ran.err
+    assert pretrain("run", "own:1", "general:1").code == 0
+    ran = run_bertkit("eval", "run", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == pytest.approx(read(tmp_path / "run/run.json")["best"]["scores"], rel=1e-6)
+
+
+def test_a_missing_file_of_entities_is_named(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = pretrain("run", "general", "--masking", "entities", "--entities", "missing.txt")
+    assert (ran.code, (tmp_path / "run").exists()) == (3, False)
+    assert "missing.txt" in ran.err
+    assert "while the command ran" not in ran.err
+
+
+def test_a_corpus_of_one_source_has_no_scores_by_source(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
+    assert pretrain("run", "general").code == 0
+    assert len(read(tmp_path / "run/run.json")["best"]["scores"]) == 5
+    assert [*read(tmp_path / "run/run.json")["data"]] == ["corpus"]
+
+
+def test_two_processes_score_the_parts_as_one_does(pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path) -> None:
+    from bertkit.config import PretrainConfig
+    from bertkit.corpus.mixing import open_corpora
+    from bertkit.runs.sequences import held_out_sequences
+    from bertkit.text.tokenizer import Tokenizer
+
+    opened, config = open_corpora([corpora / name for name in WORDS]), PretrainConfig.of({"max_length": 32})
+    tokenizer = Tokenizer.load(corpora / "own")
+    whole = held_out_sequences(opened, tokenizer, config)
+    shares = [held_out_sequences(opened, tokenizer, config, rank=rank, world_size=3) for rank in range(3)]
+    assert whole is not None
+    for name, members in whole.parts.items():
+        examples = [(share.features, share.parts[name]) for share in shares if share is not None]
+        assert len(examples) == 3
+        assert sum(int(own.sum()) for _, own in examples) == members.sum() > 0
+        texts = sorted(features.input_ids[row].tolist() for features, own in examples for row in np.flatnonzero(own))
+        assert texts == sorted(whole.features.input_ids[row].tolist() for row in np.flatnonzero(members))
+        words = {"desk": "printer", "shop": "refund", "films": "movie"}
+        rows = [set(text) for text in texts]
+        here = {key for key, word in words.items() if any(tokenizer.vocab[word] in row for row in rows)}
+        expected = {"own": {"desk", "shop"}, "general": {"films"}, "own/desk.txt": {"desk"}, "own/shop.txt": {"shop"}}
+        assert here >= expected[name]
+        assert len(here & {"films"}) == ("films" in expected[name])
+
+
+# --- another corpus ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Of each step that is trained: the corpus that it reads, its longest sequence, and its number there."""
+    seen: list[tuple[str, int, int]] = []
+    made = pretraining.micro_batches
+
+    def micro_batches(mix: Mix, numbers: Any, **how: Any) -> Any:
+        (part,) = mix.parts
+        seen.append((part.shards.corpus.name, part.max_length, int(numbers[0]) // len(numbers)))
+        return made(mix, numbers, **how)
+
+    monkeypatch.setattr(pretraining, "micro_batches", micro_batches)
+    return seen
+
+
+def test_a_stopped_run_goes_on_with_another_corpus(
+    pretrain: Callable[..., Ran],
+    run_bertkit: Callable[..., Ran],
+    corpora: Path,
+    tmp_path: Path,
+    read_steps: list[tuple[str, int, int]],
+) -> None:
+    other = ("--continue-with", corpora / "own")
+    assert pretrain("plain", "general").code == 0
+    stopped(lambda: pretrain("run", "general"), 5)
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    read_steps.clear()
+    ran = pretrain("run", "general", *other)
+    assert ran.code == 0, ran.err
+    assert sorted(set(read_steps)) == [("own", 32, step) for step in range(12 - 6)], "of the other one, from its first sequence"
+    run = read(tmp_path / "run/run.json")
+    assert [*run["data"]] == ["corpus"]
+    assert run["data"]["corpus"]["source"] == str(corpora / "general")
+    assert [each["step"] for each in run["continued"]] == [6]
+    assert run["continued"][0]["data"]["corpus"]["source"] == str(corpora / "own")
+    logs = [log_of(tmp_path / name) for name in ("plain", "run")]
+    plain, rates = ({event["step"]: event["learning_rate"] for event in log if "learning_rate" in event} for log in logs)
+    assert plain.items() <= rates.items(), "the schedule goes on"
+    first, *later = [event for event in log_of(tmp_path / "run") if "validation/mlm_loss" in event]
+    assert (first["step"], "validation/desk.txt/mlm_loss" in first) == (4, False)
+    assert all("validation/desk.txt/mlm_loss" in event for event in later)
+    assert run["best"]["step"] > 6, "what was held out of the first corpus is not compared"
+    assert "BERT, pre-trained on general and own" in (tmp_path / "run/README.md").read_text(encoding="utf-8")
+    ran = run_bertkit("eval", "run", "--json")
+    assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], rel=1e-6)
+    stopped(lambda: pretrain("again", "general", *other), 8)
+    assert pretrain("again", "general", *other).code == 0
+    assert read(tmp_path / "again/run.json")["continued"] == run["continued"]
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
+    assert (tmp_path / "run/model.safetensors").read_bytes() != (tmp_path / "plain/model.safetensors").read_bytes()
+
+
+def test_phases_go_on_and_the_corpus_may_change_again(
+    pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path, read_steps: list[tuple[str, int, int]]
+) -> None:
+    phases = ("--phases", "16:50%,24:50%", "--save-steps", 2)
+    stopped(lambda: pretrain("run", "general", *phases), 1)
+    read_steps.clear()
+    stopped(lambda: pretrain("run", "general", *phases, "--continue-with", corpora / "own"), 7)
+    assert set(read_steps) >= {("own", 16, step) for step in range(4)} | {("own", 24, step) for step in range(2)}
+    read_steps.clear()
+    assert pretrain("run", "general", *phases, "--continue-with", corpora / "general").code == 0
+    assert set(read_steps) == {("general", 24, step) for step in range(4)}
+    continued = read(tmp_path / "run/run.json")["continued"]
+    assert [(each["step"], Path(each["data"]["corpus"]["source"]).name) for each in continued] == [(2, "own"), (8, "general")]
+
+
+def test_all_that_changes_over_the_steps_is_resumed_to_the_byte(
+    pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path
+) -> None:
+    """Phases, batches that grow, a falling share of masks, the average of the last weights, and two mixes."""
+    words = ["own:3", "general:1", "--phases", "16:60%,24:40%", "--rampup-batch-size", "4:80%", "--mlm-probability", "0.3:0.15"]
+    words += ["--average-ratio", "0.5", "--optimizer", "muon", "--layerwise-lr-decay", "0.9", "--early-stopping-patience", "3"]
+    stopped(lambda: pretrain("run", *words), 4)
+    words += ["--continue-with", corpora / "general:2", "--continue-with", corpora / "own:1"]
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    assert pretrain("run", *words).code == 0
+    for step in (5, 7, 9):
+        stopped(lambda: pretrain("again", *words), step)
+    assert pretrain("again", *words).code == 0
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
+    runs = [read(tmp_path / name / "run.json") for name in ("run", "again")]
+    assert runs[0]["best"] == runs[1]["best"]
+    assert runs[0]["continued"] == runs[1]["continued"]
+
+
+def test_another_corpus_is_taken_on_purpose_alone(
+    pretrain: Callable[..., Ran], corpora: Path, make_model_dir: Callable[..., Path], tmp_path: Path
+) -> None:
+    def refused(*words: Any, says: tuple[str, ...]) -> None:
+        ran = pretrain("run", *words)
+        told = " ".join(ran.err.split())
+        assert ran.code == 2
+        assert all(word in told for word in says), told
+
+    refused("general", "--continue-with", corpora / "own", says=("--continue-with is for a run that was stopped", "--resume"))
+    assert not (tmp_path / "run").exists()
+    stopped(lambda: pretrain("run", "general"), 5)
+    refused("own", says=("corpus.source was", "add --continue-with CORPUS"))
+    vocabulary = (make_model_dir() / "vocab.txt").read_text(encoding="utf-8")
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer/vocab.txt").write_text(vocabulary + "another\n", encoding="utf-8")
+    build_corpus([str(corpora / "desk.txt")], tmp_path / "tokenizer", tmp_path / "other", CorpusConfig())
+    refused("general", "--continue-with", tmp_path / "other", says=("different tokenizer", str(corpora / "general")))
+    stopped(lambda: pretrain("run", "general", "--continue-with", corpora / "own"), 7)
+    refused("general", says=(f"from step 6 on the run reads {corpora / 'own'}", "with --continue-with"))
+    refused("general", "--seed", 3, "--continue-with", corpora / "own", says=("seed was 42, is 3",))
+    assert pretrain("run", "general", "--continue-with", corpora / "own").code == 0
+
+
+def test_a_checkpoint_of_another_run_goes_on_with_another_corpus(
+    pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path
+) -> None:
+    assert pretrain("first", "general", "--keep-checkpoints", "all").code == 0
+    checkpoint = tmp_path / "first" / "checkpoint-8"
+    mix = [word for name in ("own:3", "general:1") for word in ("--continue-with", corpora / name)]
+    ran = pretrain("second", "general", "--keep-checkpoints", "all", "--resume", checkpoint, *mix)
+    assert ran.code == 0, ran.err
+    (continued,) = read(tmp_path / "second/run.json")["continued"]
+    assert continued["step"] == 8
+    assert {name: data["share"] for name, data in continued["data"].items()} == {"own": 0.75, "general": 0.25}
+    assert [event["step"] for event in log_of(tmp_path / "second") if "validation/own/mlm_loss" in event] == [12]
+    ran = pretrain("third", "general", "--keep-checkpoints", "all", "--resume", tmp_path / "first/checkpoint-12", *mix)
+    assert (ran.code, (tmp_path / "third").exists()) == (2, False)
+    assert "all 12 steps are done, and none is left for --continue-with" in " ".join(ran.err.split())
