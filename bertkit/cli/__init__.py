@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from bertkit.cli import commands, failures
 
-        code = commands.run(argv)
+        code = commands.run(argv, main)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code

@@ -1,0 +1,53 @@
+"""bertkit reproduce"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def reproduce(
+    ctx: typer.Context,
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="glue, squad, ner-features, swag, ablation, sizes, convergence, chinese-masking or zero-shot.",
+            metavar="TABLE",
+        ),
+    ],
+    output_dir: Annotated[
+        Path,
+        typer.Option("--output-dir", "-o", help="Folder of the tables, which several of them may share.", metavar="DIR"),
+    ],
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="smoke: a minute, to see that all of it runs; laptop: hours on two cores, without the hub; paper: the "
+            "paper's sizes and data, for eight GPUs.",
+            metavar="smoke|laptop|paper",
+        ),
+    ] = "smoke",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Fine-tune with the seeds 1 to N. Default: the scale's.", metavar="N")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder of the data sets, for --scale laptop.", metavar="DIR", show_default=False),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the runs, and the hours and disk to expect; run nothing.")
+    ] = False,
+) -> None:
+    """Make a table of a paper: pre-train, fine-tune and evaluate, and put the figures beside the published ones.
+
+    The same command goes on after a stop. Started several times, its processes share the runs; so do tables of one folder.
+
+    [bold]bertkit reproduce ablation --output-dir runs/tables[/]
+
+    [bold]bertkit reproduce ablation --scale laptop --data data --dry-run --output-dir runs/tables[/]
+    """
+    from bertkit.reproduce.reproduction import reproduce as run
+
+    run(table, output_dir=output_dir, main=ctx.obj, scale=scale, seeds=seeds, data=data_dir, dry_run=dry_run)

@@ -1,0 +1,110 @@
+"""`bertkit reproduce`: a table of a paper, from its runs to its page."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import UsageError, plural
+from bertkit.files import Kind, OutputFolder
+from bertkit.report import Finding, Report, Table, show
+from bertkit.reproduce.results import Cell, describe, write_page
+from bertkit.reproduce.runs import Main, Run, all_of, pull, runs_of_cell
+from bertkit.reproduce.table import TABLES, Scale, read_scale, read_table, tables_at
+from bertkit.reproduce.table import Table as PaperTable
+
+_RUNS = "runs"
+REPRODUCTIONS = Kind.repeatable("folder of reproduced tables", rf"{_RUNS}|({'|'.join(map(re.escape, TABLES))})\.(md|json|html)")
+
+
+def reproduce(
+    name: str,
+    *,
+    output_dir: Path,
+    main: Main,
+    scale: str = "smoke",
+    seeds: int | None = None,
+    data: Path | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Make the runs of a table in output_dir/runs, and write its page into output_dir.
+
+    The same command, also at the same time, takes part. seeds: of fine-tuning. data: the folder of the data sets that a scale
+    reads. dry_run: only show what there is to do. Raises UsageError, UserError for a run that fails, and Stopped.
+    """
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        what = "reproduce makes a run in one process, and was launched as several"
+        raise UsageError(what, hint="start the same command several times: its processes share the runs")
+    of_scale = read_scale(scale)
+    table = read_table(name, of_scale)
+    _check_data(of_scale, data)
+    OutputFolder.prepare(output_dir, REPRODUCTIONS, resume=True, reads=[data])
+    folder = output_dir / _RUNS
+    how: dict[str, Any] = {"seeds": seeds or of_scale.seeds, "folder": folder, "data": data}
+    cells = cells_of(table, **how)
+    runs = _runs_of(cells)
+    if dry_run:
+        others = [each for each in tables_at(of_scale) if each.name != name]
+        show(_plan(table, runs, [run for other in others for run in _runs_of(cells_of(other, **how))]))
+        return
+    if data is not None:
+        _check_files(runs, data.resolve())
+    pull(runs, main)
+    show(write_page(describe(table, cells), output_dir))
+
+
+def cells_of(table: PaperTable, *, seeds: int, folder: Path, data: Path | None) -> list[Cell]:
+    """The cells of a table with their runs. folder: of all runs. data: the folder of {data}."""
+    return [
+        Cell(row, column, runs_of_cell(table, row, column, seeds=seeds, folder=folder, data=data))
+        for row in table.rows
+        for column in table.columns
+        if row.columns is None or column.name in row.columns
+    ]
+
+
+def _runs_of(cells: Sequence[Cell]) -> list[Run]:
+    return all_of(run for cell in cells for run in cell.runs)
+
+
+def _check_data(scale: Scale, data: Path | None) -> None:
+    """Raise UsageError where --data is missing, superfluous, or no folder."""
+    reads = any("{data}" in step.words for step in scale.steps.values())
+    if reads and data is None:
+        what = f"--scale {scale.name} reads data sets from a folder, and --data is missing"
+        raise UsageError(what, hint="--data DIR, laid out as docs/reproduce.md says; --scale smoke needs none")
+    if data is not None and not reads:
+        raise UsageError(f"--data is given, and --scale {scale.name} reads no folder", hint="leave it out")
+    if data is not None and not data.is_dir():
+        raise UsageError("--data is no folder", where=str(data), hint="docs/reproduce.md says how it is laid out")
+
+
+def _check_files(runs: Sequence[Run], data: Path) -> None:
+    """Raise UsageError for files that runs read and the folder of --data lacks."""
+    words = dict.fromkeys(word for run in runs for word in run.words if word.startswith(f"{data}/"))
+    if missing := [word for word in words if not Path(word).exists()]:
+        what = f"--data has no {missing[0].removeprefix(f'{data}/')}"
+        raise UsageError(what, where=str(data), hint="docs/reproduce.md says which data sets are needed")
+
+
+def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Report:
+    """What --dry-run shows. others: the runs of the other tables."""
+    elsewhere = {run.folder for run in others}
+    done = {run.folder for run in runs if run.finished}
+    rows: list[list[object]] = []
+    for step in dict.fromkeys(run.name for run in runs):
+        own = [run for run in runs if run.name == step]
+        left = [run for run in own if run.folder not in done]
+        shared = sum(run.folder in elsewhere for run in own)
+        hours, disk = sum(run.step.minutes for run in left) / 60, sum(run.step.megabytes for run in left) / 1000
+        rows.append([step, own[0].words[0], len(own), shared, len(own) - len(left), len(left), hours, disk])
+    totals = [sum(column) for column in list(zip(*rows, strict=True))[2:]]
+    columns = ["step", "command", "runs", "shared", "done", "to do", "hours", "GB"]
+    told = f"{plural(len(runs), 'run')}; hours of one process, as expected; shared: with other tables of this scale"
+    title = f"{table.title}, --scale {table.scale.name}"
+    return Report(
+        [Table(title, columns, [*rows, ["all", "", *totals]]), Finding("note", told), Finding("note", table.scale.note)]
+    )

@@ -1,0 +1,166 @@
+"""What the levers of `bertkit pretrain --preset budget` gain: masked loss after equal time, one lever on top of the others.
+
+    python scripts/budget_results.py                          about eight hours on two cores
+    python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal, under another name
+
+Each seed takes its turn with the baseline and all levers. A finished run is not made again, an unfinished one resumes. A lever
+stands on top of those before it that are in the preset. It writes results/budget.json. Run it by `make budget`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import markdown
+import pretraining_results as pretraining
+from entries import BUDGET as NAME
+from entries import execute
+from provenance import ROOT, provenance, write_result
+from scipy.stats import ttest_1samp
+from turns import take_turns
+
+from bertkit.config import PRETRAINING_PRESETS
+
+BASELINE = "batch_size=64 learning_rate=1e-3 warmup_ratio=0.1 dropout=0"  # of the README's model
+LEVERS = {  # in the table's words -> options
+    "no next sentences": "objective=mlm",
+    "short sequences first": "phases=64:70%,128:30%",
+    "a falling share of masked tokens": "mlm_probability=0.3:0.15",
+    "dropout of attention alone": "attention_dropout=0.1",
+    "a rate that falls at the end alone": "schedule=warmup_stable_decay",
+    "batches that grow": "rampup_batch_size=16:20%",
+    "Muon": "optimizer=muon",
+    "the average of the last weights": "average_ratio=0.2",
+}
+FOLDER = "runs/results/budget"
+CORPUS = f"{pretraining.FOLDER}/corpus"
+MEASURES = {"loss": 4, "steps": None, "seconds": None}
+SEED = 42  # of the held-out sequences and their masks
+HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "in the preset"]
+
+
+def in_preset(options: str) -> bool:
+    """Whether the preset has these options."""
+    preset = PRETRAINING_PRESETS["budget"]
+    return all(str(preset.get(name)) == value for name, _, value in (word.partition("=") for word in options.split()))
+
+
+def stages() -> dict[str, str]:
+    """The options of each row of the table, the baseline's first."""
+    found, kept = {"baseline": BASELINE}, BASELINE
+    for lever, options in LEVERS.items():
+        found[lever] = f"{kept} {options}"
+        kept = found[lever] if in_preset(options) else kept
+    return found
+
+
+def command(stage: str, minutes: float) -> str:
+    """The command line of a row, with $SEED for the shell."""
+    words = [f"--{name.replace('_', '-')} {value}" for name, _, value in (w.partition("=") for w in stages()[stage].split())]
+    folder = f"{FOLDER}/{minutes:g}/{stage.replace(' ', '-')}/seed-$SEED"
+    time = f"--hours {minutes / 60:.4g}"
+    return f"bertkit pretrain {CORPUS} --model-size mini {time} {' '.join(words)} --seed $SEED --output-dir {folder}"
+
+
+def run(stage: str, seed: int, minutes: float) -> dict[str, Any]:
+    """What one seed of a row gives; kept beside its folder, which goes away then, and taken from there the next time."""
+    line = command(stage, minutes)
+    folder = ROOT / shlex.split(line)[-1].replace("$SEED", str(seed))
+    kept, made_by = folder.with_suffix(".json"), folder.with_suffix(".txt")
+    if kept.is_file() and (values := json.loads(kept.read_text(encoding="utf-8")))["command"] == line:
+        return values
+    begun = made_by.is_file() and made_by.read_text(encoding="utf-8") == line
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made_by.write_text(line, encoding="utf-8")
+    if not begun:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not (folder / "README.md").is_file():  # the end of a run
+        execute(line, seed)
+    finished = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    values = {"command": line, "loss": held_out_loss(folder), "steps": finished["total_steps"], "seconds": finished["seconds"]}
+    kept.write_text(json.dumps(values), encoding="utf-8")
+    shutil.rmtree(folder)
+    return values
+
+
+def held_out_loss(run: Path) -> float:
+    """The masked loss on the same held-out sequences with the same masks, whatever a model was trained with."""
+    from bertkit.config import PretrainConfig
+    from bertkit.corpus.mixing import open_corpora
+    from bertkit.model.config import BertConfig
+    from bertkit.model.devices import start_accelerator
+    from bertkit.model.directory import load_weights
+    from bertkit.model.language_model import BertForMaskedLM
+    from bertkit.runs.held_out import score_language_model
+    from bertkit.runs.sequences import held_out_sequences
+    from bertkit.text.tokenizer import Tokenizer
+
+    module = BertForMaskedLM(BertConfig.read(run / "config.json"))
+    assert not load_weights(module, run)
+    config = PretrainConfig.of({"objective": "mlm", "seed": SEED})
+    sequences = held_out_sequences(open_corpora([ROOT / CORPUS]), Tokenizer.load(ROOT / CORPUS), config)
+    assert sequences is not None
+    return score_language_model(module, sequences, config.micro_batch_tokens, start_accelerator("cpu"))["mlm_loss"]
+
+
+def measure(minutes: float, seeds: int) -> dict[str, Any]:
+    """All runs, as results/budget.json keeps them."""
+
+    def said(number: int, stage: str, values: Mapping[str, Any]) -> None:
+        print(f"seed {number}/{seeds}  {values['loss']:.3f} nats in {values['steps']} steps  {stage}", flush=True)
+
+    origin = provenance()
+    for made in (f"{pretraining.FOLDER}/tokenizer/vocab.txt", f"{CORPUS}/meta.json"):
+        if not (ROOT / made).is_file():
+            execute(pretraining.COMMANDS[made], SEED)
+    found = take_turns(lambda stage, seed: run(stage, seed, minutes), [*stages()], seeds, MEASURES, said)
+    return {
+        "name": NAME,
+        "command": [
+            f"python scripts/budget_results.py --minutes {minutes:g} --seeds {seeds}",
+            *(command(s, minutes) for s in found),
+        ],
+        **origin,
+        "seeds": list(range(1, seeds + 1)),
+        "model": {"name": "fresh weights, 4 layers of 256"},
+        "minutes": minutes,
+        "stages": found,
+        "preset": {lever: in_preset(options) for lever, options in LEVERS.items()},
+    }
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The table under HEADER: each lever against the last row before it that the preset keeps, seed by seed."""
+    rows, before = [], values["stages"]["baseline"]["loss"]
+    for stage, runs in values["stages"].items():
+        row = [stage, f"`{LEVERS[stage]}`" if stage in LEVERS else "", f"**{statistics.fmean(runs['loss']):.3f}**"]
+        if stage in LEVERS:
+            gains = [was - loss for was, loss in zip(before, runs["loss"], strict=True)]
+            low, high = ttest_1samp(gains, 0).confidence_interval(0.95)
+            gain = statistics.fmean(gains)
+            row += [f"{gain:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{100 * gain / statistics.fmean(before):+.1f}"]
+        else:
+            row += ["-", "-", "-"]
+        kept = values["preset"].get(stage, True)
+        rows.append([*row, f"{statistics.fmean(runs['steps']):.0f}", "yes" if kept else "no"])
+        before = runs["loss"] if kept else before
+    return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", *markdown.commands([values]), ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=15, help="of each run")
+    parser.add_argument("--seeds", type=int, default=3, help="of each row")
+    options = parser.parse_args()
+    print(write_result(NAME, measure(options.minutes, options.seeds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""What going on with one's own text gains, with an extended vocabulary and without: how the text is split, the masked loss per
+character at equal time, and a task's score.
+
+`results.py` runs it: the commands below, one after the other. Each is skipped where its output exists, and resumes where it
+was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pretraining_results as pretraining
+from entries import DATA, OWN_TEXT, filled_in
+from provenance import ROOT, provenance
+
+NAME = OWN_TEXT
+SEEDS = 5
+HOURS = 0.1  # of pre-training on one's own text, with either vocabulary
+FOLDER = f"runs/results/{NAME}"
+ORIGINS = ("before", "old tokens", "new tokens")
+PAIRS = (ORIGINS[:2], ORIGINS[::2], ORIGINS[1:])
+SPLIT = ["text", "tokens", "pieces per word", "[UNK] of 10,000", "steps", "masked loss, nats a piece", "nats a character"]
+SCORED = ["task", "model", "score, in percent", "gain over before", "gain of the new tokens"]
+
+
+@dataclass(frozen=True)
+class Language:
+    """A model, text of one's own, and a task. base: what makes the model, and the file that is there when it is made."""
+
+    name: str
+    model: str
+    text: str
+    task: str
+    base: Mapping[str, str]
+
+    def folder(self, origin: str) -> str:
+        return f"{FOLDER}/{self.name}/{origin.replace(' ', '_')}"
+
+    def compare(self, *origins: str) -> str:
+        return f"bertkit compare {' '.join(f'{self.folder(origin)}/task' for origin in origins)} --json"
+
+    def commands(self) -> dict[str, str]:
+        """What is there when a command has done its work -> the command."""
+        models = {"old tokens": self.model, "new tokens": f"{self.folder('new tokens')}/extended"}
+        extend = f"bertkit tokenizer extend {self.model} {self.text} --add 1000 --output-dir {models['new tokens']}"
+        made = {**self.base, f"{models['new tokens']}/config.json": extend}
+        trained = {"before": self.model}
+        for origin, model in models.items():
+            folder = self.folder(origin)
+            build = f"bertkit corpus build {self.text} --tokenizer {model} --validation 10% --output-dir {folder}/corpus"
+            how = f"--hours {HOURS} --objective mlm --max-length 64 --batch-size 32 --learning-rate 1e-3"
+            pretrain = f"bertkit pretrain {folder}/corpus --model {model} {how} --output-dir {folder}/model"
+            made |= {f"{folder}/corpus/meta.json": build, f"{folder}/model/README.md": pretrain}
+            trained[origin] = f"{folder}/model"
+        for origin, model in trained.items():
+            runs = f"{self.folder(origin)}/task"
+            made[f"{runs}/seeds.json"] = f"bertkit finetune {self.task} --model {model} --seeds {SEEDS} --output-dir {runs}"
+        return made
+
+
+ZH = f"{FOLDER}/Chinese/base"
+LANGUAGES = (
+    Language("English", pretraining.MODEL, pretraining.OWN_TEXT, "helpdesk --learning-rate 5e-4", {}),
+    Language(
+        "Chinese",
+        f"{ZH}/model",
+        f"{DATA}/ChnSentiCorp/train.tsv.gz --text-column text_a",
+        f"chnsenticorp --data {DATA}/ChnSentiCorp --max-train-samples 2000 --max-length 128 --learning-rate 3e-4",
+        {
+            f"{ZH}/tokenizer/vocab.txt": f"bertkit tokenizer train {DATA}/text-zh --vocab-size 4096 "
+            f"--output-dir {ZH}/tokenizer",
+            f"{ZH}/corpus/meta.json": f"bertkit corpus build {DATA}/text-zh --tokenizer {ZH}/tokenizer --validation 1% "
+            f"--output-dir {ZH}/corpus",
+            f"{ZH}/model/README.md": f"bertkit pretrain {ZH}/corpus --model-size mini --hours 0.5 --batch-size 64 "
+            f"--learning-rate 1e-3 --warmup-ratio 0.1 --dropout 0 --output-dir {ZH}/model",
+        },
+    ),
+)
+
+
+def commands() -> list[str]:
+    """The command lines, as a user types them."""
+    return [line for each in LANGUAGES for line in (*each.commands().values(), *(each.compare(*pair) for pair in PAIRS))]
+
+
+def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
+    """What results/own_text.json keeps. execute: (command line, seed) -> standard output."""
+    languages = {}
+    for each in LANGUAGES:
+        pretraining.run_commands(each.commands(), ROOT / FOLDER / each.name, execute, force=force)
+        characters = _held_out_characters(each)
+        languages[each.name] = {
+            "vocabularies": {origin: _measure_vocabulary(each, origin, characters) for origin in ORIGINS[1:]},
+            "task": _compare(each, execute),
+        }
+    origin = provenance() | {"model": {"name": " and ".join(each.model for each in LANGUAGES)}}
+    return {"name": NAME, "command": commands(), **origin, "seeds": [*range(1, SEEDS + 1)], "languages": languages}
+
+
+def _measure_vocabulary(each: Language, origin: str, characters: int) -> dict[str, float]:
+    from bertkit.corpus.directory import read_meta
+    from bertkit.corpus.texts import Texts
+    from bertkit.text.tokenizer import Tokenizer
+    from bertkit.text.tokenizer_extension import Fit, count_words
+
+    folder = ROOT / each.folder(origin)
+    text, *options = filled_in(each.text.split())
+    tokenizer = Tokenizer.load(folder / "corpus")
+    texts = Texts([str(ROOT / text)], text_column=options[1] if options else "text")
+    fit = Fit.of(tokenizer, count_words(texts, tokenizer))
+    run = json.loads((folder / "model" / "run.json").read_text(encoding="utf-8"))
+    loss = run["best"]["scores"]["validation/mlm_loss"]
+    pieces = read_meta(folder / "corpus")["validation"]["tokens"]
+    values = {"steps": run["total_steps"], "mlm_loss": loss, "loss_per_character": loss * pieces / characters}
+    return {"tokens": tokenizer.vocab_size, **fit._asdict(), **values}
+
+
+def _held_out_characters(each: Language) -> int:
+    """Of the held-out documents, which are the same whatever the tokenizer: without white space, [UNK] as one."""
+    from bertkit.corpus.directory import read_meta
+    from bertkit.corpus.shard import Shard
+    from bertkit.text.tokenizer import Tokenizer
+
+    corpus = ROOT / each.folder(ORIGINS[-1]) / "corpus"
+    tokenizer = Tokenizer.load(corpus)
+    lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    for token, number in tokenizer.vocab.items():
+        lengths[number] = 1 if number == tokenizer.unk_token_id else len(token.removeprefix("##"))
+    shards = read_meta(corpus)["validation"]["shards"]
+    return int(sum(lengths[Shard.load(corpus / shard["name"]).input_ids].sum() for shard in shards))
+
+
+def _compare(each: Language, execute: Callable[..., str]) -> dict[str, Any]:
+    """The task's score from each model, and what one gains over another, with 95% intervals paired over rows and seeds."""
+    scores: dict[str, float] = {}
+    gains = {}
+    for first, second in PAIRS:
+        compared = json.loads(execute(each.compare(first, second), 0))
+        score = next(iter(compared["sides"][0]["scores"]))
+        (gain,) = [row for row in compared["differences"] if row["score"] == score]
+        gains[f"{first} -> {second}"] = {name: gain[name] for name in ("difference", "interval")}
+        scores |= {origin: side["scores"][score] for origin, side in zip((first, second), compared["sides"], strict=True)}
+    return {"score": score, "scores": scores, "gains": gains}
+
+
+# --- for docs/results.md ---------------------------------------------------------------------------------------------------
+
+
+def split_rows(values: Mapping[str, Any]) -> list[list[str]]:
+    """The rows of the table under SPLIT."""
+    return [
+        [
+            f"{language}, {origin}",
+            f"{found['tokens']:,}",
+            f"{found['pieces_per_word']:.3f}",
+            f"{10_000 * found['unknown']:.1f}",
+            str(found["steps"]),
+            f"{found['mlm_loss']:.3f}",
+            f"**{found['loss_per_character']:.3f}**",
+        ]
+        for language, each in values["languages"].items()
+        for origin, found in each["vocabularies"].items()
+    ]
+
+
+def task_rows(values: Mapping[str, Any]) -> list[list[str]]:
+    """The rows of the table under SCORED."""
+    rows = []
+    for each, found in zip(LANGUAGES, values["languages"].values(), strict=True):
+        gains = {name: _gain(gain) for name, gain in found["task"]["gains"].items()}
+        for origin, score in found["task"]["scores"].items():
+            own = [
+                gains.get(f"{ORIGINS[0]} -> {origin}", "-"),
+                gains[" -> ".join(ORIGINS[1:])] if origin == ORIGINS[-1] else "-",
+            ]
+            rows.append([f"{each.task.split()[0]}, {found['task']['score']}", origin, f"{100 * score:.1f}", *own])
+    return rows
+
+
+def _gain(gain: Mapping[str, Any]) -> str:
+    """A difference in points with its 95% interval."""
+    low, high = (100 * bound for bound in gain["interval"])
+    return f"{100 * gain['difference']:+.1f} ({low:+.1f} to {high:+.1f})"

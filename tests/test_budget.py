@@ -1,0 +1,115 @@
+"""scripts/budget_results.py: which levers stand on which, what is made again, the loss that all are compared by, the table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import budget_results as budget
+
+from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
+from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.mixing import open_corpora
+from bertkit.runs.sequences import held_out_sequences
+from bertkit.text.tokenizer import Tokenizer
+
+
+def settings(line: str) -> dict[str, Any]:
+    """The training settings of a command line."""
+    words = shlex.split(line)
+    typed = {name[2:].replace("-", "_"): value for name, value in itertools.pairwise(words) if name.startswith("--")}
+    return {name: value for name, value in typed.items() if name in options_of(PretrainConfig) and value != "$SEED"}
+
+
+def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {stage: settings(budget.command(stage, 15)) for stage in budget.stages()}
+    assert all(PretrainConfig.of(line).hours == 0.25 for line in lines.values())
+    of_levers = [line for stage, line in lines.items() if stage == "baseline" or budget.in_preset(budget.LEVERS[stage])]
+    assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of({"hours": 0.25, **PRETRAINING_PRESETS["budget"]})
+    monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"objective": "mlm", "average_ratio": 0.2})
+    found = list(budget.stages().values())
+    assert found[1] == f"{budget.BASELINE} objective=mlm"
+    assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:])
+
+
+def test_all_models_are_asked_for_the_same_tokens(
+    make_model_dir: Any, tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss is that of transformers; a model for pairs is asked as one for spans."""
+    monkeypatch.setattr(budget, "ROOT", tmp_path)
+    (tmp_path / "a.txt").write_text(
+        "\n\n".join(f"the man love {a} movie . the book ." for a in ("a " * n for n in range(1, 60))), "utf-8"
+    )
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / budget.CORPUS, CorpusConfig(held_out=0.3))
+    corpus = tmp_path / budget.CORPUS
+    config = PretrainConfig.of({"objective": "mlm"})
+    features = held_out_sequences(open_corpora([corpus]), Tokenizer.load(corpus), config).features
+    for architecture in ("BertForPreTraining", "BertForMaskedLM"):
+        folder = make_model_dir(architecture, max_position_embeddings=128)
+        model, losses = transformers.BertForMaskedLM.from_pretrained(folder).eval(), []
+        for ids, rows, labels in zip(*(map(part.__getitem__, range(len(features))) for part in parts(features))):
+            with torch.no_grad():
+                logits = model(torch.from_numpy(ids.astype(np.int64))[None]).logits[0, rows.astype(np.int64)]
+            losses += torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), reduction="none").tolist()
+        assert budget.held_out_loss(folder) == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def parts(features: Any) -> tuple[Any, Any, Any]:
+    return features.input_ids, features.rows, features.labels["mlm"]
+
+
+def test_a_finished_run_is_not_made_again_and_an_unfinished_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bool] = []
+
+    def execute(line: str, seed: int) -> None:
+        folder = tmp_path / shlex.split(line)[-1].replace("$SEED", str(seed))
+        made.append(folder.is_dir())
+        folder.mkdir(exist_ok=True)
+        (folder / "begun").touch()
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        (folder / "run.json").write_text(json.dumps({"total_steps": 7, "seconds": 1.5}), encoding="utf-8")
+        (folder / "README.md").touch()
+
+    monkeypatch.setattr(budget, "ROOT", tmp_path)
+    monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
+    monkeypatch.setattr(budget, "execute", execute)
+    with pytest.raises(KeyboardInterrupt):
+        budget.run("Muon", 1, 2)
+    expected = {"loss": 3.5, "steps": 7, "seconds": 1.5}
+    for _ in range(2):
+        assert budget.run("Muon", 1, 2).items() >= expected.items()
+    assert made == [False, True]
+    monkeypatch.setattr(budget, "BASELINE", "batch_size=32")
+    assert budget.run("Muon", 1, 2)["command"] == budget.command("Muon", 2)
+    assert made == [False, True, False]
+
+
+def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lever that the preset lacks is no ground for the next one."""
+    losses = {"baseline": (4.0, 5.0), "no next sentences": (3.5, 4.1), "Muon": (3.7, 4.1), "short sequences first": (3.3, 4.1)}
+    stages = {stage: {"loss": loss, "steps": [10, 20]} for stage, loss in losses.items()}
+    preset = {"no next sentences": True, "Muon": False, "short sequences first": True}
+    monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
+    lines = budget.render({"stages": stages, "preset": preset}).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:6]]
+    assert [row[2:4] + row[5:] for row in cells] == [
+        ["**4.500**", "-", "-", "15", "yes"],
+        ["**3.800**", "+0.700", "+15.6", "15", "yes"],
+        ["**3.900**", "-0.100", "-2.6", "15", "no"],
+        ["**3.700**", "+0.100", "+2.6", "15", "yes"],
+    ]
+    assert cells[1][4] == "-1.841 to +3.241"  # 0.7 and 12.706 standard errors of 0.2
