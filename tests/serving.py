@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,11 +37,12 @@ def serving(models: Mapping[str, Path], **options: Any) -> Iterator[Serving]:
     """An app that serves model folders by name, until its batcher is closed. options: of ServeConfig."""
     settings, metrics = filled(ServeConfig(**options)), Metrics()
     served = {name: Served(name, open_model(str(folder), CPU)) for name, folder in models.items()}
-    batcher = Batcher(settings, metrics)
-    try:
-        yield Serving(make_app(served, batcher, settings, metrics), served, batcher)
-    finally:
-        batcher.close()
+    with ThreadPoolExecutor(1) as model_thread:
+        batcher = Batcher(settings, metrics, model_thread)
+        try:
+            yield Serving(make_app(served, batcher, settings, metrics), served, batcher)
+        finally:
+            batcher.close()
 
 
 @contextmanager
@@ -56,6 +59,14 @@ def listening(app: FastAPI) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def with_mask(token: str, model: Path, folder: Path) -> Path:
+    """A copy of a model folder whose tokenizer has another mask token."""
+    shutil.copytree(model, folder)
+    for file in (folder / name for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
+        file.write_text(file.read_text(encoding="utf-8").replace("[MASK]", token), encoding="utf-8")
+    return folder
 
 
 class Gate:

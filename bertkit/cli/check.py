@@ -35,17 +35,17 @@ def check(
     label_errors: Annotated[
         bool,
         typer.Option(
-            "--label-errors", help="Train on folds of the training rows, and rank all of them: whose label is likely wrong?"
+            "--label-errors", help="Train on folds of the training rows, and rank all rows by how likely their label is wrong."
         ),
     ] = False,
     folds: Annotated[int | None, typer.Option(min=2, help="With --label-errors; default: 5.", metavar="N")] = None,
     learning_curve: Annotated[
         str | None,
-        typer.Option(help="Train on these percentages of the training rows: would more of them help?", metavar="25,50,100"),
+        typer.Option(help="Train on these percentages of the training rows: would more rows help?", metavar="25,50,100"),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="With --learning-curve; default: 3.", metavar="N")] = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", "-o", help="Folder for what these two train and find.", metavar="DIR")
+        Path | None, typer.Option("--output-dir", "-o", help="Folder for the runs and results of these two.", metavar="DIR")
     ] = None,
     overwrite: Overwrite = False,
     *,
@@ -57,8 +57,8 @@ def check(
     splits, empty texts, broken characters, and with --model sequence lengths, \\[UNK] and examples. A corpus: its first
     sequences and prediction targets; with the options of a training these are exactly the ones it sees.
 
-    --label-errors and --learning-curve train, where nothing else does; the same command resumes them. TARGET is as before: a
-    file of rows, or a recipe or family with --train.
+    Only --label-errors and --learning-curve train models; if stopped, the same command resumes. For them TARGET is a file of
+    rows, a run, or a recipe or family with --train.
 
     [bold]bertkit check mrpc --data glue/MRPC --model bert-base-uncased[/]
 
@@ -89,7 +89,7 @@ def check(
 
 @dataclass(frozen=True)
 class _ToTrain:
-    """The options of what trains."""
+    """The options of --label-errors and --learning-curve, which train."""
 
     label_errors: bool
     folds: int | None
@@ -102,7 +102,7 @@ class _ToTrain:
         return self.label_errors or self.learning_curve is not None
 
     def refuse_incomplete(self) -> None:
-        """Raise UsageError for an option that has no effect, or one that is missing."""
+        """Raise UsageError for an option without effect, or a missing one."""
         needs = {
             "--folds": (self.folds, self.label_errors, "--label-errors"),
             "--seeds": (self.seeds, self.learning_curve, "--learning-curve"),
@@ -117,7 +117,7 @@ class _ToTrain:
         self.shares()
 
     def refuse_unfit(self, recipe: Recipe) -> None:
-        """Raise UsageError for a recipe that these options are not for."""
+        """Raise UsageError for a recipe that these options do not apply to."""
         from bertkit.runs.label_errors import refuse_classless
         from bertkit.runs.learning_curve import refuse_unevaluated
 
@@ -127,7 +127,7 @@ class _ToTrain:
             refuse_unevaluated(recipe)
 
     def shares(self) -> list[float]:
-        """Of --learning-curve; empty without it. Raises UsageError."""
+        """The percentages of --learning-curve; empty without it. Raises UsageError."""
         from bertkit.runs.learning_curve import parse_shares
 
         return [] if self.learning_curve is None else parse_shares(self.learning_curve)
@@ -142,14 +142,14 @@ class _ToTrain:
         if self.label_errors:
             refuse_trained(model, recipe, rows)
         how: dict[str, Any] = {"name": name, "model": model, "output_dir": self.output_dir}
-        open_output(recipe, overwrite=self.overwrite, **how)
         found = {}
-        if self.label_errors:
-            found["label_errors"] = find_label_errors(recipe, folds=self.folds or 5, **how)
-            show(report_label_errors(found["label_errors"], self.output_dir, count))
-        if shares := self.shares():
-            found["learning_curve"] = measure_learning_curve(recipe, shares, seeds=self.seeds or 3, **how)
-            show(report_learning_curve(found["learning_curve"]))
+        with open_output(recipe, overwrite=self.overwrite, **how):
+            if self.label_errors:
+                found["label_errors"] = find_label_errors(recipe, folds=self.folds or 5, **how)
+                show(report_label_errors(found["label_errors"], self.output_dir, count))
+            if shares := self.shares():
+                found["learning_curve"] = measure_learning_curve(recipe, shares, seeds=self.seeds or 3, **how)
+                show(report_learning_curve(found["learning_curve"]))
         return found
 
 
@@ -215,16 +215,15 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     import numpy as np
 
     from bertkit import progress
-    from bertkit.corpus.directory import read_meta
-    from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read
-    from bertkit.runs import pretrain as pretraining
+    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read, warn_of_absent_entities
+    from bertkit.runs.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     config = PretrainConfig.of(overrides)
-    meta = read_meta(corpus)
-    tokenizer = Tokenizer.load(corpus)
-    sampler = pretraining.sampler_of(corpus, meta, "train", tokenizer, config, config.max_length)
-    count, exact = sampler.epoch_length(meta["train"]["tokens"])
+    (opened,) = open_corpora([corpus])
+    sampler = sampler_of(opened, "train", Tokenizer.load(corpus), config, config.max_length)
+    count, exact = sampler.epoch_length(opened.meta["train"]["tokens"])
     progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
     counts: dict[str, Any] = {
@@ -234,3 +233,4 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     counts |= count_targets(sampler, features)
     progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])
     show_share_read(sampler)
+    warn_of_absent_entities([sampler])

@@ -24,6 +24,7 @@ from bertkit.cli.pretrain import pretrain
 from bertkit.cli.push import push
 from bertkit.cli.recipes import recipes
 from bertkit.cli.report import report
+from bertkit.cli.reproduce import reproduce
 from bertkit.cli.run_glue import translate
 from bertkit.cli.serve import serve
 from bertkit.cli.submission import submission
@@ -61,6 +62,8 @@ def _interrupted() -> Iterator[None]:
         raise Interrupted from error
 
 
+Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code
+
 _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": "rich",
@@ -76,6 +79,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "report": report,
     "tune": tune,
+    "reproduce": reproduce,
     "submission": submission,
     "export": export,
     "serve": serve,
@@ -112,18 +116,18 @@ def _top(
     """
 
 
-def _chosen(args: Sequence[str]) -> Any:
+def _chosen(args: Sequence[str], main: Main) -> Any:
     """What runs these arguments, as Typer builds it: of a command alone if they begin with its name, for that is soon done."""
     if not args or args[0] not in _COMMANDS:
-        return partial(typer.main.get_command(app).main, args=[*args], prog_name="bertkit")
+        return partial(typer.main.get_command(app).main, args=[*args], prog_name="bertkit", obj=main)
     alone = typer.Typer(add_completion=False, **_SETTINGS)
     alone.command(args[0], cls=_Command)(_COMMANDS[args[0]])
-    return partial(typer.main.get_command(alone).main, args=[*args[1:]], prog_name=f"bertkit {args[0]}")
+    return partial(typer.main.get_command(alone).main, args=[*args[1:]], prog_name=f"bertkit {args[0]}", obj=main)
 
 
 @speaking_for_all()
-def run(argv: Sequence[str] | None) -> int:
-    """Run the command of `argv`, by default of this process; returns its exit code.
+def run(argv: Sequence[str] | None, main: Main) -> int:
+    """Run the command of `argv`, by default of this process; returns its exit code. main: runs the commands that it is made of.
 
     Raises UsageError, what the command raises, and Interrupted in place of KeyboardInterrupt.
     """
@@ -131,7 +135,7 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         args = translate(sys.argv[1:] if argv is None else argv)
         with all_read_is_whole():
-            return _chosen(args)(standalone_mode=False) or 0
+            return _chosen(args, main)(standalone_mode=False) or 0
     except typer.Abort as error:
         raise error.__cause__ or error from None
     except typer.TyperException as error:

@@ -17,7 +17,7 @@ def evaluate(
     target: Annotated[
         str,
         typer.Argument(
-            help="A run folder, of --seeds or --folds the median run; or any Hugging Face model of the recipe's kind.",
+            help="A run folder (of --seeds or --folds: the median run is used), or any Hugging Face model of its kind.",
             metavar="RUN|MODEL",
         ),
     ],
@@ -38,7 +38,7 @@ def evaluate(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Score a model on the splits of its recipe or on other data; a pre-trained model on the held-out part of a corpus.
+    """Score a model on its recipe's splits or other data, or a pre-trained model on the held-out part of a corpus.
 
     [bold]bertkit eval runs/mrpc[/]
 

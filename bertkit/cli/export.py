@@ -15,17 +15,19 @@ def export(
     output_dir: OutputDir,
     form: Annotated[str, typer.Option("--format", help="Format of the graph: onnx.")] = "onnx",
     int8: Annotated[
-        bool, typer.Option("--int8", help="Quantize a second graph to 8 bits, which must decide as the model does.")
+        bool, typer.Option("--int8", help="Also write a graph quantized to 8 bits, which must decide as the model does.")
     ] = False,
     texts: Annotated[
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write --int8 although it does not pass; the card says so.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the 8-bit graph even if it does not pass; the card says so.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a model as an ONNX graph, with predict.py, which needs onnxruntime, numpy and tokenizers alone.
+    """Write a model as an ONNX graph, with a predict.py that needs only onnxruntime, numpy and tokenizers.
 
-    The graph's logits are compared with the model's before anything is written.
+    Before anything is written, the graph's logits are compared with the model's.
 
     [bold]bertkit export runs/mine --output-dir exported/mine[/]
 

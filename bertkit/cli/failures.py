@@ -1,4 +1,4 @@
-"""How a command ends that fails: what it raised as one line for the user, and its exit code."""
+"""How a failed command ends: an error of one line for the user, and an exit code."""
 
 from __future__ import annotations
 

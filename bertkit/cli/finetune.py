@@ -17,12 +17,13 @@ from bertkit.cli.options import (
     Preset,
     RecipeName,
     Resume,
+    preset_options,
     read_options,
     recipe_options,
     with_options,
 )
 from bertkit.config import PRESETS
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 
@@ -43,16 +44,16 @@ def finetune(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=2, help="Train with each of the seeds 1 to N, and summarize the scores.", metavar="N"),
+        typer.Option(min=2, help="Train once with each of the seeds 1 to N, and summarize the scores.", metavar="N"),
     ] = None,
     no_baselines: Annotated[
-        bool, typer.Option("--no-baselines", help="Do not compare with what a model must beat, such as a linear probe.")
+        bool, typer.Option("--no-baselines", help="Do not compare with baselines such as a linear probe.")
     ] = False,
     folds: Annotated[
         int | None,
         typer.Option(
             min=2,
-            help="Train N times, each with another of N parts of the rows held out, and summarize the scores.",
+            help="Train N times, each time holding out another of N parts of the rows, and summarize the scores.",
             metavar="N",
         ),
     ] = None,
@@ -62,7 +63,7 @@ def finetune(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Fine-tune a model on a recipe; transformers opens the run folder.
+    """Fine-tune a model on a recipe. The run folder opens in transformers.
 
     The same command resumes a stopped run. Several processes: [bold]accelerate launch -m bertkit finetune ...[/]
 
@@ -178,13 +179,8 @@ def ask(
         raise UsageError("no recipe is given", hint=hint)
     if model is None:
         raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
-    if preset is not None and preset not in PRESETS:
-        what = f"--preset is {preset!r}; expected {' or '.join(PRESETS)}"
-        raise UsageError(what, hint=did_you_mean(preset, PRESETS))
-    if preset is not None and saved.run is not None:
-        what = f"--preset {preset} has no effect: the run.json sets every option"
-        raise UsageError(what, where=str(config), hint="leave out one of the two, or give the preset's options one by one")
-    return Asked(recipe, model, fresh_head, config, (PRESETS[preset] if preset else {}, saved.options, overrides))
+    together = preset_options(preset, PRESETS, saved, config)
+    return Asked(recipe, model, fresh_head, config, (together, saved.options, overrides))
 
 
 def _family_of(options: Mapping[str, Any], command: str) -> str | None:

@@ -20,27 +20,29 @@ def predict(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV, TSV, JSONL, Parquet, CoNLL, SQuAD JSON or text, by the task; patterns too; - or none is stdin.",
+            help="CSV, TSV, JSONL, Parquet, CoNLL, SQuAD JSON or text, depending on the task; patterns too. Default: -, stdin.",
             metavar="FILE",
             show_default=False,
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Instead of a file, predict a split of the run's own data, or of --data.")
+        str | None, typer.Option(help="Predict a split of the run's own data, or of --data, instead of a file.")
     ] = None,
     recipe: RecipeOfModel = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Output file: .jsonl, .csv, .tsv, each also .gz; .parquet; or for tags .conll, .conllu."),
+        typer.Option(
+            "--output", help="Output file: .jsonl, .csv, .tsv (also with .gz), .parquet; for tags also .conll, .conllu."
+        ),
     ] = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", help="Folder for the output of several files, one for each.")
+        Path | None, typer.Option("--output-dir", help="Folder for the outputs of several files, one per file.")
     ] = None,
     form: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help="Format on stdout, text (the default in a terminal), jsonl, ...; or in --output-dir. For annotators: "
+            help="Format on stdout or in --output-dir: text (the default in a terminal), jsonl, ... For annotators: "
             "label-studio, doccano or prodigy.",
         ),
     ] = None,
@@ -49,7 +51,8 @@ def predict(
         bool,
         typer.Option(
             "--overwrite",
-            help="Replace the output, finished or not. Without it, an unfinished one is continued, a finished one refused.",
+            help="Replace the output, finished or not. Without it, an unfinished output is continued and a finished one "
+            "refused.",
         ),
     ] = False,
     *,

@@ -16,7 +16,7 @@ def recipes(
         Path | None, typer.Option(help="Copy the recipe (default: the template) to this folder.", metavar="DIR")
     ] = None,
 ) -> None:
-    """List the recipes, print one, or copy one as a start for your own.
+    """List the recipes, print one, or copy one as a starting point for your own.
 
     [bold]bertkit recipes[/]      [bold]bertkit recipes mrpc[/]      [bold]bertkit recipes mrpc --copy .[/]
     """

@@ -1,4 +1,4 @@
-"""`bertkit finetune` accepts the options of transformers' example scripts, run_glue.py and its like, and keeps their meaning.
+"""`bertkit finetune` accepts the options of transformers' example scripts, such as run_glue.py, with their meaning.
 
 They are translated before parsing, by one table: --per_device_train_batch_size counts one process, our --batch-size a whole
 step. A first word such as run_ner.py says which family is meant.

@@ -19,7 +19,7 @@ def serve(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, of --seeds or --folds the median run; or any Hugging Face BERTs with a head.",
+            help="Run folders (of --seeds or --folds the median run), or Hugging Face BERT models with a head.",
             metavar="RUN",
             show_default=False,
         ),
@@ -29,7 +29,7 @@ def serve(
 ) -> None:
     """Serve models over HTTP, in the forms of Hugging Face's clients and of text-embeddings-inference.
 
-    Requests that come together are computed together. Texts are not logged. Ctrl-C ends it, once what it took is answered.
+    Concurrent requests are batched. Texts are not logged. Ctrl-C ends the server, once all accepted requests are answered.
 
     [bold]bertkit serve runs/mine[/]
 

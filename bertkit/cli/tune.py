@@ -43,49 +43,50 @@ def tune(
     search: Annotated[
         list[str] | None,
         typer.Option(
-            help="An option with its values, as batch-size=16,32 or num-epochs=2..4, or with a range to draw from, as "
-            "learning-rate=1e-5..1e-4:log. Without: the grid of the BERT paper, less what other options set.",
+            help="An option with its values, such as batch-size=16,32 or num-epochs=2..4, or a range to draw from, such as "
+            "learning-rate=1e-5..1e-4:log. Default: the BERT paper's grid, without options that are given.",
             metavar="NAME=VALUES",
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials at most. Default: all of a grid; 20 where there are ranges.", metavar="N")
+        int | None, typer.Option(min=1, help="Most trials. Default: all points of a grid; 20 if there are ranges.", metavar="N")
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Begin no trial that would end after this, such as 2h or 30m; the winner's runs come after."),
+        typer.Option(help="Start no trial that would end later, such as 2h or 30m; the winner's runs come on top."),
     ] = None,
     prune: Annotated[
         bool | None,
         typer.Option(
             "--prune/--no-prune",
-            help="End a trial whose evaluation is below the median of the others'. Default: where there are ranges.",
+            help="Stop trials whose evaluations are below the median of the others. Default: only if there are ranges.",
             show_default=False,
         ),
     ] = None,
     held_out: Annotated[
         str | None,
         typer.Option(
-            help="Rows that no trial sees, to judge the winner by: a share of the training rows, or a split. "
+            help="Rows that no trial sees, to judge the winner: a share of the training rows, or a split. "
             "Default: test with --test, else 10%.",
             metavar="SHARE|SPLIT",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=2, help="Train the winner again with the seeds 1 to N.", metavar="N")] = 3,
     keep_trials: Annotated[
-        bool, typer.Option("--keep-trials", help="Keep the weights of all trials, not of the best alone.")
+        bool, typer.Option("--keep-trials", help="Keep the weights of all trials, not only of the best.")
     ] = False,
     find_learning_rate: Annotated[
-        bool, typer.Option("--find-learning-rate", help="Only try rising learning rates in one short run; write nothing.")
+        bool, typer.Option("--find-learning-rate", help="Only run a learning-rate range test, and write nothing.")
     ] = False,
     overwrite: Overwrite = False,
     fresh_head: FreshHead = False,
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Search the settings of a fine-tuning run, and train the best again with several seeds.
+    """Search for the best settings of a fine-tuning run, and train them again with several seeds.
 
-    Start the same command several times, on machines that share the folder, and they share the trials. Stopped, it goes on.
+    Several processes, also on machines that share the folder, divide the trials: start the same command in each. If stopped,
+    it resumes.
 
     [bold]bertkit tune mrpc --model bert-base-uncased --output-dir runs/tuned[/]
 

@@ -1,7 +1,7 @@
 """Figures drawn by matplotlib as SVG: the same bytes for the same numbers, whatever a user's matplotlibrc says.
 
-They hold numbers and words of ours alone. What data, metrics and runs are called is written by the page, which shows it as it
-is: matplotlib would read "$x$" as mathematics, and its fonts lack many scripts.
+They contain only numbers and fixed words. The names of data, metrics and runs are left to the page: matplotlib would read "$x$"
+as mathematics, and its fonts lack many scripts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bertkit.report import Table
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")  # Okabe and Ito (2008)
 STYLES = [(colour, dash) for dash, colour in product(("solid", "dashed", "dotted"), _COLOURS)]  # of lines, in their order
-_MOST_POINTS = 500  # of a line; more cannot be seen apart
+_MOST_POINTS = 500  # of a line; more cannot be told apart
 _INCHES = (5.2, 2.8)
 
 
 class Line(NamedTuple):
-    """name: as the page writes it. xs, ys: at least one point, by x."""
+    """name: for the page. xs, ys: at least one point, sorted by x."""
 
     name: str
     xs: Sequence[float]
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """title, alt: what it shows, and its numbers in words. source: a data address. lines: names, drawn as STYLES go."""
+    """title, alt: what it shows, and its numbers in words. source: a data URL. lines: their names, in the order of STYLES."""
 
     title: str
     alt: str
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 
 @contextmanager
 def _defaults() -> Iterator[None]:
-    """matplotlib's own settings, with the salt of the names in an SVG fixed."""
+    """matplotlib's default settings, with a fixed salt for the ids in an SVG."""
     import matplotlib
 
     own = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
@@ -72,7 +72,7 @@ def draw_lines(title: str, lines: Sequence[Line], *, marks: Sequence[float] = ()
 
 @_defaults()
 def draw_reliability(table: Table) -> Figure:
-    """Of each bin of confidence the share that is right, beside the diagonal of perfect calibration; table: its numbers."""
+    """The share of right predictions by confidence, with the diagonal of perfect calibration. table: its numbers."""
     figure, axes = _axes()
     confidence, right = ([row[column] for row in table.rows] for column in (2, 3))
     axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8)

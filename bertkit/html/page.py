@@ -1,8 +1,9 @@
-"""A report as one HTML file that stands alone: nothing is fetched or executed, and text of data is shown as it is."""
+"""A report as one self-contained HTML file: it loads and runs nothing, and escapes all text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +13,12 @@ from bertkit.progress import format_cell, is_numeric
 from bertkit.report import Finding, Matrix, Piece, Table
 
 MOST_BYTES = 2_000_000
-_JOINERS = "\n\u200c\u200d"  # which Persian, Hindi and emoji need
+LONGEST = 200  # characters of a text that is shown whole
+_JOINERS = "\n\u200c\u200d"  # Persian, Hindi and emoji need the last two
 
 
 class Entry(NamedTuple):
-    """A row of data. title: where it is. texts: by name."""
+    """A row of data. title: its place. texts: by name."""
 
     title: str
     texts: Mapping[str, Sequence[Piece]]
@@ -30,14 +32,17 @@ class Section(NamedTuple):
 
 
 def require_packages() -> None:
-    """Raise MachineError where the packages of the extra `report` are missing."""
+    """Raise MachineError if the packages of the extra `report` are missing."""
     with packages_of("report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
 
 
-def render(title: str, sections: Sequence[Section]) -> str:
-    """The page. Raises UsageError for one of more than MOST_BYTES."""
+def render(title: str, sections: Sequence[Section], *, paths: Mapping[str, str] = {}) -> str:
+    """The page. paths: of the machine, with what to write in their place.
+
+    Raises UsageError for a page of more than MOST_BYTES.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     places = Environment(
@@ -47,7 +52,13 @@ def render(title: str, sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    places.filters.update(visible=visible, shown=shown, shades=shades, cell=lambda value: shown(format_cell(value)))
+    told = _replacing(paths)
+    places.filters.update(
+        visible=lambda text: visible(told(text)),
+        shown=lambda value, longest=LONGEST: shown(told(str(value)), longest),
+        cell=lambda value: shown(told(format_cell(value))),
+        shades=shades,
+    )
     for kind in (Table, Matrix, Finding, Figure):
         places.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     text = places.get_template("page.html").render(title=title, sections=sections, styles=STYLES, is_numeric=is_numeric)
@@ -57,17 +68,26 @@ def render(title: str, sections: Sequence[Section]) -> str:
     return text
 
 
+def _replacing(paths: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that replaces these paths, also at the beginning of longer ones, wherever a text has them."""
+    if not paths:
+        return str
+    longest_first = sorted(paths, key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w.~/-])({'|'.join(map(re.escape, longest_first))})(?![\w-])")
+    return lambda text: pattern.sub(lambda found: paths[found[0]], text)
+
+
 def visible(text: str) -> str:
-    """Text with what is invisible written out, such as what turns the direction of text."""
+    """Text with invisible characters written out, such as those that change the direction of text."""
     return "".join(each if each.isprintable() or each in _JOINERS else repr(each)[1:-1] for each in text)
 
 
-def shown(value: Any, longest: int = 200) -> str:
-    """`visible`, without the middle of what is longer than so many characters."""
+def shown(value: Any, longest: int = LONGEST) -> str:
+    """`visible`, without the middle of a longer text."""
     text = str(value)
     return visible(text if len(text) <= longest else f"{text[: longest // 2]} [...] {text[-longest // 2 :]}")
 
 
 def shades(row: Sequence[Any]) -> list[float]:
-    """How dark the cells of a Matrix's row are, from 0 to 0.6: their share of the row."""
+    """The shades of the cells in a row of a Matrix, from 0 to 0.6, by their share of the row."""
     return [0.0, *(round(0.6 * count / max(1, sum(row[1:])), 3) for count in row[1:])]

@@ -21,10 +21,18 @@ def resampled(count: int, resamples: int, rng: np.random.Generator) -> Iterator[
 
 
 def intervals(scorer: Scorer, draws: Iterable[NDArray[np.int64]]) -> dict[str, tuple[float, float] | None]:
-    """The 95% interval of each score; None for a score that is undefined on every draw. draws: from `resampled`."""
+    """The 95% interval of each score, as `score_interval` gives it. draws: from `resampled`."""
     drawn = [scorer(rows) for rows in draws]
     names = dict.fromkeys(name for scores in drawn for name in scores)
-    return {name: interval([scores.get(name) for scores in drawn]) for name in names}
+    return {name: score_interval([scores.get(name) for scores in drawn]) for name in names}
+
+
+def score_interval(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """`interval`; None too where it has no width, as of one row or of rows that are all right: they do not tell how sure a
+    score is.
+    """
+    bounds = interval(values)
+    return None if bounds is None or bounds[0] == bounds[1] else bounds
 
 
 def interval(values: Sequence[float | None]) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -148,6 +149,20 @@ def greater_is_better(metric: Metric) -> bool:
     """Whether a higher score is better."""
     name = metric.__name__.removeprefix(EVALUATE).rpartition("/")[2]
     return getattr(metric, "greater_is_better", name not in LOWER_IS_BETTER)
+
+
+_SHARES = re.compile(r"(\w+_)?(accuracy|f1|exact|exact_match|precision|recall)(_(?!thresh$).+)?")
+_CORRELATIONS = ("matthews_correlation", "pearson", "spearmanr")
+
+
+def range_of(score: str) -> tuple[float, float]:
+    """The least and the greatest value that a score of ours can have. score: its name, "split/metric"."""
+    name = score.rpartition("/")[2]
+    if _SHARES.fullmatch(name):
+        return 0.0, 1.0
+    if name in _CORRELATIONS:
+        return -1.0, 1.0
+    return 0.0 if name in LOWER_IS_BETTER or name.endswith("loss") else -math.inf, math.inf
 
 
 def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.metrics.bootstrap import Scorer, interval
+from bertkit.metrics.bootstrap import Scorer, score_interval
 
 EXPONENTS = np.linspace(0.05, 2, 79)  # of c; Hestness et al. find 0.07 to 0.35, and at most 0.5 is expected in theory
 FEWEST = 3  # sizes, for three unknowns
@@ -53,7 +53,7 @@ def describe_curve(
     scores = scores[~np.isnan(scores).any(axis=1)]  # one may be undefined on some draws
     found: dict[str, Any] = {"points": [{"rows": n, **_described(of_size)} for n, of_size in zip(sizes, scores.T, strict=True)]}
     errors = 1 - scores if greater_is_better else scores
-    fallen = interval((errors[1:, 0] - errors[1:, -1]).tolist())
+    fallen = score_interval((errors[1:, 0] - errors[1:, -1]).tolist())
     if len(sizes) < FEWEST:
         found["not_shown"] = f"a curve needs {FEWEST} shares or more"
     elif (errors < 0).any():
@@ -73,8 +73,8 @@ def describe_curve(
 
 
 def _described(scores: NDArray[np.float64]) -> dict[str, Any]:
-    """A score, and its 95% interval by the draws that follow it."""
-    return {"score": float(scores[0]), "interval": interval(scores[1:].tolist())}
+    """A score, and its 95% interval by the draws that follow it, if it has a width."""
+    return {"score": float(scores[0]), "interval": score_interval(scores[1:].tolist())}
 
 
 def _mean_scores(

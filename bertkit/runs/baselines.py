@@ -1,4 +1,4 @@
-"""What a model must beat on its own data: fitted and compared with it once it is trained."""
+"""The baselines that a model must beat on its own data: fitted, and compared with the trained model."""
 
 from __future__ import annotations
 

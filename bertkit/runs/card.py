@@ -104,8 +104,9 @@ def pretraining_card(run: dict[str, Any]) -> str:
     fill = 'fill = pipeline("fill-mask", model="path/to/this/folder")\nprint(fill("a text with a [MASK] in it"))'
     pairs = ", whose two next-sentence logits mean that segment B is " + " or ".join(objective.pair_labels)
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
+    corpora = [corpus for each in (run, *(run.get("continued") or ())) for corpus in each["data"].values()]
     return _PRETRAINED.format(
-        corpus=_plain(Path(run["data"]["corpus"]["source"]).name),
+        corpus=_plain(" and ".join(dict.fromkeys(Path(corpus["source"]).name for corpus in corpora))),
         origin="Trained from fresh weights" if fresh else f"Trained further from {_plain(_called(run['model']['name']))}",
         version=run["versions"].get("bertkit", ""),
         steps=run["last"]["step"],
@@ -218,8 +219,8 @@ def _limits(run: dict[str, Any], objective: str) -> Iterator[str]:
     task, splits = run["task"], [*run["data"]]
     yield f"The scores hold for texts like those of {_plain(_source(run, splits[-1]))}; for others they may be lower."
     if run["best"]["scores"]:
-        yield f"The step was chosen by {objective}, on the rows that it is scored on, which makes that score a little too high."
+        yield f"The step was chosen by {objective} on the rows that it is scored on, so that score is a little too high."
     if task.get("truncate") in _READ:
-        yield f"Of a text longer than {task['max_length']} tokens it reads {_READ[task['truncate']]} alone."
+        yield f"It reads only {_READ[task['truncate']]} of a text longer than {task['max_length']} tokens."
     if task.get("labels"):
         yield "It knows no other labels than those above."

@@ -7,7 +7,7 @@ every row is scored by the run that did not train on it, all rows together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.readers import Examples
-from bertkit.report import Report, Table
+from bertkit.report import Finding, Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
 from bertkit.runs.scores import Predicted, evaluate_splits
 from bertkit.runs.series import FOLDS, SEEDS
@@ -58,11 +58,15 @@ def compare(
     evaluation split. recipe_name: the file of the runs' own recipe, if they need its code.
     Raises UsageError for runs that are evaluated on different rows.
     """
-    return compare_sides(*_open(names, split, recipe_name), resamples=resamples)
+    sides = [(name, _runs(name)) for name in names]  # all names are checked before the first evaluation
+    return compare_sides(*open_sides(sides, split, recipe_name), resamples=resamples)
 
 
 def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int = RESAMPLES) -> dict[str, Any]:
-    """What `compare` gives, of runs that have predicted the same rows of a split."""
+    """What `compare` gives, of runs that have predicted the same rows of a split.
+
+    same: the sides that are the first one itself, or have its scores on every draw.
+    """
     rows = np.arange(len(examples))
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
     rng = np.random.default_rng(0)
@@ -71,6 +75,12 @@ def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resa
         for side, scores in zip(sides, drawn, strict=True):
             scores.append(side.scores(int(rng.integers(len(side.scorers))), rows))
     shared = [name for name in means[0] if all(name in mean for mean in means)]
+    first = Path(sides[0].name).resolve()
+    same = [
+        side.name
+        for side, scores in zip(sides[1:], drawn[1:], strict=True)
+        if scores == drawn[0] or Path(side.name).resolve() == first
+    ]
     return {
         "split": split,
         "rows": len(examples),
@@ -78,6 +88,7 @@ def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resa
             {"name": side.name, "runs": len(side.scorers), "scores": mean} for side, mean in zip(sides, means, strict=True)
         ],
         "settings": _differing(sides),
+        "same": same,
         "differences": [
             {
                 "side": side.name,
@@ -91,10 +102,32 @@ def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resa
     }
 
 
-def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> tuple[list[Side], Examples, str]:
+def mean_difference(side: Side, other: Side, score: str, rows: int) -> dict[str, Any]:
+    """How much higher the mean of a score is over a side's runs than over another's, and the 95% interval by a bootstrap.
+
+    Rows and pairs of runs are drawn with replacement: the first run of one side is compared with the first of the other, as
+    runs of the same seed.
+    """
+
+    def mean(runs: Iterable[int], drawn: NDArray[np.int64]) -> float | None:
+        found = float(np.mean([side.scores(run, drawn)[score] - other.scores(run, drawn)[score] for run in runs]))
+        return None if np.isnan(found) else found  # undefined for one of them
+
+    count, rng = len(side.scorers), np.random.default_rng(0)
+    bounds = interval([mean(rng.integers(0, count, count), each) for each in resampled(rows, RESAMPLES, rng)])
+    return {"difference": mean(range(count), np.arange(rows)), "interval": bounds and list(bounds)}
+
+
+def open_sides(
+    named: Sequence[tuple[str, Mapping[Path, Mapping[str, Any]]]], split: str | None, recipe_name: str | None = None
+) -> tuple[list[Side], Examples, str]:
+    """The sides with their predictions, the rows of all of them, and their split. named: a side's runs, each with its run.json.
+
+    Raises UsageError for runs that are evaluated on different rows.
+    """
     sides: list[Side] = []
     first: Examples | None = None
-    for name, runs in [(name, _runs(name)) for name in names]:  # all names are checked before the first evaluation
+    for name, runs in named:
         scored: list[Predicted] = []
         for folder in runs:
             target = open_target(str(folder), recipe_name, {})
@@ -105,7 +138,7 @@ def _open(names: Sequence[str], split: str | None, recipe_name: str | None) -> t
         assert split is not None
         for each in scored:
             first = first or each.examples
-            refuse_other_rows(each.examples, first, split, name=name, first_name=names[0])
+            refuse_other_rows(each.examples, first, split, name=name, first_name=named[0][0])
         sides.append(Side(name, next(iter(runs.values())), [each.scorer() for each in scored]))
     assert first is not None
     assert split is not None
@@ -199,5 +232,8 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
             None if row["higher"] is None else f"{100 * row['higher']:.1f}%",
         ]
         for row in comparison["differences"]
+        if row["side"] not in comparison["same"]
     ]
-    return Report([*parts, Table("paired bootstrap over rows and seeds", columns, differences)], comparison)
+    tested = [Table("paired bootstrap over rows and seeds", columns, differences)] if differences else []
+    same = [Finding("note", f"{name} scores exactly as {sides[0]['name']} does") for name in comparison["same"]]
+    return Report([*parts, *tested, *same], comparison)

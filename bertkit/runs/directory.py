@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__, progress
 from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
+from bertkit.corpus.directory import CORPUS
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files, write_json
 from bertkit.manifest import MANIFEST, Manifest, finish, replace_files, verify
@@ -26,7 +27,7 @@ from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
-from bertkit.text.tokenizer import TOKENIZER_FILES
+from bertkit.text.tokenizer import TOKENIZER, TOKENIZER_FILES
 from bertkit.training.checkpoint import TRAINING, drop_training_state, newest_checkpoint, verify_best
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def _tidy(folder: Path) -> None:
 
 
 RUN = Kind("run", _is_finished, more=_MORE, tidy=_tidy)
+WRITTEN = {"tokenizer": TOKENIZER, "corpus": CORPUS, "pretrain": RUN, "finetune": RUN}  # into --output-dir, by command
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ class RunFolder:
         if changed := changed_settings(old, new):
             what = f"the folder holds an unfinished run with different settings: {changed}"
             hint = f"repeat its command, or {NEW_FOLDER}"
+            if values["recipe"].get("family") == PRETRAINING and not changed_settings(old | {"data": {}}, new | {"data": {}}):
+                hint = f"to go on with another corpus, repeat its command and add --continue-with CORPUS; or {NEW_FOLDER}"
             raise UsageError(what, where=str(self.output.path), hint=hint)
 
     @contextmanager
@@ -189,6 +193,15 @@ class RunFolder:
             replace_files(path, lambda folder: _copy_best(origin, folder))
             if (log := origin.parent / LOG_FILE).is_file():
                 write_files(path, {LOG_FILE: partial(shutil.copyfile, log)})
+
+
+@contextmanager
+def replaced(folder: OutputFolder, accelerator: Accelerator) -> Iterator[None]:
+    """`OutputFolder.replaced` by the main process, once every process has read the folder."""
+    accelerator.wait_for_everyone()
+    with folder.replaced() if accelerator.is_main_process else nullcontext():
+        accelerator.wait_for_everyone()
+        yield
 
 
 def _refuse_stateless(checkpoint: Path | None) -> None:
@@ -321,6 +334,11 @@ def is_run(values: Any) -> bool:
     """Whether the content of a JSON file is a run.json."""
     parts = ("recipe", "training", "model", "data")
     return isinstance(values, dict) and "status" in values and all(isinstance(values.get(part), dict) for part in parts)
+
+
+def corpora_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The "data" entry of the corpora that a pre-training run reads, the last ones where it was continued with others."""
+    return (run.get("continued") or [run])[-1]["data"]
 
 
 def require_run(folder: Path) -> dict[str, Any]:

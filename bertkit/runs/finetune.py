@@ -77,6 +77,7 @@ def finetune(
     data: Splits | None = None,
     chosen: Mapping[str, Any] | None = None,
     baselines: bool = False,
+    intervals: bool = True,
     evaluated: Callable[[float | None], object] = lambda objective: None,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
@@ -84,8 +85,9 @@ def finetune(
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
     differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: remarks on the rows were
     shown before, and are not repeated. data, chosen: the recipe's splits, and the settings that nobody stated, where they are
-    already read and chosen. baselines: compare with what it must beat. evaluated: called after each evaluation with the score
-    that decides which step is best, higher is better; what it raises ends the run, which stays unfinished.
+    already read and chosen. baselines: compare with what it must beat. intervals: bootstrap those of the best scores, for the
+    model card. evaluated: called after each evaluation with the score that decides which step is best, higher is better; what
+    it raises ends the run, which stays unfinished.
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
@@ -226,8 +228,8 @@ def finetune(
         return write
 
     def finish() -> str:
-        ours = all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
-        if ours and best_scored is not None and best_scored.scores == values["best"]["scores"]:  # else: before a resume
+        wanted = intervals and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
+        if wanted and best_scored is not None and best_scored.scores == values["best"]["scores"]:  # else: before a resume
             values["intervals"] = score_intervals(best_scored, RESAMPLES)
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
         return model_card(values, pretrained.name, architecture)

@@ -1,9 +1,10 @@
-"""`bertkit check --label-errors`: every row is judged by the fold that did not train on it, and the rows are ranked."""
+"""`bertkit check --label-errors`: every row is judged by the fold that was not trained on it, and all rows are ranked."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +12,13 @@ import numpy as np
 
 from bertkit import progress
 from bertkit.errors import UsageError, plural
-from bertkit.files import Kind, OutputFolder, json_text, write_files
+from bertkit.files import Kind, OutputFolder, json_text, relative, write_files
 from bertkit.metrics.confident_learning import ConfidentLearning, Judged, Verdicts
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.directory import read_run_file
+from bertkit.runs.directory import read_run_file, replaced
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetune import input_paths
 from bertkit.runs.predictor import TaskPredictor
@@ -31,11 +32,11 @@ from bertkit.tasks.task import Task
 
 RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
 OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|shares|learning_curve\.json")
-WORST = 100  # rows that label_errors.json repeats
+WORST = 100  # rows in label_errors.json
 
 
 class Fold(NamedTuple):
-    """The rows that a fold's model was not trained on, with labels by name, and what it says of them. truth: as text."""
+    """The rows that a fold's model was not trained on, with labels by name, and its judgements. truth: as text."""
 
     examples: Examples
     texts: Sequence[tuple[str, ...]]
@@ -43,19 +44,20 @@ class Fold(NamedTuple):
     judged: dict[str, Judged]
 
 
-def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, overwrite: bool) -> None:
-    """Make sure that the folder is one of this command's, or new; overwrite: move it aside. Raises UsageError, MachineError."""
+@contextmanager
+def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, overwrite: bool) -> Iterator[None]:
+    """Check that the folder is new or this command's own. overwrite: move it aside, and back if nothing is written.
+
+    Raises UsageError, MachineError.
+    """
     accelerator = start_accelerator(recipe.training.device or "auto")
     reads = [model, *input_paths(recipe, name)]
-    folder = OutputFolder.prepare(output_dir, OUTPUT, resume=True, overwrite=overwrite, reads=reads)
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        folder.move_aside()
-    accelerator.wait_for_everyone()
+    with replaced(OutputFolder.prepare(output_dir, OUTPUT, resume=True, overwrite=overwrite, reads=reads), accelerator):
+        yield
 
 
 def refuse_classless(recipe: Recipe) -> None:
-    """Raise UsageError for labels that are no classes. recipe: resolved."""
+    """Raise UsageError for labels that are not classes. recipe: resolved."""
     if not recipe.has_classes or getattr(recipe, "regression", False):
         what = "label errors are found among classes, several labels a text, and tags"
         hint = "leave out --label-errors: check shows what else is wrong with these rows"
@@ -63,8 +65,8 @@ def refuse_classless(recipe: Recipe) -> None:
 
 
 def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
-    """Raise UsageError for a model that was fine-tuned on the rows to judge, as it knows their labels by heart; warn of one
-    that was fine-tuned on others. recipe: resolved. rows: standardized.
+    """Raise UsageError for a model that was fine-tuned on the rows to judge, whose labels it has memorized; warn of one that
+    was fine-tuned on other rows. recipe: resolved. rows: standardized.
     """
     run = read_run_file(Path(model)) if Path(model).is_dir() else None
     if run is None or run["recipe"].get("family") == PRETRAINING:
@@ -81,13 +83,13 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
 def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
     """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
 
-    recipe: resolved. Returns the content of label_errors.json: numbers of rows and labels, `pairs` of a given and a suggested
-    label with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are no
-    classes, and what fine-tuning raises. `refuse_trained` is for before it.
+    recipe: resolved. Returns the content of label_errors.json: numbers of rows and labels, `pairs` of given and suggested
+    labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are not
+    classes, and what fine-tuning raises. Call `refuse_trained` before.
     """
     refuse_classless(recipe)
     accelerator = start_accelerator(recipe.training.device or "auto")
-    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True}
+    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "intervals": False}
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
     read: dict[str, Examples] = {}  # the file once for all folds
     own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]
@@ -100,13 +102,13 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
         if not (path := output_dir / RANKED).is_file():
             write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
         elif path.read_bytes() != content:
-            progress.note(f"{path} was changed since, and stays as it is; remove it to have it written again")
+            progress.note(f"{path} was changed since, and is kept; remove it to have it written again")
         write_files(output_dir, {FOUND: json_text(found)})
     return found
 
 
 def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Processes) -> Fold:
-    """What a fold says of the rows that it held out. recipe: the fold's own."""
+    """A fold's judgement of the rows that it held out. recipe: the fold's own."""
     target = open_target(str(run), None, {}, to_predict=True, quiet=True)
     task, held_out = target.task, read_splits(recipe, ["validation"], read=read).rows["validation"]
     examples = task.examples(held_out, labelled=True)
@@ -119,7 +121,7 @@ def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Proc
 
 
 def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """All rows as those of the table, the most suspicious first, each by its worst label; and what there is to count."""
+    """All rows of the table, the most suspicious first, each by its worst label; and the counts."""
     rows = [(fold, row) for fold in folds for row in range(len(fold.examples))]
     begins = np.cumsum([0, *(len(fold.examples) for fold in folds)]).tolist()
     learned, verdicts = [], []
@@ -146,11 +148,11 @@ def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]
 
 
 def _told(fold: Fold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
-    """A row of the table. found: one of `Verdicts`, of the row's worst label. several: rows have more labels than one."""
+    """A row of the table. found: one of `Verdicts`, of the row's worst label. several: whether rows have several labels."""
     words = fold.examples.columns.get("tokens")
     other = found.suggested != found.given
     return {
-        "file": fold.examples.source,
+        "file": relative(fold.examples.source),
         "row": fold.examples.lines[row],
         **dict(zip(("text", "text_pair"), fold.texts[row], strict=False)),
         **({"labels": fold.truth[row]} if several else {}),
@@ -171,7 +173,7 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
     worst = [[*(each[name] for name in columns), "yes" if each["likely_errors"] else ""] for each in found["worst"][:count]]
     what = f"{found['likely_errors']} of {plural(found['labels'], 'label')} are likely errors, in "
     what += f"{found['rows_with_likely_errors']} of {plural(found['rows'], 'row')}; "
-    what += f"by the confident joint about {found['expected_errors']:g} are wrong"
+    what += f"about {found['expected_errors']:g} are wrong by the confident joint"
     return Report(
         [
             *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),

@@ -1,4 +1,4 @@
-"""`bertkit check --learning-curve`: scores by the share of the training rows, and what is to be expected of twice the rows."""
+"""`bertkit check --learning-curve`: scores by the share of the training rows, and what to expect of twice the rows."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def refuse_unevaluated(recipe: Recipe) -> None:
 def measure_learning_curve(
     recipe: Recipe, shares: Sequence[float], *, seeds: int, name: str, model: str, output_dir: Path
 ) -> dict[str, Any]:
-    """Train on each share of the rows with each seed, as far as that is not done, and draw the curve of the first score.
+    """Train on each share of the rows with each seed, unless that is done, and fit the curve of the first score.
 
-    recipe: resolved. A share's rows are the same for all seeds, and among those of larger shares. Returns the content of
+    recipe: resolved. A share has the same rows for all seeds, and larger shares contain them. Returns the content of
     learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
     """
     refuse_unevaluated(recipe)
@@ -60,7 +60,8 @@ def measure_learning_curve(
         progress.note(f"{share:g}% of the training rows: {size}")
         folder = output_dir / RUNS / f"{share:g}"
         some = replace(recipe, max_train_samples=size)
-        finetune_series(SEEDS, some, count=seeds, name=name, model=model, output_dir=folder, fresh_head=True)
+        how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "intervals": False}
+        finetune_series(SEEDS, some, count=seeds, output_dir=folder, **how)
         scorers.append([])
         for seed in range(1, seeds + 1):
             run = open_target(str(folder / f"{SEEDS.noun}-{seed}"), name if name.endswith(".py") else None, {})
@@ -77,14 +78,15 @@ def measure_learning_curve(
 
 
 def report_learning_curve(found: Mapping[str, Any]) -> Report:
-    """The points and what is expected, as a table. found: from `measure_learning_curve`, or learning_curve.json."""
+    """A table of the points and of what is expected. found: from `measure_learning_curve`, or learning_curve.json."""
     rows = [[each["rows"], each["score"], progress.format_interval(each["interval"])] for each in found["points"]]
     if twice := found.get("twice"):
         rows.append([f"{twice['rows']}, expected", twice["score"], progress.format_interval(twice["interval"])])
-        gain = progress.format_interval(twice["gain_interval"], "+.4f")
-        what = f"twice the rows are expected to change {found['metric']} by {twice['gain']:+.4f} ({gain}), if the curve goes on"
+        bounds = progress.format_interval(twice["gain_interval"], "+.4f")
+        gain = f"{twice['gain']:+.4f}" + (f" ({bounds})" if bounds else "")
+        what = f"twice the rows are expected to change {found['metric']} by {gain}, if the curve goes on"
     else:
-        what = f"what twice the rows would bring is not shown: {found['not_shown']}"
+        what = f"the gain of twice the rows is not shown: {found['not_shown']}"
     title = f"{found['metric']} on {found['rows']} rows of {found['split']}, mean of {found['seeds']} seeds"
     table = Table(title, ["training rows", found["metric"], "95% interval"], [[str(size), *more] for size, *more in rows])
     return Report([table, Finding("note", what)], found)

@@ -1,4 +1,4 @@
-"""Where predictions go: the standard output, a file that the same command goes on with after a kill, a folder of files."""
+"""Where predictions go: standard output, a file that the same command continues after a kill, or a folder of files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bertkit.tasks.presentation import Count, summed
 
 STDIN, TEXT = "-", "text"
 SETTINGS, SUCCESS = "_settings.json", "_SUCCESS"  # of a folder of predictions; engines that read such folders skip "_"
-_START_OVER = "repeat the first command as it was, or add --overwrite, which starts over"
+_START_OVER = "repeat the first command unchanged, or start over with --overwrite"
 
 
 class Form(NamedTuple):
@@ -171,7 +171,7 @@ class OutputFile(Output):
                     what = "another process has just written these predictions"
                     raise UsageError(what, where=str(self.path), hint="repeat the command")
                 if self.before.windows:
-                    progress.note(f"{self.path}: going on after {plural(self.before.rows, 'row')}")
+                    progress.note(f"{self.path}: continuing after {plural(self.before.rows, 'row')}")
                 self._file.truncate(self.before.size)
                 stack.callback(self._leave_nothing_empty)
             yield
@@ -339,10 +339,10 @@ class Destination:
                 with disk_errors(self.folder):
                     (self.folder / SUCCESS).unlink(missing_ok=True)
             elif path.name not in before.sources or None in (sources[path.name], before.sources[path.name]):
-                raise UsageError(f"{path} is there, and is not known to be of {source}", hint=_START_OVER)
+                raise UsageError(f"{path} already exists, and is not known to come from {source}", hint=_START_OVER)
             elif before.sources[path.name] != sources[path.name]:
                 was = before.sources[path.name][0]
-                what = f"{path} is there, of {was if was != str(Path(source).resolve()) else f'an earlier {source}'}"
+                what = f"{path} already exists, from {was if was != str(Path(source).resolve()) else f'an earlier {source}'}"
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {_START_OVER}")
         write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
 

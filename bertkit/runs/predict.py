@@ -1,4 +1,4 @@
-"""`bertkit predict`: rows from files to files, window by window, in bounded memory, and on from where a kill stopped it."""
+"""`bertkit predict`: rows from files to files, window by window in bounded memory, resumable after a kill."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def predict_to(
     endings = [*FORMATS, *dict.fromkeys(chain.from_iterable(family.own_formats for family in Task.families.values()))]
     sources = [split] if split is not None else expand(files or [STDIN])
     if layout.uncertain and len(sources) > 1:
-        raise UsageError(f"--uncertain chooses among the rows of one file; here are {len(sources)}", hint="join them first")
+        raise UsageError(f"--uncertain chooses among the rows of one file; {len(sources)} were given", hint="join them first")
     to = Destination.of(sources, output, output_dir, form, endings, overwrite=overwrite)
     if layout.safe_csv and to.form.ending != ".csv":
         what = f"--safe-csv is for CSV, and the output is {to.form.ending.lstrip('.')}"
@@ -165,7 +165,7 @@ class _Command:
         for source in sources:
             path = self.to.files[source]
             if self.to.folder is not None and path is not None and path.exists():
-                progress.note(f"{path} is there already")
+                progress.note(f"{path} already exists")
                 continue
             self.predict(source, self.output_for(source, path, state))
         self.to.close()

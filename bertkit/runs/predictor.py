@@ -192,7 +192,7 @@ class Predictor:
         raise self._headless()
 
     def _headless(self) -> ModelError:
-        return ModelError("the model has no trained head, and gives vectors alone", where=self.pretrained.name, hint=FINETUNE)
+        return ModelError("the model has no trained head and can only give vectors", where=self.pretrained.name, hint=FINETUNE)
 
     def examples(self, rows: Sequence[Row], first: int = 0) -> Examples:
         """Rows of `predict`, all of one form, under the task's standard names of columns. first: the number of the first one.
@@ -258,7 +258,7 @@ class Predictor:
             if not fits or not all(isinstance(text, str) for text in each):
                 raise DataError(f"the row is {row!r}; expected a text or a pair of texts", where=f"rows:{number}")
             if texts and len(each) != len(texts[0]):
-                what = f"the row has {len(each)} texts and the first one {len(texts[0])}; expected equally many in every row"
+                what = f"the row has {len(each)} texts and the first one {len(texts[0])}; expected the same number in every row"
                 raise DataError(what, where=f"rows:{number}")
             texts.append(tuple(each))
         return [list(column) for column in zip(*texts, strict=True)]

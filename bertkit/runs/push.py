@@ -1,4 +1,4 @@
-"""Upload a finished run to the Hugging Face hub: what opens and describes its best model, and nothing of this machine."""
+"""Upload a finished run to the Hugging Face hub: what opens and describes its best model, and nothing about this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
         if "/" not in repo:
             raise HFValidationError
     except HFValidationError:
-        what = f"{repo!r} is no name of a repository; expected owner/name of letters, digits, -, _ and ."
+        what = f"{repo!r} is not a repository name; expected owner/name of letters, digits, -, _ and ."
         raise UsageError(what) from None
     files = files_to_push(folder, repo)
     if dry_run:
@@ -60,7 +60,7 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
         there = api.model_info(made.repo_id)
         if bool(there.private) == public:
             hint = "leave out --public" if public else "add --public, or name another one"
-            raise UsageError(f"{repo} is there already, and {'private' if public else 'public'}", hint=hint)
+            raise UsageError(f"{repo} already exists and is {'private' if public else 'public'}", hint=hint)
         names = [each.rfilename for each in there.siblings or ()]
         operations += [CommitOperationDelete(name) for name in names if _WEIGHTS.fullmatch(name) and name not in files]
         api.create_commit(made.repo_id, operations, commit_message=message or f"{folder.resolve().name}, by bertkit")
@@ -80,7 +80,7 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
     refuse_folder_of_runs(folder)
     run = require_run(folder)
     if run["status"] != "finished" or not (folder / _CARD).is_file():
-        raise UsageError("the run is not finished", where=str(folder), hint="its own command goes on with it")
+        raise UsageError("the run is not finished", where=str(folder), hint="repeat its command to continue it")
     names = [*CONFIG_FILES, *(path.name for path in weight_files(folder)), *TOKENIZER_FILES, _CARD]
     found: dict[str, Path | bytes] = {name: folder / name for name in names if (folder / name).is_file()}
     verify(folder, found.__contains__)
@@ -126,4 +126,4 @@ def _refused(error: Exception, repo: str) -> MachineError:
         hint = "make a token that may write on huggingface.co/settings/tokens, then: hf auth login"
         return MachineError(f"the hub does not let this token write to {repo}", hint=hint)
     said = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
-    return MachineError(f"cannot write to {repo}: {said[:300]}", hint="is the network up? the same command tries again")
+    return MachineError(f"cannot write to {repo}: {said[:300]}", hint="is the network up? repeat the command to try again")

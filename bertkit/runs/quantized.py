@@ -1,4 +1,4 @@
-"""Whether a quantized graph decides as the model that it was made of: decisions, the dev score, and speed."""
+"""Whether a quantized graph decides as its model does: decisions, the dev score, and speed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Verdict:
     def warnings(self) -> list[str]:
         found = []
         if self.texts < TEXTS:
-            found.append(f"int8 was compared on {plural(self.texts, 'text')} alone; {TEXTS} would say more")
+            found.append(f"int8 was compared on only {plural(self.texts, 'text')}; {TEXTS} would say more")
         if self.score is None:
             found.append("int8: no dev score was compared, as there are no rows with labels")
         exact, quantized = self.speeds

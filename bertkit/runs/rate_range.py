@@ -20,18 +20,18 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 
 STEPS, WINDOW = 100, 10  # of the run; over which its loss is averaged
-HIGHEST = 10  # times the rate that is chosen for the model
-FALLEN = 0.1  # share of the whole fall of the loss from which it counts as falling
+HIGHEST = 10  # times the default rate for the model
+FALLEN = 0.1  # share of the whole fall of the loss after which it counts as falling
 
 
 class _Enough(Exception):
-    """The run is at its first evaluation, where it ends."""
+    """Ends the run at its first evaluation."""
 
 
 def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
     """Train STEPS steps with a rising learning rate, and show the loss by rate and a range to search; nothing is kept.
 
-    how: name, model and fresh_head, as of `finetune`. Raises UsageError where the loss is not finite from the first steps on.
+    how: name, model and fresh_head, as for `finetune`. Raises UsageError if the loss is not finite within the first steps.
     """
     resolved = recipe.resolved()
     data = read_splits(resolved)
@@ -67,7 +67,7 @@ def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
 
 
 def report_range(rates: Sequence[float], losses: Sequence[float]) -> Report:
-    """The loss by rate, averaged, and the range from where it begins to fall to where it is lowest; one of each a step."""
+    """The averaged loss by rate, and the range from where it begins to fall to where it is lowest. rates, losses: by step."""
     averaged = np.convolve(losses, np.full(WINDOW, 1 / WINDOW), mode="valid")  # (steps - WINDOW + 1,)
     at = rates[WINDOW // 2 :]
     lowest = int(averaged.argmin())

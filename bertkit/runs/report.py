@@ -1,8 +1,10 @@
-"""`bertkit report`: what is known of one run or several, as a page; its numbers are those that eval, compare and check give."""
+"""`bertkit report`: all that is known about one run or several, as a page with the numbers of eval, compare and check."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -12,17 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertkit import progress
-from bertkit.config import PretrainConfig
 from bertkit.errors import ModelError, UsageError, UserError
-from bertkit.files import write_files
+from bertkit.files import relative, write_files
 from bertkit.html.charts import Figure, Line, draw_lines, draw_reliability
 from bertkit.html.page import Entry, Section, render, require_packages
 from bertkit.metrics.bootstrap import RESAMPLES
+from bertkit.metrics.classification import EVALUATE
 from bertkit.model.config import PRETRAINING
 from bertkit.readers.words import split_words
 from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.check import check_data, open_data
 from bertkit.runs.compare import Side, compare_sides, refuse_other_rows, report_comparison
+from bertkit.runs.course import Course
 from bertkit.runs.directory import LOG_FILE, flat, require_run
 from bertkit.runs.explanation import Explanation
 from bertkit.runs.label_errors import FOUND as LABEL_ERRORS
@@ -32,7 +35,6 @@ from bertkit.runs.learning_curve import report_learning_curve
 from bertkit.runs.masked_inference import HeldOut, open_held_out
 from bertkit.runs.outputs import check_output
 from bertkit.runs.predictor import Predictor
-from bertkit.runs.pretrain import phase_begins
 from bertkit.runs.scores import Evaluated, Predicted, evaluate_splits, report_scores
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.slices import describe_slices
@@ -45,11 +47,10 @@ from bertkit.tasks.recipe import published_scores
 
 _LEAST = 0.1  # the share of the heaviest word's weight from which a word is marked
 _NAMED = 5  # words whose weights are written out
-_SOURCES = 12  # of a corpus, those with the most sequences
 
 
 class Run(NamedTuple):
-    """A run as the user names it, its folder, and its run.json."""
+    """A run: its name as typed, its folder and its run.json."""
 
     name: str
     folder: Path
@@ -58,6 +59,10 @@ class Run(NamedTuple):
     @property
     def family(self) -> str:
         return str(self.values["recipe"].get("family"))
+
+    def flat(self) -> dict[str, Any]:
+        """run.json by names such as training.seed."""
+        return dict(chain.from_iterable(flat(value, part) for part, value in self.values.items()))
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -76,12 +81,12 @@ class Result(NamedTuple):
 def write_report(
     names: Sequence[str], output: Path, *, rows: int = 20, recipe_name: str | None = None, overwrite: bool = False
 ) -> None:
-    """Write the page of runs to a file. rows: how many worst errors are shown. recipe_name: the file of the runs' own recipe.
+    """Write the page of runs to a file. rows: number of worst errors to show. recipe_name: the file of the runs' own recipe.
 
-    A name may also be the folder of `check --label-errors`, `check --learning-curve` or `tune`, whose tables are shown.
+    A name may also be an output folder of `check --label-errors`, `check --learning-curve` or `tune`, whose tables are shown.
 
-    Raises MachineError without the packages, UsageError for folders that are no runs, runs of different tasks or rows, and an
-    output that is there.
+    Raises MachineError if packages are missing, and UsageError for folders that are not runs, for runs of different tasks or
+    rows, and for an output that exists.
     """
     require_packages()
     check_output(output, names, overwrite=overwrite)
@@ -92,13 +97,14 @@ def write_report(
     if runs := _open([name for name in names if not found[name]]):
         describe = _describe_pretraining if runs[0].family == PRETRAINING else _describe_tasks
         sections = [*describe(runs, rows, recipe_name), Section("Settings", [_settings(runs)])]
-    page = render(f"Report of {', '.join(found)}", [*sections, *chain.from_iterable(found.values())])
+    sections += chain.from_iterable(found.values())
+    page = render(f"Report of {', '.join(found)}", sections, paths=_relative_paths(names, runs))
     if not progress.console.quiet:
         write_files(output.absolute().parent, {output.name: page}, locked=False)
     progress.note(f"wrote {output}, {len(page.encode()) / 1e6:.2f} MB")
 
 
-# What other commands leave in their folders, and the tables that they show of it.
+# The results that other commands leave in their folders, and how to show them.
 _FOUND: dict[str, tuple[str, Callable[[Mapping[str, Any], Path, int], Report]]] = {
     LABEL_ERRORS: ("Wrong labels", report_label_errors),
     LEARNING_CURVE: ("Learning curve", lambda found, folder, rows: report_learning_curve(found)),
@@ -107,7 +113,7 @@ _FOUND: dict[str, tuple[str, Callable[[Mapping[str, Any], Path, int], Report]]] 
 
 
 def _found_in(folder: Path, rows: int) -> list[Section]:
-    """What `check` found in labels, or `tune` among settings; empty for the folder of a run. Raises ModelError."""
+    """The results of `check` or `tune` in a folder; empty for a run. Raises ModelError."""
     sections = []
     for name, (title, describe) in _FOUND.items():
         if (path := folder / name).is_file():
@@ -116,10 +122,28 @@ def _found_in(folder: Path, rows: int) -> list[Section]:
             except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 hint = "repeat the command that wrote it"
                 raise ModelError(f"{name} is damaged: {error!r}", where=str(path), hint=hint) from None
-            sections.append(
-                Section(f"{folder}: {title}", [part for part in report.parts if isinstance(part, (Table, Finding))])
-            )
+            sections.append(Section(f"{folder}: {title}", _shown(report)))
     return sections
+
+
+def _shown(report: Report) -> list[Table | Finding]:
+    """The parts of a report that a page shows: all but text for the terminal."""
+    return [part for part in report.parts if isinstance(part, (Table, Finding))]
+
+
+# Names of settings in run.json that may be paths.
+_PATHS = re.compile(
+    r"recipe\.(name|train|validation|test|data|metric)|data\..+\.source|model\.name|resumed_from|training\.entities"
+)
+
+
+def _relative_paths(names: Sequence[str], runs: Sequence[Run]) -> dict[str, str]:
+    """What a report shows of absolute paths: of the runs as typed, and of their data, models and code."""
+    told = [value for run in runs for name, value in run.flat().items() if _PATHS.fullmatch(name)]
+    told += [corpus["source"] for run in runs for each in run.values.get("continued") or () for corpus in each["data"].values()]
+    texts = chain(names, *(value if isinstance(value, list) else [str(value)] for value in told))
+    paths = (text.removeprefix(EVALUATE).rstrip(os.sep) for text in texts)
+    return {path: relative(path) for path in paths if os.path.isabs(path)}
 
 
 def _open(names: Sequence[str]) -> list[Run]:
@@ -163,7 +187,7 @@ def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> 
 
 
 def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table]]]:
-    """What eval says of all splits, after the first score beside what it must beat; and the tables of each split."""
+    """The first score beside baselines, and all scores of eval; and the tables of each split."""
     scored, trained_from = result.found.scored, result.target.trained_from
     published = published_scores(scored.task.recipe, trained_from)
     examples = {name: split.examples for name, split in result.found.splits.items()}
@@ -191,7 +215,7 @@ def _reliability(predicted: Predicted) -> list[Table | Figure]:
 
 
 def _worst(predicted: Predicted, predictor: Predictor, count: int) -> list[Finding | Entry]:
-    """The worst errors, of text classification with the words that pushed them."""
+    """The worst errors; for text classification with the words that speak for or against the prediction."""
     rows, note = predicted.worst(count)
     texts = [*map(predicted.laid_out, rows)]
     if isinstance(predicted.task, TextClassificationTask) and rows:
@@ -203,7 +227,7 @@ def _worst(predicted: Predicted, predictor: Predictor, count: int) -> list[Findi
 
 
 def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[str, list[Piece]]:
-    """An example of text classification with its words marked by how much they speak for what is predicted."""
+    """A text classification example with its words marked by how much they speak for the prediction."""
     heaviest = max((abs(weight) for _, weight in explanation.words), default=0.0) or 1.0
     found, remaining = dict(texts), iter(explanation.words)
     for name in [name for name in texts if name not in ("expected", "predicted")]:
@@ -219,17 +243,18 @@ def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[
     return found | {f"words for {explanation.label or 'the number'}": [Piece(told)]}
 
 
-def _compare(results: Sequence[Result], count: int) -> list[Table | Entry]:
-    """What compare says of the first split, and the rows that only the first run has wrong, or only another."""
+def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | Entry]:
+    """The comparison of the first split, and the rows that only the first run has wrong, or only another run."""
     split = next(iter(results[0].found.splits))
     predicted = {result.run.name: result.found.of(split) for result in results}
     sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _, _ in results]
     examples = predicted[results[0].run.name].examples
-    report = report_comparison(compare_sides(sides, examples, split))
+    comparison = compare_sides(sides, examples, split)
+    parts = _shown(report_comparison(comparison))
     wrong = {name: own.errors() > 0 for name, own in predicted.items()}
     counts, entries = [], []
     first, *others = predicted
-    for other in others:
+    for other in (name for name in others if name not in comparison["same"]):
         changed = {"mended": wrong[first] & ~wrong[other], "broken": wrong[other] & ~wrong[first]}
         counts.append([other, *(int(rows.sum()) for rows in changed.values()), int((wrong[first] & wrong[other]).sum())])
         for how, row in ((how, int(row)) for how, rows in changed.items() for row in np.flatnonzero(rows)[:count]):
@@ -239,15 +264,14 @@ def _compare(results: Sequence[Result], count: int) -> list[Table | Entry]:
             by_name = {f"predicted by {name}": pieces for name, pieces in said.items()}
             entries.append(Entry(f"{examples.where(row)}: {how} by {other}", shared | by_name))
     title = f"rows mended and broken, compared with {first}"
-    tables = [part for part in report.parts if isinstance(part, Table)]
-    return [*tables, Table(title, ["run", "mended", "broken", "wrong in both"], counts), *entries]
+    changes = [Table(title, ["run", "mended", "broken", "wrong in both"], counts)] if counts else []
+    return [*parts, *changes, *entries]
 
 
 def _check(result: Result, recipe_name: str | None) -> list[Table | Finding]:
-    """What check says of a run's data."""
+    """The findings of check in a run's data."""
     recipe, splits, _ = open_data(str(result.run.folder), recipe_name, {})
-    report = check_data(recipe, splits, result.target.pretrained).report(result.run.name)
-    return [part for part in report.parts if isinstance(part, (Table, Finding))]
+    return _shown(check_data(recipe, splits, result.target.pretrained).report(result.run.name))
 
 
 # --- pre-training ----------------------------------------------------------------------------------------------------
@@ -266,13 +290,14 @@ def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | Non
             continue
         if held_out.accelerator.num_processes > 1:
             raise UsageError("the report of a pre-training run is written by one process", hint="run it without a launcher")
-        found = [[f"validation/{name}", value] for name, value in held_out.scores().items()]
+        scored = held_out.scores()
+        found = [[f"validation/{name}", value] for name, value in scored.items()]
         scores.append(Table(run.name, ["score", "value"], found))
         if baselines := run.values.get("baselines"):
             first = f"{found[0][0]}"
             compared = [[run.name, found[0][1]], *map(list, baselines.items())]
             scores.append(Table(f"{first} beside others", ["predictions", first], compared))
-        details.append(Section(f"{before}Perplexity by source", [_perplexities(held_out)]))
+        details.append(Section(f"{before}Perplexity by source", [_perplexities(held_out, scored)]))
         filled = [Entry(f"held-out sequence {n}", {"text": own}) for n, own in enumerate(held_out.filled(rows), start=1)]
         details += [Section(f"{before}Filled masks", filled)] if filled else []
     return [Section("Scores", scores), _curves(runs), *details]
@@ -280,8 +305,8 @@ def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | Non
 
 def _phases(run: Run) -> list[tuple[int, int]]:
     """The first step of each phase of pre-training, from 0, and its number of tokens."""
-    lengths, shares = zip(*PretrainConfig.of(run.values["training"]).lengths(), strict=True)
-    return [*zip(phase_begins(shares, run.values["total_steps"]), lengths, strict=True)]
+    course = Course.of(run.values)
+    return [*zip(course.begins, (length for length, _ in course.config.lengths()), strict=True)]
 
 
 def _losses_by_phase(run: Run) -> Table:
@@ -297,16 +322,11 @@ def _losses_by_phase(run: Run) -> Table:
     return Table("training loss by phase", ["phase", "tokens", "steps", "loss", "first", "last", "lowest"], rows)
 
 
-def _perplexities(held_out: HeldOut) -> Table:
-    sources = np.array(held_out.sources())
-    names, counts = np.unique(sources, return_counts=True)
-    most = sorted(np.argsort(-counts, kind="stable")[:_SOURCES].tolist())
-    rows = []
-    for at in most:
-        scores = held_out.scores(np.flatnonzero(sources == names[at]))
-        rows.append([str(names[at]), int(counts[at]), scores["perplexity"]])
-    more = f": the {_SOURCES} of {len(names)} with the most sequences" if len(names) > _SOURCES else ""
-    return Table(f"held-out sequences by source{more}", ["source", "sequences", "perplexity"], rows)
+def _perplexities(held_out: HeldOut, scores: Mapping[str, float]) -> Table:
+    features, parts = held_out.sequences
+    rows = [[name, int(of_part.sum()), scores[f"{name}/perplexity"]] for name, of_part in parts.items()]
+    whole = [", ".join(corpus.name for corpus in held_out.corpora), len(features), scores["perplexity"]]
+    return Table("held-out sequences by source", ["source", "sequences", "perplexity"], rows or [whole])
 
 
 # --- of any run ------------------------------------------------------------------------------------------------------
@@ -333,8 +353,8 @@ def _curves(runs: Sequence[Run]) -> Section:
 
 def _settings(runs: Sequence[Run]) -> Table:
     """All of run.json but the scores."""
-    kept = [{part: value for part, value in run.values.items() if part not in ("best", "last")} for run in runs]
-    settings = [dict(chain.from_iterable(flat(value, part) for part, value in own.items())) for own in kept]
+    scores = re.compile(r"(best|last)(\..*)?")
+    settings = [{name: value for name, value in run.flat().items() if not scores.fullmatch(name)} for run in runs]
     names = dict.fromkeys(chain.from_iterable(settings))
 
     def cell(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What `bertkit tune` searches: options of finetune, each with its values, or with a range to draw from."""
+"""What `bertkit tune` searches: options of finetune, each with a list of values or a range to draw from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLE = "as in --search learning-rate=1e-5..1e-4:log --search batch-size=16,3
 
 
 class Range(NamedTuple):
-    """Numbers from low to high; log: of equal probability by their logarithm."""
+    """Numbers from low to high, uniform or, with log, log-uniform."""
 
     low: float
     high: float
@@ -31,16 +31,16 @@ class Range(NamedTuple):
 
 
 class Space(dict[str, "tuple[Any, ...] | Range"]):
-    """By the name of an option its values, or its range."""
+    """The values or the range of each option, by its name."""
 
     @property
     def points(self) -> int | None:
-        """How many points a space of values alone has; None where there is a range."""
+        """The number of points of a grid; None if there is a range."""
         sizes = [None if isinstance(values, Range) else len(values) for values in self.values()]
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def point(self, number: int, seed: int) -> dict[str, Any]:
-        """The point that trial `number` tries in a space of values alone: each once, in an order that the seed draws."""
+        """The point of a grid that trial `number` tries: each once, in an order drawn by the seed."""
         assert self.points is not None
         place = np.random.default_rng(seed).permutation(self.points)[number]
         places = np.unravel_index(place, [len(values) for values in self.values()])
@@ -52,14 +52,14 @@ class Space(dict[str, "tuple[Any, ...] | Range"]):
 
 
 def shown(value: Any) -> str:
-    """A setting for a reader: of a number three digits."""
+    """A setting in words, numbers with three digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) -> Space:
-    """The space of --search, as NAME=A,B,... or NAME=LOW..HIGH; without any, the paper's grid less what is fixed.
+    """The space of --search, as NAME=A,B,... or NAME=LOW..HIGH; without any, the paper's grid without fixed options.
 
-    fixed: the names of options that all trials share. Raises UsageError.
+    fixed: the names of options that are the same in all trials. Raises UsageError.
     """
     known = options_for("finetune", recipe.training) | options_for("finetune", recipe)
     known = {name: each for name, each in known.items() if name not in options_for("finetune", Recipe)}
@@ -91,7 +91,7 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
 
 
 def _rival(option: Option, recipe: Recipe, fixed: Collection[str]) -> str | None:
-    """The option that is set, and forbids to search this one: itself, or one that replaces it."""
+    """The given option that rules out searching this one: itself, or one that replaces it."""
     replacing = [name for name in option.excludes if getattr(recipe.training, name, None) is not None]
     rival = option.name if option.name in fixed else next(iter(replacing), None)
     return rival and "--" + rival.replace("_", "-")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,13 @@ from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
+from bertkit.metrics.classification import range_of
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.directory import NEW_FOLDER, RUN, changed_settings, finished_run, read_run_file
+from bertkit.runs.directory import NEW_FOLDER, RUN, changed_settings, finished_run, read_run_file, replaced
 from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.tasks.defaults import choose_settings
@@ -107,12 +109,13 @@ def finetune_series(
     overwrite: bool = False,
     fresh_head: bool | None = False,
     baselines: bool = False,
+    intervals: bool = True,
 ) -> dict[str, Any]:
     """Fine-tune each of the runs 1 to `count` into output_dir/NOUN-N; returns the final content of the summary.
 
     Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. baselines: compare with
-    what a run must beat, once for runs of the same rows. Raises UsageError if the existing runs have different settings, model
-    or data.
+    what a run must beat, once for runs of the same rows. intervals: as `finetune` takes it. Raises UsageError if the existing
+    runs have different settings, model or data.
     """
     refuse_int8(recipe.training.precision, "training")
     resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
@@ -140,46 +143,44 @@ def finetune_series(
     plan = json.loads(json.dumps(plan))
     if series.own_rows:
         _check_rows(series, recipe, count, read)
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        folder_of_runs.move_aside()
-    accelerator.wait_for_everyone()
-    finished = _finished(series, output_dir, plan, recipe, count)
-    runs: dict[int, dict[str, Any]] = {}
-    if data is None and len(finished) < count:
-        data = read_splits(resolved, read=read)
-    remarked = False  # remarks on rows that all runs share are shown once
-    for number in range(1, count + 1):
-        folder = output_dir / f"{series.noun}-{number}"
-        if number in finished:
-            progress.note(f"{series.noun} {number}: finished in {folder}")
-            if accelerator.is_main_process:
-                RUN.tidy(folder)
-            runs[number] = finished[number]
-            continue
-        progress.note(f"{series.noun} {number} of {count}")
-        own = series.run(recipe, number, count)
-        runs[number] = finetune(
-            own,
-            name=name,
-            model=model,
-            output_dir=folder,
-            fresh_head=fresh_head,
-            checked=remarked,
-            data=read_splits(own.resolved(), read=read) if series.own_rows else data,
-            chosen=chosen,
-            baselines=baselines and (series.own_rows or number == 1),
-        )
-        remarked = not series.own_rows
-        _refuse_changed_inputs(series, runs, output_dir)
-        if accelerator.is_main_process and len(runs) == 1:
-            write_json(series.summary(output_dir), {"plan": plan})
-    summary = {"plan": plan, **describe_runs(series, runs)}
-    if accelerator.is_main_process:
-        write_json(series.summary(output_dir), summary)
-        show(report_series(series, summary, output_dir, published_scores(resolved, model)))
-    accelerator.wait_for_everyone()
-    return summary
+    with replaced(folder_of_runs, accelerator):
+        finished = _finished(series, output_dir, plan, recipe, count)
+        runs: dict[int, dict[str, Any]] = {}
+        if data is None and len(finished) < count:
+            data = read_splits(resolved, read=read)
+        remarked = False  # remarks on rows that all runs share are shown once
+        for number in range(1, count + 1):
+            folder = output_dir / f"{series.noun}-{number}"
+            if number in finished:
+                progress.note(f"{series.noun} {number}: finished in {folder}")
+                if accelerator.is_main_process:
+                    RUN.tidy(folder)
+                runs[number] = finished[number]
+                continue
+            progress.note(f"{series.noun} {number} of {count}")
+            own = series.run(recipe, number, count)
+            runs[number] = finetune(
+                own,
+                name=name,
+                model=model,
+                output_dir=folder,
+                fresh_head=fresh_head,
+                checked=remarked,
+                data=read_splits(own.resolved(), read=read) if series.own_rows else data,
+                chosen=chosen,
+                baselines=baselines and (series.own_rows or number == 1),
+                intervals=intervals,
+            )
+            remarked = not series.own_rows
+            _refuse_changed_inputs(series, runs, output_dir)
+            if accelerator.is_main_process and len(runs) == 1:
+                write_json(series.summary(output_dir), {"plan": plan})
+        summary = {"plan": plan, **describe_runs(series, runs)}
+        if accelerator.is_main_process:
+            write_json(series.summary(output_dir), summary)
+            show(report_series(series, summary, output_dir, published_scores(resolved, model)))
+        accelerator.wait_for_everyone()
+        return summary
 
 
 def _begun(series: Series, folder: Path) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict
     names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
     return {
         series.nouns: list(runs),
-        "scores": {name: summarize([best.get(name) for best in scores.values()]) for name in names},
+        "scores": {name: summarize([best.get(name) for best in scores.values()], *range_of(name)) for name in names},
         "baselines": _mean_of_baselines([run.get("baselines") or {} for run in runs.values()]),
         "constant": [number for number, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
     }
@@ -274,8 +275,11 @@ def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
     return [str(median)]
 
 
-def summarize(values: Sequence[float | None]) -> dict[str, Any]:
-    """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves."""
+def summarize(values: Sequence[float | None], lowest: float = -math.inf, highest: float = math.inf) -> dict[str, Any]:
+    """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves.
+
+    The interval is cut at the lowest and the highest value that there can be; None where all values are equal.
+    """
     known = [value for value in values if value is not None]
     if not known:
         return {"median": None, "mean": None, "std": None, "interval": None, "each": list(values)}
@@ -285,7 +289,9 @@ def summarize(values: Sequence[float | None]) -> dict[str, Any]:
 
         std = statistics.stdev(known)
         half = float(stats.t.ppf(0.975, len(known) - 1)) * std / len(known) ** 0.5
-        interval = [mean - half, mean + half]
+        if not all(lowest <= value <= highest for value in known):  # a user's metric of the same name
+            lowest, highest = -math.inf, math.inf
+        interval = [max(lowest, mean - half), min(highest, mean + half)] if half else None
     return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
 
 

@@ -40,7 +40,7 @@ def write_submission(
 
     runs: run folders, folders of seeds, of which the best on dev counts (Devlin et al., 2019, section 4.1), or folders
     of either, as `finetune glue` writes. data: the folder of GLUE's download; default: each run's own. A task without a run
-    is filled with a constant, with a warning. overwrite: move the old content of output_dir aside. Raises UsageError, or before
+    gets a constant prediction and a warning. overwrite: move the old content of output_dir aside. Raises UsageError, or before
     the first prediction DataError if a test set has a different number of rows than the leaderboard's.
     """
     output = OutputFolder.prepare(output_dir, SUBMISSION, overwrite=overwrite, reads=[*runs, data])
@@ -68,7 +68,7 @@ def write_submission(
         write_files(output_dir, {**tables, ZIP: partial(_pack, tables)})
     progress.table(str(output_dir), ["file", "rows", "from"], [[f"{f}.tsv", len(columns[f]), sources[f]] for f in columns])
     if missing := [file for file in files if file not in inputs]:
-        progress.warn(f"filled with a constant, because there is no run: {', '.join(missing)}")
+        progress.warn(f"predicted as a constant, because there is no run: {', '.join(missing)}")
     return sources
 
 

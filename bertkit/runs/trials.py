@@ -1,7 +1,7 @@
-"""The trials of a tuning in the journal that its workers share: which comes next, which is lost, which is best.
+"""The trials of a tuning, in a journal that its workers share: which comes next, which is lost, which is best.
 
-A worker locks the byte of trial N in a file beside the journal while it trains that trial, so that the others see whether it
-lives: such locks end with their process, on network file systems too.
+While a worker trains trial N it locks a byte for it in a file beside the journal, so that the others see whether it is alive:
+such locks end with their process, on network file systems too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bertkit import progress
 from bertkit.errors import ModelError, UsageError, UserError, packages_of
 from bertkit.files import disk_errors, remove_folder
 from bertkit.model.directory import WEIGHT_FILES
-from bertkit.runs.directory import require_run, write_run_file
+from bertkit.runs.directory import LOG_FILE, finished_run, require_run, write_run_file
 from bertkit.runs.search_space import Range, Space
 from bertkit.training.checkpoint import checkpoints_in
 
@@ -27,19 +28,20 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 JOURNAL, LOCKS = "journal.log", "workers.lock"
-LOST = "lost: its process was killed"
-WINNER, _TURN, _FIRST = 0, 1, 2  # bytes that are locked: to train the winner, to choose a trial; then one a trial
+LOST = "lost: its processes were killed"
+TRIES = 3  # of a trial whose process is killed; then it may be what kills them, as for want of memory
+WINNER, _TURN, _FIRST = 0, 1, 2  # bytes to lock: to train the winner, to choose a trial, and from there one per trial
 
 
 def require_packages() -> None:
-    """Raise MachineError where the package of the extra `tune` is missing."""
+    """Raise MachineError if the package of the extra `tune` is missing."""
     with packages_of("tune"):
         import optuna  # noqa: F401
 
 
 class Trials(AbstractContextManager):
-    """The trials in a folder. seed: of the points that are tried, which it decides together with a trial's number and, in a
-    space with ranges, with the trials before it. prunes: whether the others' evaluations end a trial early.
+    """The trials in a folder. seed: decides the point of each trial, together with its number and, in a space with ranges, the
+    trials before it. prunes: whether evaluations worse than those of others end a trial early.
     """
 
     def __init__(self, folder: Path, space: Space, *, seed: int, prunes: bool) -> None:
@@ -77,7 +79,7 @@ class Trials(AbstractContextManager):
     # --- locks ---
 
     def lock(self, byte: int, *, wait: bool = False) -> bool:
-        """Lock a byte until `unlock` or the end of the process; False where another process has it."""
+        """Lock a byte until `unlock` or the end of the process; False if another process has it."""
         with disk_errors(self.folder):
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
@@ -90,7 +92,7 @@ class Trials(AbstractContextManager):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """While this process alone decides."""
+        """Exclude other processes while a trial is chosen."""
         self.lock(_TURN, wait=True)
         try:
             yield
@@ -100,9 +102,9 @@ class Trials(AbstractContextManager):
     # --- a trial's life ---
 
     def next(self, count: int, deadline: float = math.inf) -> Trial | None:
-        """The next trial, for this process: one that was stopped by a signal, else a new one; None where none is to begin.
+        """The next trial for this process: one whose process was stopped or killed, else a new one; None if none is left.
 
-        count: how many there are to be. deadline: by time.monotonic(); but for the first, none begins that would end later if
+        count: of trials in all. deadline: by time.monotonic(); except for the first, no trial begins that would end later if
         it takes as long as the longest so far.
         """
         from optuna.samplers import TPESampler
@@ -112,9 +114,12 @@ class Trials(AbstractContextManager):
             for trial in self.of("RUNNING"):
                 if not self.lock(_FIRST + trial.number):
                     continue
+                again, tries = Trial(self.study, trial._trial_id), trial.user_attrs.get("tries", 1)
                 if trial.user_attrs.get("stopped"):
-                    again = Trial(self.study, trial._trial_id)
                     again.set_user_attr("stopped", False)
+                    return again
+                if "why" not in trial.user_attrs and tries < TRIES:
+                    again.set_user_attr("tries", tries + 1)
                     return again
                 self.study.tell(trial.number, state=TrialState.FAIL)
             begun = len(self.of("RUNNING", "COMPLETE", "PRUNED", "FAIL"))
@@ -123,8 +128,8 @@ class Trials(AbstractContextManager):
                 return None
             self.study.sampler = TPESampler(
                 seed=self.seed + begun, constant_liar=True
-            )  # the same after a restart; others are at it
-            if self.space.points is not None and not self.of("WAITING"):  # as a process has left it that was killed just here
+            )  # the same after a restart; others are running
+            if self.space.points is not None and not self.of("WAITING"):  # as left by a process that was killed just here
                 self.study.enqueue_trial(self.space.point(begun, self.seed))
             new = self.study.ask(self.distributions)
             self.lock(_FIRST + new.number)
@@ -135,30 +140,35 @@ class Trials(AbstractContextManager):
         return [trial for trial in self.study.get_trials(deepcopy=False) if trial.state.name in states]
 
     def train(self, trial: Trial, run: Callable[..., dict[str, Any]]) -> None:
-        """Train a trial, and note how it ends. run: trains it, calls `evaluated` with the score of each evaluation, and returns
-        its run.json. A UsageError, such as of a loss that is not finite, and want of the GPU's memory end this trial alone;
-        other errors of the user's and signals are raised, and the trial goes on another time.
+        """Train a trial, and record how it ends. run: trains it, calls `evaluated` with the score of each evaluation, and
+        returns its run.json. A UsageError, such as of a loss that is not finite, and lack of GPU memory end only this trial;
+        other errors of the user's and signals are raised, and the trial is resumed another time.
         """
         from optuna import TrialPruned
         from optuna.trial import TrialState
 
         seconds, begun = trial.user_attrs.get("seconds", 0.0), time.monotonic()
-        scores = [*self.study.trials[trial.number].intermediate_values.values()]  # of before it was stopped
+        scores = dict(self.study.trials[trial.number].intermediate_values)  # of before it was stopped or killed
+        folder = self.folder_of(trial.number)
 
         def evaluated(score: float | None) -> None:
             if score is not None:
-                trial.report(score, len(scores))
-                scores.append(score)
+                # of this evaluation, which may be repeated after a kill
+                number = sum("learning_rate" not in event for event in progress.MetricsLog(folder / LOG_FILE).read())
+                if number not in scores:
+                    trial.report(score, number)
+                scores[number] = score
                 if trial.should_prune():
                     raise TrialPruned
 
         state, noted = TrialState.COMPLETE, {}
         try:
-            noted = {"scores": run(evaluated=evaluated)["best"]["scores"]}
+            done = finished_run(folder, {}, "") or run(evaluated=evaluated)  # the kill may have come just after its end
+            noted = {"scores": done["best"]["scores"]}
             if not scores:
                 state, noted = TrialState.FAIL, {"why": "its score is undefined"}
         except TrialPruned:
-            folder, state = self.folder_of(trial.number), TrialState.PRUNED
+            state = TrialState.PRUNED
             write_run_file(folder, require_run(folder) | {"status": "pruned"})
         except (UsageError, torch.OutOfMemoryError) as error:
             state, noted = TrialState.FAIL, {"why": str(error).partition("\n")[0]}
@@ -171,11 +181,11 @@ class Trials(AbstractContextManager):
         finally:
             for name, value in {**noted, "seconds": seconds + time.monotonic() - begun}.items():
                 trial.set_user_attr(name, value)
-        self.study.tell(trial, max(scores) if state is TrialState.COMPLETE else None, state)
+        self.study.tell(trial, max(scores.values()) if state is TrialState.COMPLETE else None, state)
 
     @staticmethod
     def state_of(trial: FrozenTrial) -> str:
-        """How a trial stands, for a reader."""
+        """The state of a trial in words."""
         if trial.state.name == "FAIL":
             why = trial.user_attrs.get("why")
             return f"failed: {why}" if why else LOST
@@ -185,11 +195,11 @@ class Trials(AbstractContextManager):
         return self.folder / f"trial-{number}"
 
     def best(self) -> FrozenTrial | None:
-        """The trial with the best score; of equal ones the first."""
+        """The trial with the best score, the first of equal ones."""
         return max(self.of("COMPLETE"), key=lambda trial: trial.value or 0.0, default=None)
 
     def drop_weights(self) -> None:
-        """Delete the weights of all trials that have ended, but those of the best."""
+        """Delete the weights of all finished trials but the best."""
         with self.turn(), disk_errors(self.folder):
             best = self.best()
             for folder in (self.folder_of(each.number) for each in self.of("COMPLETE", "PRUNED", "FAIL") if each != best):
@@ -199,7 +209,7 @@ class Trials(AbstractContextManager):
                     (folder / name).unlink(missing_ok=True)
 
     def importances(self) -> dict[str, float]:
-        """Each setting's share of the variance of the scores, by fANOVA (Hutter et al., 2014); empty where none vary."""
+        """Each setting's share of the variance of the scores, by fANOVA (Hutter et al., 2014); empty if all are equal."""
         import optuna
 
         if len({trial.value for trial in self.of("COMPLETE")}) < 2:

@@ -1,7 +1,7 @@
-"""`bertkit tune`: trials of settings, shared by several processes; the best is trained again, and judged by rows apart.
+"""`bertkit tune`: trials of settings, shared by several processes; the best is trained again, and judged on held-out rows.
 
-The best of many trials on the same dev rows is flattered by them (Cawley and Talbot, 2010). So some rows are held out from all
-of it, and the winner's dev score is shown beside its score there.
+The dev score of the best of many trials is too optimistic (Cawley and Talbot, 2010). So some rows are held out from all trials,
+and the winner's dev score is shown beside its score on these.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.search_space import Range, Space, shown
 from bertkit.runs.series import SEEDS, finetune_series, hash_of_all
 from bertkit.runs.target import Opened
-from bertkit.runs.trials import JOURNAL, LOCKS, LOST, WINNER, Trials, require_packages
+from bertkit.runs.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import SET_ASIDE, read_splits
@@ -68,11 +68,11 @@ def tune(
 ) -> dict[str, Any] | None:
     """Train trials into output_dir/trial-N, and the winner with `seeds` seeds into output_dir/best; returns what tune.json has.
 
-    The same command, also at the same time, takes part: trials that are begun are not begun again, and the last process trains
-    the winner; for the others None is returned. count: of trials; default: all points, or DRAWN of ranges. held_out: a
-    share of the training rows, or the name of a split. seconds: no trial begins that would not end by then. prunes: default:
-    where there are ranges. keep_trials: keep the weights of all trials, not of the best alone. Raises MachineError without
-    optuna, UsageError where the folder holds a tuning with other settings, or no trial ends well.
+    Several processes may run it at once on the same folder: each takes trials, resumes those that were stopped or killed, and
+    the last one trains the winner; the others return None. count: of trials; default: all points, or DRAWN of ranges.
+    held_out: a share of the training rows, or the name of a split. seconds: no trial begins that would not end by then. prunes:
+    by default if there are ranges. keep_trials: keep the weights of all trials, not only of the best. Raises MachineError
+    without optuna, UsageError if the folder holds a tuning with other settings, or no trial has a score.
     """
     require_packages()
     deadline = time.monotonic() + seconds
@@ -90,7 +90,7 @@ def tune(
     data = read_splits(resolved, (*resolved.splits, split))
     assert data.training is not None
     task = Task.fit(resolved, data.training)
-    for rows in data.rows.values():  # what a trial, or the end, would refuse
+    for rows in data.rows.values():  # so that bad rows are refused now
         task.examples(rows, labelled=True)
     prunes = space.points is None if prunes is None else prunes
     wanted = min(count or space.points or DRAWN, space.points or sys.maxsize)
@@ -113,7 +113,8 @@ def tune(
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
             progress.note(f"trial {trial.number} ({number + 1} of this process): {_told(trial.params)}")
             own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
-            trials.train(trial, partial(finetune, own, output_dir=folder, data=of_trials, checked=number > 0, **how))
+            of_trial: dict[str, Any] = {"output_dir": folder, "data": of_trials, "checked": number > 0, "intervals": False}
+            trials.train(trial, partial(finetune, own, **of_trial, **how))
             if not keep_trials:
                 trials.drop_weights()
         others = [str(trial.number) for trial in trials.of("RUNNING")]
@@ -137,9 +138,9 @@ def tune(
     if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
         never = "; ".join(_told(trial["settings"]) for trial in lost)
         told = (
-            f"{len(lost)} of {plural(len(summary['trials']), 'trial')} lost, as the process was killed; never scored: {never}"
+            f"{len(lost)} of {plural(len(summary['trials']), 'trial')} lost: {TRIES} processes were killed at each; not scored"
         )
-        progress.warn(f"{told}; to try them, search these values into another --output-dir")
+        progress.warn(f"{told}: {never}")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
 
@@ -161,7 +162,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _agree(folder: Path, plan: dict[str, Any]) -> None:
-    """Write the plan of the processes that share a folder. Raises UsageError if it has another one."""
+    """Write the plan that all processes share. Raises UsageError if the folder has another one."""
     earlier = _read(folder).get("plan")
     if changed := changed_settings(earlier or plan, plan):
         what = f"the folder holds a tuning with different settings: {changed}"
@@ -203,7 +204,7 @@ def _describe(trials: Trials, sign: int) -> dict[str, Any]:
 
 
 def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], processes: Processes) -> dict[str, Any]:
-    """What `compare_splits` finds of runs on two splits."""
+    """`compare_splits` of runs on two splits."""
     scorers: list[list[Scorer]] = []
     for run in runs:
         pretrained = open_pretrained(str(run))
@@ -215,20 +216,20 @@ def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], pro
 
 
 def compare_splits(scorers: Sequence[Sequence[Scorer]], counts: Sequence[int]) -> dict[str, Any]:
-    """By score its mean over runs on two splits, their difference, and its 95% interval, by a bootstrap over rows and runs.
+    """By score: its mean over runs on two splits, their difference, and its 95% interval, by a bootstrap over rows and runs.
 
-    scorers: of each run one a split. counts: of the splits' rows.
+    scorers: by run, one for each split. counts: of rows, by split.
     """
 
     def means(runs: Iterable[int], rows: Sequence[NDArray[np.int64]]) -> list[dict[str, float | None]]:
-        """Of each split, by score."""
+        """By split and score."""
         scored = [[score(of_split) for score, of_split in zip(scorers[run], rows, strict=True)] for run in runs]
         return [{name: _mean([scores.get(name) for scores in of]) for name in of[0]} for of in zip(*scored, strict=True)]
 
     whole = means(range(len(scorers)), [np.arange(count) for count in counts])
     rng, drawn = np.random.default_rng(0), []
     for _ in progress.with_bar(range(RESAMPLES), "resample", RESAMPLES):
-        runs = rng.integers(0, len(scorers), len(scorers))  # as many as the means that are shown are of
+        runs = rng.integers(0, len(scorers), len(scorers))  # as many as the means are of
         drawn.append(means(runs, [rng.integers(0, count, count) for count in counts]))
     found = {}
     for name in whole[0]:
@@ -248,9 +249,9 @@ def _less(score: float | None, other: float | None) -> float | None:
 
 
 def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
-    """Tables of the trials, of what mattered, and of the winner on dev rows and on those held out from tuning.
+    """Tables of the trials, of what mattered, and of the winner's scores on dev rows and on held-out rows.
 
-    summary: the content of tune.json, which has but the plan until the last trial ends.
+    summary: the content of tune.json, which is only the plan until the last trial has ended.
     """
     winner, gap = summary.get("winner"), summary.get("gap", {})
     names, score = [*summary["plan"]["tuning"]["search"]], next(iter(winner["scores"])) if winner else "score"

@@ -1,4 +1,4 @@
-"""Which rows to label next: the ones that a model is least certain of, and that are unlike each other.
+"""Which rows to label next: those that a model is least certain of, and that differ from each other.
 
 Zhdanov (2019, "Diverse mini-batch Active Learning") keeps ten times as many rows as are asked for, by the margin of the two
 likeliest classes (Scheffer et al., 2001), and spreads the choice over these. Here it is spread by the greedy k-center of Sener

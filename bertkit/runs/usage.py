@@ -146,7 +146,7 @@ def _classification(task: Mapping[str, Any]) -> tuple[str, list[str]]:
     pair, truncate = bool(task.get("text_pair")), task["truncate"]
     if truncate == "head" or pair:
         example = '{"text": "one", "text_pair": "two"}' if pair else '"a text"'
-        notes = [f"Of longer texts this reads the head, `bertkit predict` as in training: `--truncate {truncate}`."]
+        notes = [f"This reads the head of longer texts, `bertkit predict` reads them as in training: `--truncate {truncate}`."]
         code = _LABELS if task["multi_label"] else _CLASS
         return code.replace("$example", example), notes if truncate != "head" else []
     said = _SAY_LABELS if task["multi_label"] else _SAY_NUMBER if task["regression"] else _SAY_CLASS
@@ -158,12 +158,10 @@ def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
     in_chunks = task.get("scheme") in ("iob1", "iob2")
     notes = []
     if in_chunks:
-        notes.append(
-            "The pipeline takes each punctuation mark for a word of its own; `bertkit predict` keeps the words of columns."
-        )
+        notes.append("The pipeline treats each punctuation mark as a word; `bertkit predict` keeps the words of columns.")
     if task["constrained"]:
         notes.append(
-            "`bertkit predict` predicts legal sequences of tags alone (`--constrained`); this takes each tag for itself."
+            "`bertkit predict` predicts only legal sequences of tags (`--constrained`); this predicts each tag by itself."
         )
     if task.get("words") == "jieba":
         notes.append(
@@ -171,7 +169,7 @@ def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
         )
     if task.get("intents"):
         notes.append(
-            "The intent of a sentence is predicted by `bertkit predict` alone: transformers reports its weights, "
+            "Only `bertkit predict` predicts the intent of a sentence: transformers reports its weights, "
             "`head.intent.weight` and `head.intent.bias`, as unexpected and leaves them out."
         )
     return _CHUNKS if in_chunks else _TAGS, notes

@@ -30,7 +30,7 @@ _NOTHING_FOREIGN = {"Content-Security-Policy": "default-src 'none'; style-src 'u
 
 
 class Service:
-    """What is done for a request: each method takes its JSON and the model that it names, and returns the answer."""
+    """What the routes do: each method takes the JSON of a request and the model that it names, and returns the answer."""
 
     def __init__(self, models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> None:
         self.models, self.batcher, self.settings, self.metrics = models, batcher, settings, metrics
@@ -57,7 +57,7 @@ class Service:
         return answers[0] if is_row else answers
 
     async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
-        """The words of texts, each with how much it speaks for a label."""
+        """How much each word of a text speaks for a label."""
         _check_keys(asked, "inputs", "label", "model")
         if not model.explains:
             raise Refusal(424, f"{model.name} cannot explain; text classification in fp32 or bf16 can", "Backend")
@@ -69,7 +69,7 @@ class Service:
         return answers[0] if is_row else answers
 
     async def _answers(self, model: Served, rows: Sequence[Row], parameters: Mapping[str, Any]) -> list[Any]:
-        """One answer for each row; the rows of a form, such as those with the same columns, are a job."""
+        """One answer for each row. Rows with the same columns form a job."""
         predictor: Any = model.predictor
         alone = None
         if targets := parameters.get("targets"):
@@ -84,7 +84,7 @@ class Service:
         return [answers[place] for place in range(len(rows))]
 
     async def _computed(self, *jobs: Job) -> list[Any]:
-        """The answers to the jobs of a request, within its time."""
+        """The answers to the jobs of a request. Raises Refusal after the time limit."""
         for job in jobs:
             job.request = jobs
         try:
@@ -94,7 +94,7 @@ class Service:
             raise Refusal(503, f"no answer within {self.settings.timeout:g} s; try again later", "Overloaded") from None
 
     async def respond(self, request: Request, method: Callable[..., Awaitable[Any]]) -> Response:
-        """The response to a request by one of the methods above, or what is wrong with it."""
+        """The response to a request by one of the methods above, or its error."""
         start = time.perf_counter()
         asked: dict[str, Any] = {}
         try:
@@ -116,14 +116,14 @@ class Service:
         return response
 
     def _model(self, name: Any) -> Served:
-        """A model by name, for None the first one."""
+        """The model of a name; the first one for None."""
         found = next(iter(self.models.values())) if name is None else self.models.get(name) if isinstance(name, str) else None
         if found is None:
             raise Refusal(404, f"no model {name!r}; known: {', '.join(self.models)}")
         return found
 
     def info(self) -> dict[str, Any]:
-        """What text-embeddings-inference says, of the first model; and of each what a page for people needs."""
+        """The first model as text-embeddings-inference describes it, and what the page needs to know of each model."""
         first = self._model(None)
         labels = {
             "id2label": {str(number): label for number, label in enumerate(first.labels)},
@@ -146,6 +146,8 @@ class Service:
                     "name": model.name,
                     "family": model.form.task,
                     "labels": model.labels,
+                    "multi_label": model.multi_label,
+                    "mask_token": model.mask_token,
                     "columns": model.columns,
                     "parameters": model.form.parameters,
                     "explains": model.explains,
@@ -158,11 +160,11 @@ class Service:
 
 
 def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> FastAPI:
-    """An app that serves models by name, the first one where a request names none."""
+    """An app that serves models by name, and the first one to requests that name none."""
     service = Service(models, batcher, settings, metrics)
 
     async def check_host(request: Request) -> None:
-        """A foreign page can have its own name lead here (DNS rebinding): without a token only this machine's are answered."""
+        """Without a token, answer only requests to this machine's own names: other pages could reach it by DNS rebinding."""
         if not settings.token and is_local(settings.host) and not is_local(request.url.hostname or ""):
             raise HTTPException(403, f"the host is {request.url.hostname!r}; expected localhost or {settings.host}")
 
@@ -175,8 +177,8 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
             what = "the token is missing or wrong; expected the header Authorization: Bearer TOKEN"
             raise HTTPException(401, what, {"WWW-Authenticate": "Bearer"})
 
-    first = next(iter(models.values()))  # of which examples are: everybody may read them, so they name nothing of it
-    guarded = [Depends(check_token)] if settings.token else []  # but health and docs, which tell nothing of models and texts
+    first = next(iter(models.values()))  # for the examples in the docs, which are public and reveal nothing of it
+    guarded = [Depends(check_token)] if settings.token else []  # all but health and docs
 
     def add(path: str, method: Callable[..., Awaitable[Any]], summary: str, shown: bool = True, **more: Any) -> None:
         async def post(request: Request) -> Response:
@@ -195,7 +197,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
     why = "How much each word of a text speaks for a label; default: the predicted one."
     add("/explain", service.explain, why, first.explains)
 
-    @app.get("/info", dependencies=guarded, summary="The models, and the limits of requests.")
+    @app.get("/info", dependencies=guarded, summary="The models and the limits of requests.")
     async def info() -> dict[str, Any]:
         return service.info()
 
@@ -223,9 +225,9 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
 
 
 async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The JSON object that a request carries. Raises Refusal, DataError."""
+    """The JSON object of a request. Raises Refusal, DataError."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # any web page can send other types here, without asking
+    if kind != "application/json":  # any web page can send other types without a CORS preflight
         raise Refusal(415, f"the content type is {kind or 'missing'}; expected application/json")
     body = bytearray()
     async for chunk in request.stream():
@@ -244,24 +246,24 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
 
 
 def _check_keys(given: Any, *read: str) -> None:
-    """Raise Refusal for an object with other keys, for null not."""
+    """Raise Refusal for anything but null and an object of these keys."""
     if not isinstance(given, dict | None) or (unread := [*(given or {}).keys() - {*read}]):
         what = f"the key {min(unread)!r} is not read" if isinstance(given, dict) else f"{given!r} is not an object"
         raise Refusal(422, f"{what}; expected {', '.join(read)}")
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refusal(error: Exception) -> Refusal:
-    """What a client is told of an error. One that is no fault of the request is said on stderr, by its type alone: its words
-    may quote texts.
+    """The error as a client gets it. If it is not the request's fault, stderr names its type, but not its message, which may
+    quote texts.
     """
     if isinstance(error, Refusal):
         return error
     if isinstance(error, TimeoutError | ClientDisconnect):
-        return Refusal(408, "the request took too long to come")
+        return Refusal(408, "the request took too long to arrive")
     if isinstance(error, UserError) and error.exit_code in (2, 3):  # of usage, of data
         return Refusal(422, str(error))
     progress.warn(f"a request failed: {type(error).__name__}")

@@ -1,13 +1,11 @@
-"""Requests share packed batches: one thread takes those that have come while it computed the batch before, and computes them
-together.
-"""
+"""Requests share packed batches: one thread computes together what arrived while it computed the batch before."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
@@ -27,7 +25,7 @@ Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and 
 
 
 class Refusal(Exception):
-    """What a client is told in place of an answer. status: of HTTP. kind: as text-embeddings-inference names it."""
+    """The error that a client gets. status: of HTTP. kind: its name in text-embeddings-inference."""
 
     def __init__(self, status: int, line: str, kind: str = "Validation") -> None:
         super().__init__(line)
@@ -36,8 +34,8 @@ class Refusal(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """What a request asks of a model: rows to predict, whose answer is `Predicted`. alone: what to do with the rows in place of
-    that, together with no other job; its result is the answer. request: all jobs of the same request, itself among them.
+    """Rows of a request for a model to predict; the answer is `Predicted`. alone: a function to call with the rows instead, in
+    a batch of their own, whose result is the answer. request: all jobs of the same request, this one included.
     """
 
     predictor: Predictor
@@ -54,7 +52,7 @@ class Job:
 
     @cached_property
     def tokens(self) -> int:
-        """How many its rows have. Raises DataError with the row."""
+        """The number of tokens in its rows. Raises DataError with the row."""
         return int(self.split.features.num_tokens.sum())
 
     @property
@@ -63,50 +61,50 @@ class Job:
         return [*self.split.examples.columns]
 
     def may_join(self, first: Job) -> bool:
-        """Whether it can share a batch with another, if their rows have the same columns."""
+        """Whether it can share a batch with another job, provided that their rows have the same columns."""
         return self.predictor is first.predictor and not self.alone and not first.alone
 
 
 class Batcher:
-    """The model thread, and the jobs that wait for it. None waits while it is idle.
+    """The model thread and its queue. An idle thread takes a job at once.
 
-    A batch has max_batch_tokens at most, or is one job that has more.
+    A batch has at most max_batch_tokens, or is a single larger job. model_thread: an executor of one thread, which also opened
+    the models: OpenMP gives every thread that computes helpers of its own, and more of them than cores slow each other down.
     """
 
-    def __init__(self, settings: ServeConfig, metrics: Metrics) -> None:
+    def __init__(self, settings: ServeConfig, metrics: Metrics, model_thread: ThreadPoolExecutor) -> None:
         self.settings, self.metrics = settings, metrics
         self._waiting: list[Job] = []
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
-        self._thread.start()
+        self._ended = model_thread.submit(self._run)
 
     def submit(self, *jobs: Job) -> list[Future[Any]]:
-        """Add a request's jobs to those that wait; returns their answers. Raises Refusal where too many wait, after `close`."""
+        """Queue a request's jobs; returns their answers. Raises Refusal if too many are waiting, or after `close`."""
         with self._changed:
             if self._closed:
                 raise Refusal(503, "the server is shutting down", "Unhealthy")
             if len(self._waiting) >= self.settings.max_queue:
-                raise Refusal(429, f"{self.settings.max_queue} requests wait already; try again later", "Overloaded")
+                raise Refusal(429, f"{self.settings.max_queue} requests are waiting already; try again later", "Overloaded")
             self._waiting += jobs
             self._changed.notify()
         return [job.answer for job in jobs]
 
     def close(self) -> None:
-        """Take no more jobs, finish those that wait, and end the thread."""
+        """Accept no more jobs, and finish those that wait."""
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        self._ended.result()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the model thread runs."""
-        return self._thread.is_alive()
+        """Whether the model thread is running."""
+        return not self._ended.done()
 
     @property
     def queue_size(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._waiting)
 
     def _run(self) -> None:
@@ -123,7 +121,7 @@ class Batcher:
                 self._compute(chosen)
 
     def _choose(self, waiting: Sequence[Job]) -> tuple[list[Job], set[Job]]:
-        """The oldest job with those behind it that fit into its batch; and all that wait no more, such as jobs that failed."""
+        """The oldest job with those behind it that fit into its batch; and all that leave the queue, failed jobs included."""
         chosen: list[Job] = []
         done: set[Job] = set()
         room = self.settings.max_batch_tokens
@@ -143,13 +141,13 @@ class Batcher:
                 break
             if not chosen or job.columns == chosen[0].columns:
                 done.add(job)
-                if job.answer.set_running_or_notify_cancel():  # somebody waits for it still
+                if job.answer.set_running_or_notify_cancel():  # its client is still waiting
                     chosen.append(job)
                     room -= job.tokens
         return chosen, done
 
     def _compute(self, jobs: Sequence[Job]) -> None:
-        """Answer jobs that are computed together. If that fails, each is computed for itself: one must not fail the others."""
+        """Answer jobs as one batch. If that fails, compute each alone: one job must not fail the others."""
         start = time.perf_counter()
         try:
             splits = [job.split for job in jobs]

@@ -1,4 +1,4 @@
-"""What Hugging Face's clients send and expect, by family: {"inputs": ..., "parameters": {...}}, and the answers."""
+"""Hugging Face's form of requests, {"inputs": ..., "parameters": {...}}, and of answers, by family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bertkit.runs.predictor import Predictor, Row
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.tags import spans_of
 
-MOST_FILLS = 100  # tokens of a mask that a request may ask for: so many are computed
+MOST_FILLS = 100  # tokens of a mask that a request may ask for, and that are computed
 
 # --- answers: one row's, from its prediction and the request's parameters ----------------------------------------------------
 
@@ -111,8 +111,8 @@ def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, to
 
 @dataclass(frozen=True)
 class Form:
-    """How a family is asked and answered. task: as Hugging Face names it. roles: the columns of a row. parameters: those that
-    are served. listed: the answer to one row is a list of it alone, as `InferenceClient.text_classification` expects.
+    """The requests and answers of a family. task: its name at Hugging Face. roles: the columns of a row. parameters: those that
+    are served. listed: the answer to a single row is wrapped in a list, as `InferenceClient.text_classification` expects.
     """
 
     task: str
@@ -139,7 +139,7 @@ _EXAMPLES: dict[str, Any] = {
     "context": "The lamp was drawn by Sara Lindqvist in Turku.",
     "choices": ["Sara", "nobody"],
 }
-# Of each parameter what it may be, and that in words.
+# By parameter: a check of its value, and the values in words.
 _PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "top_k": (lambda value: type(value) is int and value > 0, "a number from 1"),
     "function_to_apply": (lambda value: value in ("softmax", "sigmoid", "none"), "softmax, sigmoid or none"),
@@ -156,26 +156,26 @@ def _are_texts(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Served:
-    """A model under its name, as clients ask it."""
+    """A model with the name under which it is served."""
 
     name: str
     predictor: Predictor
 
     @cached_property
     def form(self) -> Form:
-        """How it is asked and answered."""
+        """The form of its family."""
         return _FORMS["fill-mask" if self.predictor.task is None else self.predictor.task.family]
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """The columns of a row by role, as training named them; of choices in columns of their own a list of names."""
+        """The columns of a row by role, as named in training; a list of names if each choice has its own column."""
         roles = [*self.form.roles]
         if self.predictor.task is None:
             return dict(zip(roles, roles, strict=True))
         recipe: Any = self.predictor.task.recipe
         for role in {"text_pair", "question"} & {*roles} if "text" in roles and recipe.text else ():
             if not getattr(recipe, role):
-                roles.remove(role)  # it was trained without
+                roles.remove(role)  # trained without it
         columns: dict[str, Any] = {role: recipe.column_of(role) for role in roles}
         if isinstance(choices := columns.get("choices"), tuple):
             columns["choices"] = [*choices] if len(choices) > 1 else choices[0]
@@ -183,16 +183,26 @@ class Served:
 
     @property
     def labels(self) -> list[str]:
-        """Its labels in the order of the model; none of a family that has none."""
+        """Its labels in the model's order; empty for a family without labels."""
         return [] if self.predictor.task is None else [*self.predictor.task.labels]
 
     @property
+    def multi_label(self) -> bool:
+        """Whether a text may have several labels, each with a probability of its own."""
+        return self.predictor.task is not None and getattr(self.predictor.task.recipe, "multi_label", False)
+
+    @property
+    def mask_token(self) -> str | None:
+        """The token that it fills in; None for a model of another task."""
+        return self.predictor.pretrained.tokenizer.special_tokens["mask_token"] if self.predictor.task is None else None
+
+    @property
     def explains(self) -> bool:
-        """Whether it can say why a text has its label."""
+        """Whether it can explain why a text has its label."""
         return self.form.task == "text-classification" and self.predictor.precision.name != "int8"
 
     def parameters(self, given: Any) -> dict[str, Any]:
-        """The parameters that are set. Raises UsageError for one that is not served, or has another value than it may have."""
+        """The given parameters that are not null. Raises UsageError for one that is not served, and for a wrong value."""
         if not isinstance(given, dict | None):
             raise UsageError(f"parameters is {reprlib.repr(given)}; expected an object")
         found = {name: value for name, value in (given or {}).items() if value is not None}
@@ -209,7 +219,7 @@ class Served:
             raise UsageError(f"top_k is {found['top_k']}; expected at most {MOST_FILLS}")
         if self.predictor.task is not None and "function_to_apply" in found:
             recipe: Any = self.predictor.task.recipe
-            applied = "none" if recipe.regression else "sigmoid" if recipe.multi_label else "softmax"
+            applied = "none" if recipe.regression else "sigmoid" if self.multi_label else "softmax"
             if found["function_to_apply"] != applied:
                 raise UsageError(f"function_to_apply is {found['function_to_apply']!r}; expected {applied}, as in training")
         vocab = self.predictor.pretrained.tokenizer.vocab
@@ -219,10 +229,9 @@ class Served:
 
     @property
     def example(self) -> Any:
-        """An input for it, which names nothing of the model."""
-        mask = self.predictor.pretrained.tokenizer.special_tokens["mask_token"]
-        if self.form.task == "fill-mask":
-            return f"The {mask} is closed."
+        """An example input, which reveals nothing about the model."""
+        if self.mask_token is not None:
+            return f"The {self.mask_token} is closed."
         row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}
         is_pair = self.predictor.task is not None and bool(getattr(self.predictor.task.recipe, "text_pair", None))
         return row if is_pair or not self.expected.startswith("a text") else row["text"]
@@ -234,15 +243,15 @@ class Served:
         return f"{{{names}}}" if {"context", "choices"} & {*self.columns} else f"a text, or {{{names}}}"
 
     def unread(self, row: Mapping[str, Any]) -> list[str]:
-        """The columns of a row that it does not read."""
+        """The columns of a row that the model does not read."""
         names = [*chain.from_iterable([name] if isinstance(name, str) else name for name in self.columns.values())]
         return [name for name in row if name not in self.columns and name not in names]
 
     def rows(self, inputs: Any, known: Iterable[Served] = (), *, pairs: bool = False) -> tuple[list[Row], bool]:
-        """The rows that a request is about, and whether it is one row rather than a list of them.
+        """The rows of a request, and whether it is a single row rather than a list.
 
-        known: models to name where a row is for another task. pairs: a list of texts is a pair, as in
-        text-embeddings-inference; else each is a row. Raises DataError.
+        known: models to suggest for a row of another task. pairs: a list of texts is a pair, as in
+        text-embeddings-inference; otherwise each is a row. Raises DataError.
         """
         is_row = not isinstance(inputs, list) or (pairs and _are_texts(inputs))
         if inputs in ([], None):
@@ -250,7 +259,7 @@ class Served:
         return [self._row(each, known) for each in ([inputs] if is_row else inputs)], is_row
 
     def _row(self, given: Any, known: Iterable[Served]) -> Row:
-        """One row with the columns of training, for roles such as text and text_pair."""
+        """A row under the column names of training, from roles such as text and text_pair."""
         if isinstance(given, list) and len(given) <= 2 and "text_pair" in self.form.roles:
             given = dict(zip(("text", "text_pair"), given, strict=False))
         if (isinstance(given, str) and self.expected.startswith("a text")) or ("tokens" in self.columns and _are_texts(given)):

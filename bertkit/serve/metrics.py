@@ -1,4 +1,4 @@
-"""What Prometheus reads of a server, under the names of text-embeddings-inference."""
+"""A server's metrics for Prometheus, under the names of text-embeddings-inference."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Metrics:
         self._sums = dict.fromkeys(_HISTOGRAMS, 0.0)
 
     def count(self, name: str, label: str, value: str) -> None:
-        """One more of a kind, such as te_request_failure of err="Overloaded"."""
+        """Add one to a counter, such as te_request_failure with err="Overloaded"."""
         self._counters[name, label, value] += 1
 
     def observe(self, name: str, value: float) -> None:
-        """A value, in seconds or a count, of one of the histograms."""
+        """Add a value, in seconds or a count, to a histogram."""
         self._histograms[name][bisect_left(_HISTOGRAMS[name][1], value)] += 1
         self._sums[name] += value
 
     def text(self, **gauges: float) -> str:
-        """All of them in Prometheus's text format (version 0.0.4). gauges: by name, values of now."""
+        """All metrics in Prometheus's text format (version 0.0.4). gauges: current values by name."""
         lines = []
         for name in dict.fromkeys(name for name, _, _ in [*self._counters]):
             lines.append(f"# TYPE {name} counter")

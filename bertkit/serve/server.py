@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +25,9 @@ from bertkit.tasks.task import FINETUNE
 
 
 def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, Any]) -> None:
-    """Serve runs, or other models, by the names of their folders, until SIGINT or SIGTERM, then finish what was taken.
+    """Serve runs, or other models, under the names of their folders until SIGINT or SIGTERM; accepted requests are finished.
 
-    overrides: device and precision. Raises UserError, all of it before the first request.
+    overrides: device and precision. Raises UserError, always before the first request.
     """
     with packages_of("serve"):
         import fastapi  # noqa: F401
@@ -41,15 +42,13 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     settings = replace(settings, token=settings.token or os.environ.get("BERTKIT_TOKEN"))
     is_open = not settings.token and not is_local(settings.host)
     if is_open and settings.auth:
-        what = f"--host {settings.host} lets other machines ask, and there is no --token"
-        raise UsageError(what, hint="give one: --token SECRET; or let everybody ask: --no-auth")
-    with _bind(settings.host, settings.port) as listening:
+        what = f"--host {settings.host} lets other machines in, and there is no --token"
+        raise UsageError(what, hint="give one: --token SECRET; or let anyone in: --no-auth")
+    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as model_thread:
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
-        models = {name: Served(name, open_model(run, options)) for name, run in named.items()}
-        assert all(served.predictor.model for served in models.values())  # the weights are read
-        manifest.finish()  # and are whole
+        models = model_thread.submit(_open_models, named, options).result()
         metrics = Metrics()
-        batcher = Batcher(settings, metrics)
+        batcher = Batcher(settings, metrics, model_thread)
         app = make_app(models, batcher, settings, metrics)
         config = uvicorn.Config(
             app,
@@ -64,7 +63,7 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if is_open:
-            progress.warn(f"everybody who reaches {url} can ask: --no-auth")
+            progress.warn(f"anyone who can reach {url} can use it: --no-auth")
         progress.note(f"{url} serves {', '.join(models)}: open it in a browser; {url}/docs is for programs; Ctrl-C ends it")
         try:
             uvicorn.Server(config).run(sockets=[listening])
@@ -73,16 +72,27 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; who asks before the models are opened waits. Raises UsageError."""
+    """A listening socket; clients that connect before the models are loaded wait. Raises UsageError."""
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         what = f"cannot listen on {host} port {port}: {error.strerror}"
         raise UsageError(what, hint="choose another --port, or --host") from None
+    # An answer is two writes, head and body. Connections inherit this; without it the body waits for the client's delayed ACK.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def _open_models(named: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Served]:
+    """Models under their names, their weights read and found whole. Raises UserError."""
+    models = {name: Served(name, open_model(run, options)) for name, run in named.items()}
+    assert all(served.predictor.model for served in models.values())  # reads them
+    manifest.finish()
+    return models
 
 
 def open_model(name: str, options: Mapping[str, Any]) -> Predictor:
-    """A model, whose weights are not yet read. Raises UsageError, ModelError."""
+    """Open a model, without reading its weights yet. Raises UsageError, ModelError."""
     (run,) = runs_to_use(name, ensemble=False)
     if is_language_model(run):
         return open_to_fill(run, options, top_k=MOST_FILLS)

@@ -1,4 +1,4 @@
-"""The page at `/`, on which people ask the models: plain files that load nothing from elsewhere."""
+"""The page at `/` to try the models: plain files that load nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADERS = {
 
 
 def add_page(app: FastAPI) -> None:
-    """Add GET / and the files that it loads. They need no token, for they tell nothing of models and texts."""
+    """Add GET / and the files that it loads. They need no token: they contain nothing about models or texts."""
     for name, kind in _TYPES.items():
         path = "/" if name == "index.html" else f"/{name}"
         app.get(path, include_in_schema=False)(_sender((_FOLDER / name).read_bytes(), kind))

@@ -334,7 +334,7 @@ def test_ctrl_c_that_python_would_drop_ends_the_command(place: Path) -> None:
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import bertkit.cli, bertkit.cli.commands as commands\n"
         "class Dropped:\n    def __del__(self): raise KeyboardInterrupt\n"
-        "def run(argv):\n    Dropped()\n    return 0\n"
+        "def run(argv, main):\n    Dropped()\n    return 0\n"
         "commands.run = run\nbertkit.cli.run()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -53,8 +53,14 @@ def test_draws_are_of_all_rows_and_follow_from_the_seed() -> None:
 def test_draws_without_a_score_are_left_out() -> None:
     assert interval([None, 0.5, float("nan"), 0.5]) == (0.5, 0.5)
     assert interval([None, float("nan")]) is None
-    found = intervals(lambda rows: {"f1_A": 1.0} if 0 in rows else {}, draws(3, 50))
-    assert found == {"f1_A": (1.0, 1.0)}
+    found = intervals(lambda rows: {"f1_A": 1 / len({*rows.tolist()})} if 0 in rows else {}, draws(3, 50))
+    assert found == {"f1_A": (pytest.approx(1 / 3), 1.0)}
+
+
+def test_a_score_that_no_draw_changes_has_no_interval() -> None:
+    """Of one row, and of rows that are all right, the bootstrap would promise that the score is exact."""
+    assert intervals(lambda rows: {"accuracy": float(rows.mean())}, draws(1, 50)) == {"accuracy": None}
+    assert intervals(lambda rows: {"accuracy": 1.0, "f1": float(rows.mean())}, draws(9, 50))["accuracy"] is None
 
 
 Made = tuple[Task, list[Prediction], list[Any]]

@@ -105,7 +105,7 @@ def test_an_undefined_score_has_no_points() -> None:
 def test_draws_without_a_score_are_left_out() -> None:
     scorers = [[lambda rows: {"f1": None if 0 in rows and len({*rows.tolist()}) < 50 else 0.5}]] * 3
     points = describe_curve(SIZES, scorers, 50, resampled(50, 50, np.random.default_rng(0)))["points"]
-    assert [point["interval"] for point in points] == [(0.5, 0.5)] * 3
+    assert [(point["score"], point["interval"]) for point in points] == [(0.5, None)] * 3, "an interval has a width"
 
 
 def test_an_error_falls_where_lower_is_better() -> None:

@@ -592,7 +592,7 @@ def test_spellings_of_labels_are_told_once(run_bertkit, tmp_path: Path) -> None:
     ran = run_bertkit("check", "my.csv", "--validation", "dev.csv")
     told = " ".join(ran.err.split())
     assert (ran.code, told.count("'Pos', 'pos'")) == (0, 1), ran.err
-    assert told.count("warning: the label ' ' is white space alone; if it means no label, leave it empty") == 1
+    assert told.count("warning: the label ' ' is only white space; if it means no label, leave it empty") == 1
     assert told.count("\u2502 ' ' \u2502") == 1, "in the table too"
     (tmp_path / "my.conll").write_text("a B-PER\nb B-per\nc O\n\n" * 20, encoding="utf-8")
     ran = run_bertkit("check", "my.conll")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from html_pages import assert_inert
 from trained import predictions_of, train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.runs.compare import Side, compare
+from bertkit.runs.compare import Side, compare, compare_sides
 from bertkit.runs.scores import evaluate_target
 from bertkit.runs.target import open_target
 
@@ -61,6 +63,23 @@ def test_two_runs(runs: Path) -> None:
     assert (same["differences"][0]["interval"], same["settings"]) == ([0.0, 0.0], {}), "both sides have the same rows"
 
 
+def test_a_run_beside_itself_or_its_copy_is_one_line(runs: Path, tmp_path: Path, run_bertkit) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(runs / "one", copy)
+    one, two = runs / "one", runs / "two"
+    for same in (one, copy):
+        ran = run_bertkit("compare", one, same)
+        assert (ran.code, "paired bootstrap" in ran.err) == (0, False), ran.err
+        assert f"{same} scores exactly as {one} does" in " ".join(ran.err.split())
+    ran = run_bertkit("compare", one, copy, two)
+    assert (ran.code, "paired bootstrap" in ran.err, ran.err.count("scores exactly as")) == (0, True, 1), ran.err
+    assert "seeds scores exactly as" in run_bertkit("compare", runs / "seeds", runs / "seeds").err
+    assert run_bertkit("report", one, copy).code == 0
+    page = assert_inert((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "scores exactly as" in page.text
+    assert not any("bootstrap" in caption or "mended" in caption for caption in page.tables)
+
+
 def test_a_side_of_several_seeds(runs: Path) -> None:
     found = compare([str(runs / "one"), str(runs / "seeds")])
     assert [side["runs"] for side in found["sides"]] == [1, 3]
@@ -96,17 +115,16 @@ def test_folds_are_compared_by_their_held_out_rows(runs: Path, make_model_dir, t
 RUN: dict[str, Any] = {"recipe": {}, "training": {}, "model": {}}
 
 
-def compared(monkeypatch: pytest.MonkeyPatch, sides: list[Side], rows: int, **options: Any) -> dict[str, Any]:
-    monkeypatch.setattr("bertkit.runs.compare._open", lambda *_: (sides, Examples({}, "rows", range(rows)), "validation"))
-    return compare([side.name for side in sides], **options)
+def compared(sides: list[Side], rows: int, **options: Any) -> dict[str, Any]:
+    return compare_sides(sides, Examples({}, "rows", range(rows)), "validation", **options)
 
 
-def test_seeds_are_drawn_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_are_drawn_and_not_averaged() -> None:
     def scorer(right: list[int]) -> Any:
         return lambda rows: {"accuracy": float(np.array(right)[rows].mean()), "f1": None}
 
     sides = [Side("half", RUN, [scorer([0, 1] * 50)]), Side("apart", RUN, [scorer([0] * 100), scorer([1] * 100)])]
-    found = compared(monkeypatch, sides, 100)
+    found = compared(sides, 100)
     accuracy, f1 = found["differences"]
     assert accuracy["difference"] == 0
     assert accuracy["interval"][0] < -0.4 < 0.4 < accuracy["interval"][1], "either of the two seeds may be the one"
@@ -114,22 +132,22 @@ def test_seeds_are_drawn_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> No
     assert found["sides"][0]["scores"]["f1"] is None
 
 
-def test_scores_that_some_rows_or_runs_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_that_some_rows_or_runs_do_not_have() -> None:
     """As f1_TYPE of taggers: it is there where the type is, in the drawn rows and in what a run predicts."""
 
     def scorer(row: int, name: str) -> Any:
         return lambda rows: {"accuracy": 0.5, **({name: 1.0} if row in rows else {})}
 
     sides = [Side(name, RUN, [scorer(0, "f1_A"), scorer(0, f"f1_{name}")]) for name in ("A", "B")]
-    found = compared(monkeypatch, sides, 3, resamples=50)
+    found = compared(sides, 3, resamples=50)
     assert [side["scores"]["f1_A"] for side in found["sides"]] == [1.0, None]
     assert [(row["score"], row["interval"]) for row in found["differences"]] == [("accuracy", [0.0, 0.0]), ("f1_A", [0.0, 0.0])]
 
 
-def test_settings_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_differ() -> None:
     one = Side("one", RUN | {"training": {"seed": 1, "batch_size": 8}, "model": {"name": "a"}}, [lambda rows: {}])
     other = replace(one, run=RUN | {"training": {"seed": 2, "batch_size": 8, "reinit_layers": 2}, "model": {"name": "b"}})
-    found = compared(monkeypatch, [one, other], 3, resamples=1)["settings"]
+    found = compared([one, other], 3, resamples=1)["settings"]
     assert found == {"training.reinit_layers": [0, 2], "model.name": ["a", "b"]}, "an older run had the default"
 
 

@@ -99,6 +99,7 @@ CASES = {
     "tags-constrained-intent": Case(
         "token-classification", tagged(intent=ABC), (*TAGS, "intent", "intent_probability"), ("--constrained", "--intent")
     ),
+    "tags-mix": Case("token-classification", tagged(), TAGS, ("--layers", "mix")),
     "tags-crf": Case("token-classification", tagged(), TAGS, ("--head", "crf", "--constrained")),
     "answers": Case(
         "question-answering",
@@ -295,7 +296,7 @@ def test_a_head_without_a_graph_is_refused(tmp_path: Path, make_model_dir: Calla
     run = trained(Case("token-classification", tagged(), (), ("--head", "bilstm")), tmp_path, make_model_dir)
     ran = exported(run, "--output-dir", tmp_path / "exported")
     assert ran.code == ModelError.exit_code
-    assert "error: a BiLSTM reads" in ran.err
+    assert "error: a BiLSTM head reads" in ran.err
     assert not (tmp_path / "exported").exists()
 
 
@@ -343,7 +344,7 @@ def test_int8_is_compared_and_the_card_says_how(tmp_path: Path, make_model_dir: 
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "decisions on 12 texts agree" in card
     assert "95%" in card
-    assert "compared on 12 texts alone; 5000" in ran.err
+    assert "compared on only 12 texts; 5000" in ran.err
     assert len(predicted_alone(folder, tmp_path / "rows.jsonl", "--int8")) == len(TEXTS)
     sizes = [(folder / "onnx" / name).stat().st_size for name in ("model.onnx", "model_quantized.onnx")]
     assert sizes[1] < sizes[0]
@@ -392,5 +393,5 @@ def test_what_passes() -> None:
     assert verdict(score=("accuracy", 0.8, 0.9)).faults == []
     assert verdict(score=("f1", 0.9, float("nan"))).faults != []
     assert "slower" in verdict(speeds=(100.0, 90.0)).warnings[0]
-    assert "4999 texts alone" in verdict(texts=4999).warnings[0]
+    assert "only 4999 texts" in verdict(texts=4999).warnings[0]
     assert "no dev score" in verdict(score=None, interval=None).warnings[0]

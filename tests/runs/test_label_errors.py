@@ -59,12 +59,13 @@ def test_each_row_is_judged_by_the_fold_that_did_not_train_on_it(check, tmp_path
     ran = check(rows, "--text", "text", folds=3)
     ranked, lines = read_ranked(tmp_path / "out"), rows.read_text(encoding="utf-8").splitlines()
     assert [*ranked[0]] == ["file", "row", "text", *COLUMNS]
-    assert {row["file"] for row in ranked} == {str(rows)}
+    assert {row["file"] for row in ranked} == {"rows.csv"}, "though the path was given in full"
     assert sorted(int(row["row"]) for row in ranked) == [*range(2, 34)]
     assert all(lines[int(row["row"]) - 1] == f"{row['given']},{row['text']}" for row in ranked)
     of_given = {int(row["row"]): float(row["given_probability"]) for row in ranked}
     matrix, given = np.zeros((34, 2)), np.zeros(34, dtype=int)
     for number in (1, 2, 3):
+        assert "intervals" not in read_found(tmp_path / f"out/folds/fold-{number}", "run"), "nobody reads a fold's card"
         run = open_target(str(tmp_path / f"out/folds/fold-{number}"), None, {})
         scored, examples = evaluate_target(run)
         labels = run.task.labels
@@ -132,7 +133,8 @@ def test_several_labels_are_judged_one_by_one(check, tmp_path: Path) -> None:
     assert [*ranked[0]] == ["file", "row", "text", "labels", *COLUMNS]
     assert sorted(int(row["row"]) for row in ranked) == [*range(1, 25)]
     assert read_found(tmp_path / "out")["labels"] == 48
-    by_fold = [bertkit.load(str(tmp_path / f"out/folds/fold-{number}")) for number in (1, 2)]
+    how = {"device": "cpu", "precision": "fp32"}  # as trained; else the faster one of the moment
+    by_fold = [bertkit.load(str(tmp_path / f"out/folds/fold-{number}"), **how) for number in (1, 2)]
     for row in ranked:
         own = rows[int(row["row"]) - 1]
         assert row["text"] == own["text"]
@@ -252,6 +254,36 @@ def test_what_cannot_be_is_said_before_anything_is_read_or_moved(
     assert (tmp_path / "out/label_errors.csv").read_text() == "mine"
 
 
+CURVE = ("--learning-curve", "50,100", "--validation", "rows.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--label-errors", "--max-length", 4096), "--max-length"),
+        (("--label-errors", "--reinit-layers", 99), "layers"),
+        (("--label-errors", "--folds", 40), "expected at least 40"),
+        ((*CURVE, "--max-length", 4096), "--max-length"),
+        ((*CURVE, "--reinit-layers", 99), "layers"),
+    ],
+)
+def test_what_an_earlier_check_left_stays_where_training_is_refused(
+    run_bertkit, model: Path, tmp_path: Path, options: tuple, told: str
+) -> None:
+    trained.write_rows(tmp_path / "rows.csv", 6)
+    files = {"label_errors.csv": "mine", "folds/fold-1/model.safetensors": "weights", "shares/50/seeds.json": "{}"}
+    for name, text in files.items():
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text(text)
+    ran = run_bertkit("check", "rows.csv", "--model", model, "--output-dir", "out", "--overwrite", *SMALL, *options)
+    assert (ran.code > 0, told in ran.err, "Traceback" in ran.err) == (True, True, False), ran.err
+    left = {
+        str(path.relative_to(tmp_path / "out")): path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()
+    }
+    assert left == files
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "out"}
+
+
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
@@ -300,6 +332,7 @@ def test_a_learning_curve_trains_on_each_share_with_each_seed(run_bertkit, model
     for share, point in zip(("25", "50", "100"), found["points"]):
         runs = [read_found(tmp_path / f"out/shares/{share}/seed-{seed}", "run") for seed in (1, 2)]
         assert [run["data"]["train"]["rows"] for run in runs] == [point["rows"]] * 2
+        assert not any("intervals" in run for run in runs)
         assert runs[0]["data"]["train"]["rows_sha256"] == runs[1]["data"]["train"]["rows_sha256"]
         assert point["score"] == pytest.approx(np.mean([run["best"]["scores"]["validation/accuracy"] for run in runs]))
         texts.append(runs[0]["data"]["train"]["rows_sha256"])

@@ -116,7 +116,7 @@ def test_a_repository_stays_as_public_as_it_is(private: bool, options, hint: str
     hub["private"] = private
     ran = run_bertkit("push", run, "me/mine", *options)
     assert (ran.code, "create_commit" in hub, is_one_line(ran.err)) == (2, False, True), ran.err
-    assert f"me/mine is there already, and {'private' if private else 'public'}" in ran.err
+    assert f"me/mine already exists and is {'private' if private else 'public'}" in ran.err
     assert hint in ran.err
 
 
@@ -176,9 +176,9 @@ def test_what_is_wrong_here_is_one_line(run: Path, run_bertkit, hub: dict[str, A
         assert (ran.code, told in ran.err.splitlines()[0], is_one_line(ran.err)) == (code, True, True), ran.err
         assert not hub
 
-    refused(2, "'mine' is no name of a repository; expected owner/name", run, "mine")
-    refused(2, "'mine' is no name of a repository", run, "mine", "--dry-run")
-    refused(2, "'a b' is no name of a repository", run, "a b")
+    refused(2, "'mine' is not a repository name; expected owner/name", run, "mine")
+    refused(2, "'mine' is not a repository name", run, "mine", "--dry-run")
+    refused(2, "'a b' is not a repository name", run, "a b")
     refused(2, "this is not a bertkit run", tmp_path, "me/mine")
     (tmp_path / "begun").mkdir()
     begun = json.loads((run / "run.json").read_text(encoding="utf-8")) | {"status": "running"}

@@ -125,6 +125,8 @@ def test_each_run_counts_where_the_summary_is_missing_or_damaged(train, several:
 def test_overwriting_moves_nothing_before_all_is_checked(train, several: Path) -> None:
     with pytest.raises(ModelError):
         train(several, overwrite=True, model=several.parent / "nowhere")
+    with pytest.raises(UsageError):  # of the training itself
+        train(several, overwrite=True, reinit_layers=99)
     with lock(several / "seed-2"), pytest.raises(UsageError) as error:
         train(several, overwrite=True)
     assert error.value.where == str(several / "seed-2")
@@ -191,3 +193,24 @@ def test_a_summary_of_scores() -> None:
     assert (found["mean"], found["std"]) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
     assert summarize([0.5, None]) == {"median": 0.5, "mean": 0.5, "std": None, "interval": None, "each": [0.5, None]}
     assert summarize([None])["mean"] is None
+    assert summarize([0.5, 0.5, 0.5])["interval"] is None, "equal seeds do not tell how sure the mean is"
+
+
+@pytest.mark.parametrize(
+    ("score", "values", "interval"),
+    [
+        ("validation/accuracy", (0.97, 1.0, 0.99), (None, 1.0)),
+        ("validation/f1_PER", (0.02, 0.0, 0.01), (0.0, None)),
+        ("validation/HasAns_exact", (0.97, 1.0, 0.99), (None, 1.0)),
+        ("validation/pearson", (-0.99, -1.0, -0.97), (-1.0, None)),
+        ("validation/loss", (0.02, 0.3, 1.0), (0.0, None)),
+        ("validation/best_f1_thresh", (0.02, -0.3, 1.0), (None, None)),
+        ("validation/points", (99.0, 100.0, 98.0), (None, None)),
+        ("validation/my_f1", (99.0, 100.0, 98.0), (None, None)),
+    ],
+)
+def test_an_interval_ends_where_its_score_does(score: str, values: tuple, interval: tuple) -> None:
+    runs = {seed: {"best": {"scores": {score: value}}} for seed, value in enumerate(values, 1)}
+    found = describe_runs(SEEDS, runs)["scores"][score]["interval"]
+    by_t = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert found == pytest.approx([own if end is None else end for own, end in zip(by_t, interval, strict=True)])

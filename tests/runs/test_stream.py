@@ -1,4 +1,4 @@
-"""bertkit predict as a stream: early lines, bounded memory, what a row of the output has, and going on after a kill."""
+"""bertkit predict as a stream: early lines, bounded memory, what a row of the output has, and continuing after a kill."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def test_a_killed_command_goes_on_and_gives_the_same_bytes(
     assert sorted(windows) == sorted([*range(0, COUNT, 3), 15, 24]), "each window once, but for the two in which it was killed"
     assert not [*tmp_path.glob("*.partial"), *tmp_path.glob("*.json")]
     first, *told = ran.err.splitlines()
-    assert "going on after 24 rows" in first
+    assert "continuing after 24 rows" in first
     assert "\n".join(told).replace("out.", "whole.") == expected_err.strip(), "counts of all rows, in all commands"
 
 
@@ -414,7 +414,7 @@ def test_a_finished_output_is_replaced_only_with_overwrite(model: Path, run_bert
             run_bertkit(*command, "--overwrite")
     assert (tmp_path / "out.csv").read_bytes() == before, "until the new one is whole"
     ran = run_bertkit(*command)
-    assert (ran.code, "going on after 3 rows" in ran.err, len(read_rows(tmp_path / "out.csv"))) == (0, True, 8), ran.err
+    assert (ran.code, "continuing after 3 rows" in ran.err, len(read_rows(tmp_path / "out.csv"))) == (0, True, 8), ran.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", "out.csv"]
 
 
@@ -487,7 +487,7 @@ def test_several_files_to_a_folder(model: Path, run_bertkit, tmp_path: Path, mon
         "b.jsonl.progress.json",
     ]
     ran = run_bertkit(*command)
-    assert (ran.code, ran.err.splitlines()[0]) == (0, "out/a.jsonl is there already")
+    assert (ran.code, ran.err.splitlines()[0]) == (0, "out/a.jsonl already exists")
     assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl", "b.jsonl", "more.jsonl"]
     for name, count in (("a", 10), ("b", 11), ("more", 7)):
         assert [row["text"] for row in read_rows(out / f"{name}.jsonl")] == [text_of(row) for row in range(count)]
@@ -504,7 +504,7 @@ def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_b
     options, out = ("--output-dir", "out", *FP32), tmp_path / "out"
     assert run_bertkit("predict", model, "in1/a.csv", "b.csv", *options).code == 0
     other = run_bertkit("predict", model, "in2/a.csv", *options)
-    assert (other.code, "out/a.jsonl is there, of " in other.err, len(read_rows(out / "a.jsonl"))) == (2, True, 3)
+    assert (other.code, "out/a.jsonl already exists, from " in other.err, len(read_rows(out / "a.jsonl"))) == (2, True, 3)
     assert run_bertkit("predict", model, "in2/a.csv", "--overwrite", *options).code == 0
     assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl"], "nothing of before is left"
     (out / "a.jsonl").unlink()

@@ -25,11 +25,11 @@ from shell import ROOT
 from bertkit.cli.tune import _seconds
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.runs.directory import require_run
+from bertkit.runs.directory import require_run, write_run_file
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.rate_range import WINDOW, report_range
 from bertkit.runs.search_space import Range, Space, read_space
-from bertkit.runs.trials import Trials
+from bertkit.runs.trials import LOST, TRIES, Trials
 from bertkit.runs.tuning import compare_splits
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.task import Task
@@ -244,7 +244,7 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
     assert tried == {(rate, size) for rate in (1e-2, 1e-3, 1e-4) for size in (8, 16)}
     runs = [require_run(Path(f"out/trial-{number}")) for number in range(6)]
     for trial, run in zip(found, runs, strict=True):
-        assert run["status"] == "finished"
+        assert (run["status"], "intervals" in run) == ("finished", False), "nobody reads a trial's card"
         assert trial["settings"].items() <= run["training"].items()
         assert trial["score"] == run["best"]["scores"]["validation/accuracy"]
     best = max(range(6), key=lambda number: found[number]["score"])  # of equal ones the first
@@ -254,7 +254,7 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
     assert weights == [f"trial-{best}"] == [path.parent.name for path in Path("out").glob("trial-*/checkpoint-*")]
     for seed in (1, 2):
         run = require_run(Path(f"out/best/seed-{seed}"))
-        assert (run["status"], run["training"]["seed"]) == ("finished", seed)
+        assert (run["status"], run["training"]["seed"], "intervals" in run) == ("finished", seed, True)
         assert winner["settings"].items() <= run["training"].items()
     assert read("out/best/seeds.json")["seeds"] == [1, 2]
     assert {each["setting"] for each in read("out/tune.json")["mattered"]} == {"learning_rate", "batch_size"}
@@ -391,20 +391,57 @@ if not (here / "was").exists():
 """
 
 
+AT_THE_THIRD_EVALUATION = """
+import os, signal
+score = accuracy
+with open(here / "evaluations", "a+") as file:
+    file.write("x")
+    file.seek(0)
+    if len(file.read()) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 @pytest.mark.e2e
-def test_a_killed_process_loses_its_trial_alone(place: Path, start, tune) -> None:
-    (place / "script.py").write_text(ONCE.format("SIGKILL"))
-    killed = start(*SIX)
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
-    ran = tune(*SIX)
+def test_the_trial_of_a_killed_process_is_tried_again(place: Path, start, tune) -> None:
+    """An evaluation that is repeated keeps its number: the pruner compares those of one number."""
+    (place / "script.py").write_text(AT_THE_THIRD_EVALUATION)
+    how = ("--max-steps", 4, "--eval-steps", 1)
+    killed = start(*SIX, *how)
+    _, err = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, err
+    ran = tune(*SIX, *how)
     assert ran.code == 0, ran.err
-    assert states() == ["lost: its process was killed", *["finished"] * 5]
-    (warned,) = [line for line in ran.err.splitlines() if "1 of 6 trials lost" in line]
-    settings = trials()[0]["settings"]
-    assert f"batch_size {settings['batch_size']}" in warned
-    assert "another --output-dir" in warned
-    assert read("out/trial-0/run.json")["status"] == "running"
+    assert (states(), "lost" in ran.err) == (["finished"] * 6, False)
+    assert len({json.dumps(trial["settings"]) for trial in trials()}) == 6
+    assert ("trial 0 (1 of this process)" in ran.err, "resuming from out/trial-0/checkpoint-" in ran.err) == (True, True), (
+        ran.err
+    )
+    assert [len(trial["evaluations"]) for trial in trials()] == [4] * 6
+    assert read("out/trial-0/run.json")["status"] == "finished"
+
+
+def test_a_trial_that_always_kills_its_process_is_given_up(tmp_path: Path) -> None:
+    for _ in range(TRIES):  # the process ends without a word
+        with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found:
+            assert found.next(2).number == 0
+    with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found:
+        assert found.next(2).number == 1
+        assert [found.state_of(trial) for trial in found.of("FAIL")] == [LOST]
+
+
+def test_a_trial_that_was_killed_after_its_end_is_not_trained_again(tmp_path: Path) -> None:
+    def trained(evaluated: Callable[[float], None]) -> dict[str, Any]:
+        evaluated(0.5)
+        parts = {part: {} for part in ("recipe", "training", "model", "data")}
+        write_run_file(tmp_path / "trial-0", {"status": "finished", "best": {"scores": {"accuracy": 0.5}}, **parts})
+        raise KeyboardInterrupt
+
+    with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found, pytest.raises(KeyboardInterrupt):
+        found.train(found.next(2), trained)
+    with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found:
+        found.train(found.next(2), lambda **_: pytest.fail("it is trained again"))
+        assert (found.best().number, found.best().value) == (0, 0.5)
 
 
 UNTIL_IT_MAY = """

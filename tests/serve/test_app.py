@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import transformers
-from serving import Gate, flat, listening, serving
+from serving import Gate, flat, listening, serving, with_mask
 from starlette.testclient import TestClient
 from trained import train
 
@@ -177,6 +177,16 @@ def test_info(client: TestClient) -> None:
     assert models["answers"]["columns"] == {"question": "question", "context": "context"}
     assert models["fills"]["family"] == "fill-mask"
     assert {name for name, model in models.items() if model["explains"]} == {"labels", "sets", "number", "trained"}
+    assert [name for name, model in models.items() if model["multi_label"]] == ["sets"]
+    assert {name: model["mask_token"] for name, model in models.items() if model["mask_token"]} == {"fills": "[MASK]"}
+
+
+def test_a_model_with_another_mask_says_which(folders: dict[str, Path], tmp_path: Path) -> None:
+    with serving({"fills": with_mask("<gap>", folders["fills"], tmp_path / "fills")}) as served:
+        client = TestClient(served.app, base_url=LOCAL)
+        assert client.get("/info").json()["models"][0]["mask_token"] == "<gap>"
+        assert len(ask(client, "/", "the <gap>")) == 5
+        assert "no <gap> in the text" in refused(client.post("/", json={"inputs": "the [MASK]"}), 422)
 
 
 def test_metrics(folders: dict[str, Path]) -> None:

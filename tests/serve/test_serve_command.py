@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from bertkit.serve import server
+
 pytestmark = pytest.mark.e2e
 SECRET = "the hidden ticket"
 
@@ -98,7 +100,7 @@ def test_sigterm_ends_it_too_and_nothing_of_texts_was_printed(folder: Path) -> N
         ("nowhere", 5, "nowhere"),
         ("RUN nowhere", 5, "nowhere"),
         ("RUN other/RUN", 2, "two runs are named 'run'"),
-        ("RUN --host 0.0.0.0", 2, "--host 0.0.0.0 lets other machines ask"),
+        ("RUN --host 0.0.0.0", 2, "--host 0.0.0.0 lets other machines in"),
         ("RUN --host 192.0.2.1 --token x", 2, "cannot listen on 192.0.2.1"),
         ("RUN --port 70000", 2, "--port is 70000"),
         ("RUN --max-queue 0", 2, "--max-queue is 0"),
@@ -130,13 +132,33 @@ def test_what_is_wrong_is_said_before_it_starts(
     assert said in errors[0]
 
 
+def test_one_thread_opens_the_models_and_computes_and_no_write_waits_for_an_acknowledgement(
+    run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def note(*_: object) -> None:
+        threads.append(threading.current_thread().name)
+
+    def run(_: object, sockets: list[socket.socket]) -> None:
+        with socket.create_connection(sockets[0].getsockname()), sockets[0].accept()[0] as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    open_model = server.open_model
+    monkeypatch.setattr("bertkit.serve.batcher.Batcher._run", note)
+    monkeypatch.setattr(server, "open_model", lambda *words: (note(), open_model(*words))[1])
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    assert run_bertkit("serve", folder, "--port", 0, "--device", "cpu").code == 0
+    assert threads == ["model_0", "model_0"]
+
+
 @pytest.mark.parametrize(("options", "warned"), [("--no-auth", True), ("--token secret", False)])
 def test_other_machines(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch, options: str, warned: bool) -> None:
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     ran = run_bertkit("serve", folder, "--host", "0.0.0.0", "--port", 0, "--device", "cpu", *options.split())
     assert ran.code == 0
     assert (
-        re.search(r"^warning: everybody who reaches http://0\.0\.0\.0:\d+ can ask", ran.err, re.MULTILINE) is not None
+        re.search(r"^warning: anyone who can reach http://0\.0\.0\.0:\d+ can use it", ran.err, re.MULTILINE) is not None
     ) == warned
     assert "secret" not in ran.err
 

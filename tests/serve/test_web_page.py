@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from browser import faults_of, open_browser, open_page
 from playwright.sync_api import Browser, Page, expect
-from serving import Gate, Serving, listening, serving
+from serving import Gate, Serving, listening, serving, with_mask
 
 import bertkit
 
@@ -35,8 +35,8 @@ ASKED: dict[str, dict[str, Any]] = {  # the API's inputs, and so the names of th
 }
 HOSTILE = """'"><img src=x onerror="hit=1"><svg onload="hit=1">$(touch hit)`touch hit`';touch hit;'\\ {{7*7}} &lt;b&gt; %00"""
 ELEMENTS = """
-    a bdi button details div form h2 h3 input label li mark noscript ol option output p pre section select small span summary
-    textarea
+    a bdi button code details div form h2 h3 input label li mark noscript ol option output p pre section select small span
+    summary textarea
 """
 REFUSED = "Failed to load resource"  # what chromium itself says of an answer that is an error
 
@@ -219,6 +219,25 @@ def test_masks_are_filled(page: Page, url: str, text: str) -> None:
     assert [filled[start:end] for start, end, _ in places] == [gap[0]["token_str"].removeprefix("##") for gap in gaps]
     if len(gaps) == 1:
         assert filled == found[0]["sequence"]
+
+
+def test_a_mask_goes_by_the_models_name_for_it(browser: Browser, folders: dict[str, Path], tmp_path: Path) -> None:
+    model = with_mask("<gap>", folders["fills"], tmp_path / "fills")
+    with serving({"fills": model}) as own, listening(own.app) as url, open_page(browser, url) as page:
+        expect(page.locator("#fields code")).to_have_text("<gap>")
+        page.get_by_role("button", name="Try an example").click()
+        expect(page.locator("#answer > :not(.empty)").first).to_be_visible()
+        text = page.locator("[name=text]").input_value()
+        assert (text.count("<gap>"), "[MASK]" in text) == (2, False)
+        assert len(marks(page)[1]) == 2
+        assert faults_of(page) == []
+
+
+def test_several_labels_are_said(browser: Browser, make_model_dir: Callable[..., Path]) -> None:
+    several = {"labels": LABELS, "problem_type": "multi_label_classification"}
+    model = make_model_dir("BertForSequenceClassification", seed=4, initializer_range=0.5, **several)
+    with serving({"sets": model}) as own, listening(own.app) as url, open_page(browser, url) as page:
+        expect(page.locator("#facts")).to_contain_text("with several labels")
 
 
 def test_why_for_any_class(page: Page, folders: dict[str, Path]) -> None:

@@ -7,7 +7,7 @@ const [access, form, fields, send, problem, answer, why, code] = $$(
 );
 const [models, labels] = [$("#choose select"), $("select", why)];
 const empty = [...answer.childNodes]; // what the answer says before there is one
-const [MASK, MOST_BARS] = ["[MASK]", 8];
+const MOST_BARS = 8;
 let known = []; // models, as /info tells of them
 let model; // the chosen one
 let asked; // the row whose answer is shown
@@ -114,9 +114,9 @@ function answers(found, context) {
 }
 
 function fills(gaps, given) {
-  let [text, ...parts] = given.split(MASK);
+  let [text, ...parts] = given.split(model.mask_token);
   const spans = parts.map((part, number) => {
-    let token = gaps[number]?.[0].token_str ?? MASK; // those beyond the model's length stay
+    let token = gaps[number]?.[0].token_str ?? model.mask_token; // those beyond the model's length stay
     if (token.startsWith("##")) [text, token] = [text.trimEnd(), token.slice(2)]; // the end of a word
     const begin = text.length;
     text += token + part;
@@ -224,10 +224,12 @@ function choose(name) {
     if (model.columns[box.name] === undefined) box.closest("label").remove();
     else if (box.type !== "checkbox") box.value = kept.get(box.name) ?? "";
   }
+  for (const mask of $$("code", fields)) mask.textContent = model.mask_token;
   $("#title").textContent = template.dataset.title;
   send.textContent = template.dataset.send;
   $("#keys").textContent = $("[data-lines]", fields) ? "Ctrl+Enter sends." : "Enter sends, Shift+Enter begins a new line.";
-  const limits = [model.family.replace("-", " "), `up to ${model.max_length} tokens`, model.precision].join(", ");
+  const family = model.family.replace("-", " ") + (model.multi_label ? " with several labels" : "");
+  const limits = [family, `up to ${model.max_length} tokens`, model.precision].join(", ");
   $("#facts").replaceChildren(make("bdi", {}, model.name), `: ${limits}`);
   answer.replaceChildren(...empty);
   problem.textContent = "";
@@ -280,7 +282,7 @@ form.addEventListener("keydown", (event) => {
 });
 
 $("#example").addEventListener("click", () => {
-  for (const box of $$("[data-example]", fields)) box.value = box.dataset.example;
+  for (const box of $$("[data-example]", fields)) box.value = box.dataset.example.replaceAll("[MASK]", () => model.mask_token);
   form.requestSubmit(send);
 });
 

@@ -1,0 +1,81 @@
+"""A run as the start for another task (Phang et al., 2018): its encoder is kept, its head is not."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import run_command
+from safetensors.numpy import load_file
+
+from bertkit.errors import ModelError
+
+NLI = ("entailment", "contradiction", "neutral")
+STILL = ("--learning-rate", 0, "--max-steps", 1, "--max-length", 16, "--precision", "fp32", "--device", "cpu")
+
+
+def write_pairs(folder: Path, header: str, *labels: str) -> None:
+    """A task of pairs in GLUE's columns, train and dev."""
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices("the good bad movie was a great story".split(), k=5)) for _ in range(24)]
+    columns = header.split(",")
+    folder.mkdir()
+    for split in ("train", "dev", "dev_matched", "dev_mismatched"):
+        rows = [[texts[n], texts[-n], labels[n % len(labels)]] for n in range(24)]
+        if columns[0] == "Quality":
+            rows = [[label, "1", "2", one, other] for one, other, label in rows]
+        (folder / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in [columns, *rows]), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
+    """RTE, MRPC and STS-B, and a run of MNLI."""
+    folder = tmp_path_factory.mktemp("glue")
+    write_pairs(folder / "MNLI", "sentence1,sentence2,gold_label", *NLI)
+    write_pairs(folder / "RTE", "sentence1,sentence2,label", "entailment", "not_entailment")
+    write_pairs(folder / "MRPC", "Quality,#1 ID,#2 ID,#1 String,#2 String", "0", "1")
+    write_pairs(folder / "STS-B", "sentence1,sentence2,score", "0.5", "2.5", "4.75")
+    data = ("--data", folder / "MNLI", "--model", tiny_model_dir, "--max-steps", 3, "--eval-steps", 3, "--max-length", 16)
+    ran = run_command(("finetune", "mnli", *data, "--device", "cpu", "-o", folder / "mnli"))
+    assert ran.code == 0, ran.err
+    return folder
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    return load_file(run / "model.safetensors")
+
+
+@pytest.mark.parametrize(("recipe", "data", "outputs"), [("rte", "RTE", 2), ("mrpc", "MRPC", 2), ("stsb", "STS-B", 1)])
+def test_a_smaller_task_takes_the_encoder(
+    glue: Path, tiny_model_dir: Path, tmp_path: Path, recipe: str, data: str, outputs: int
+) -> None:
+    """At a learning rate of 0 what was taken stays as it was."""
+    command = ("finetune", recipe, "--data", glue / data, "--model", glue / "mnli", *STILL)
+    ran = run_command((*command, "--fresh-head", "-o", tmp_path / "run"))
+    assert ran.code == 0, ran.err
+    assert "fresh weights (seed 42), not in the model: classifier.weight, classifier.bias" in ran.err
+    before, after, start = weights(glue / "mnli"), weights(tmp_path / "run"), weights(tiny_model_dir)
+    encoder = [name for name in before if name.startswith("bert.")]
+    assert len(encoder) > 30
+    assert all(np.array_equal(before[name], after[name]) for name in encoder)
+    start = {f"bert.{name.removeprefix('bert.')}": tensor for name, tensor in start.items()}
+    query = "bert.encoder.layer.0.attention.self.query.weight"
+    assert not np.array_equal(start[query], after[query])
+    assert len(after["classifier.weight"]) == outputs
+    assert not np.array_equal(after["classifier.weight"], before["classifier.weight"][:outputs])
+    model = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["model"]
+    assert (model["name"], model["fresh_head"]) == (str(glue / "mnli"), True)
+    ran = run_command((*command, "-o", tmp_path / "plain"))
+    assert ran.code == ModelError.exit_code
+    assert "error: the model has 3 labels" in ran.err
+    assert "--fresh-head puts a new head on the encoder" in ran.err
+
+
+def test_the_same_task_trains_its_head_on(glue: Path, tmp_path: Path) -> None:
+    command = ("finetune", "mnli", "--data", glue / "MNLI", "--model", glue / "mnli", *STILL, "-o", tmp_path / "run")
+    assert run_command(command).code == 0
+    before, after = weights(glue / "mnli"), weights(tmp_path / "run")
+    assert all(np.array_equal(before[name], after[name]) for name in before)
