@@ -177,6 +177,17 @@ class Features:
             extras={name: values.take(chosen) for name, values in self.extras.items()},
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Features]) -> Features:
+        """The features of one or more, in order: each of one sequence, with rows to read and the same terms, and no extras."""
+        return cls(
+            input_ids=Ragged.joined([part.input_ids for part in parts]),
+            token_type_ids=Ragged.joined([part.token_type_ids for part in parts]),
+            examples=np.concatenate([part.examples for part in parts]),
+            rows=Ragged.joined([part.rows for part in parts if part.rows is not None]),
+            labels={term: Ragged.joined([part.labels[term] for part in parts]) for term in parts[0].labels},
+        )
+
     def _arrays(self) -> dict[str, NDArray]:
         ragged = {"input_ids": self.input_ids, "token_type_ids": self.token_type_ids}
         if self.rows is not None:

@@ -35,6 +35,11 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def relative(path: str) -> str:
+    """An absolute path as seen from the working directory; any other text as it is."""
+    return os.path.relpath(path) if os.path.isabs(path) else path
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -272,6 +277,18 @@ class OutputFolder:
             with disk_errors(self.path):
                 os.rename(self.path, self.moves_to)
         progress.note(f"moved the old content of {self.path} to {self.moves_to}")
+
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Move the old content aside, and back if nothing was written in its place, as where bad input is refused later on."""
+        self.move_aside()
+        try:
+            yield
+        finally:
+            if self.moves_to is not None and not self.path.exists():
+                with disk_errors(self.path):
+                    os.rename(self.moves_to, self.path)
+                progress.note(f"nothing was written: moved {self.moves_to} back to {self.path}")
 
     def _refuse_changed(self, content: Content) -> None:
         if _content_of(self.path) != content:

@@ -1,4 +1,4 @@
-"""Readers: one file a format, listed in formats.py; each row knows its file and line."""
+"""Readers: one file per format, listed in formats.py; each row knows its file and line."""
 
 from __future__ import annotations
 

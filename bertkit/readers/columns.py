@@ -1,4 +1,4 @@
-"""Which column is what: guessed from its name where that leaves no doubt, or asked for by name."""
+"""Which column is what: named by the user, or guessed from its name if that leaves no doubt."""
 
 from __future__ import annotations
 

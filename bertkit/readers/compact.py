@@ -1,4 +1,4 @@
-"""Columns of many rows in little memory: texts as one run of bytes, and the numbers of lines as they are in C.
+"""Columns of many rows in little memory: texts as one run of bytes, and line numbers as C integers.
 
 A list needs 57 bytes and more beside each text, and 40 for a number.
 """

@@ -1,4 +1,4 @@
-"""Tagged sentences in columns, a token a line: CoNLL-2003 and the like, and CoNLL-U (universaldependencies.org/format)."""
+"""Tagged sentences in columns, a token per line: CoNLL-2003 and the like, and CoNLL-U (universaldependencies.org/format)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def parse_delimited(
     # A shell passes '\t' on as a backslash and a t.
     between = {None: _default_separator(content, columns), "\\t": "\t"}.get(separator, separator)
     if content.extension == ".csv" and separator is None and between != ",":
-        remarks = Remarks((f"{content.source}: {between!r} separates the columns (--separator says otherwise)",))
+        remarks = Remarks((f"{content.source}: {between!r} separates the columns (change it with --separator)",))
     if between == " ":
         columns = columns or LABEL_FIRST
     quoting = between not in ("\t", " ") or (content.extension == ".csv" and between == "\t")

@@ -97,7 +97,7 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
                     files.append(file)
             if not files:
                 hint = listed([f"{files[0]} is {why}" for why, files in found.skipped.items()], 3, "; ") or None
-                raise DataError("the folder holds no file of text", where=name, hint=hint)
+                raise DataError("the folder holds no text files", where=name, hint=hint)
         elif path.is_file():
             files = [path]
         elif _GLOB & set(name):
@@ -309,7 +309,7 @@ class Documents:
                 if values[0] is not None:
                     yield number, dict(zip(names, values, strict=True))
                 elif number not in content.broken:  # a row of too few or too many fields
-                    what = f"the row has not the {plural(len(names), 'field')} of the header"
+                    what = f"the row does not have the {plural(len(names), 'field')} of the header"
                     self.faults.take(DataError(what, where=f"{content.source}:{number}"))
 
     def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:

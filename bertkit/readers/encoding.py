@@ -1,4 +1,4 @@
-"""Text of other encodings as UTF-8, which all readers take; and which encoding bytes look like."""
+"""Text in other encodings, converted to UTF-8 for all readers; and a guess at the encoding of bytes."""
 
 from __future__ import annotations
 

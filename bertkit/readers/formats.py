@@ -1,4 +1,4 @@
-"""The formats of data files: one table of them, and which of them a file is in, by its name or else by its look.
+"""The formats of data files: one table of them, and how a file's format is recognized, by its name or else its content.
 
 A task family says which formats it takes by a tuple of rows, in the order in which a file's look is compared with theirs. A new
 format is a file with its `parse`, and a row here.

@@ -1,4 +1,4 @@
-"""Text as JSON, with the place of each error: what is not JSON, and half a character, which no tokenizer takes."""
+"""Parse JSON, naming the place of each error: invalid JSON, or half a character, which no tokenizer takes."""
 
 from __future__ import annotations
 

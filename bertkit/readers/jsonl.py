@@ -1,4 +1,4 @@
-"""JSON: one object a line, or one list of rows, maybe inside a document; numbers, strings and booleans as JSON gives them.
+"""JSON: one object per line, or one list of rows, perhaps inside a document; numbers, strings and booleans as JSON gives them.
 
 [text, {...}], as spaCy has its training data, is the object with this text.
 """

@@ -68,7 +68,7 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
 
 def _list(value: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise DataError("this is no task of Label Studio", where=where, hint=_HINT)
+        raise DataError("this is not a Label Studio task", where=where, hint=_HINT)
     return value
 
 

@@ -1,4 +1,4 @@
-"""Tokens and tags in files side by side, as ATIS and SNIPS come (Goo et al., 2018): seq.in, seq.out and label, a row a line."""
+"""Tokens and tags in files side by side, as ATIS and SNIPS come (Goo et al., 2018): seq.in, seq.out and label, row by row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of the rows held out for evaluation, by share or by fold: stratified by label, and never a text on both sides."""
+"""A part of the rows held out for evaluation, by share or by fold: stratified by label, with no text on both sides."""
 
 from __future__ import annotations
 

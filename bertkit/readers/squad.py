@@ -1,4 +1,4 @@
-"""SQuAD's JSON, versions 1.1 and 2.0 (Rajpurkar et al., 2016, 2018), in which CMRC 2018 comes too: a question a row."""
+"""SQuAD's JSON, versions 1.1 and 2.0 (Rajpurkar et al., 2016, 2018), also used by CMRC 2018: a question per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of plain text, each with its place: what a tagger is asked about where nobody has split the text before."""
+"""The words of plain text with their places, for a tagger whose input nobody has split into words."""
 
 from __future__ import annotations
 

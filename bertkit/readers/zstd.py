@@ -1,4 +1,4 @@
-"""Unpacks zstd, by the zstandard package; that of Python's own library begins with 3.14."""
+"""Unpack zstd with the zstandard package; Python's own library has it only from 3.14 on."""
 
 from __future__ import annotations
 
