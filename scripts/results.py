@@ -23,15 +23,17 @@ from typing import Any
 
 import bench_serve
 import bench_tables
+import budget_results as budget
 import defaults_results as defaults
 import growth_results as growth
 import headlines
 import label_error_results as label_errors
 import markdown
+import own_text_results as own_text
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, ENTRIES, LEVERS, PREDICTION, SERVING, TABLES, Entry, filled_in
+from entries import BENCHES, BUDGET, ENTRIES, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
 from provenance import RESULTS, ROOT, provenance, write_result
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve")))
@@ -42,8 +44,14 @@ BY_SCRIPTS = {
     PREDICTION: ["scripts/bench_prediction.py"],
     LEVERS: ["scripts/bench_levers.py"],
     SERVING: ["scripts/bench_serve.py"],
+    BUDGET: ["scripts/budget_results.py"],
 }
-OF_ONE_FILE = {PREDICTION: bench_tables.render_prediction, LEVERS: bench_tables.render_levers, SERVING: bench_serve.render}
+OF_ONE_FILE = {
+    PREDICTION: bench_tables.render_prediction,
+    LEVERS: bench_tables.render_levers,
+    SERVING: bench_serve.render,
+    BUDGET: budget.render,
+}
 
 # --- running ---------------------------------------------------------------------------------------------------------------
 
@@ -53,17 +61,6 @@ def commands(entry: Entry) -> list[str]:
     run = f"{RUNS}/{entry.name}/seed-$SEED"
     finetune = f"bertkit finetune {entry.finetune} --model {entry.model} --seed $SEED --output-dir {run}"
     return [finetune, *(f"bertkit eval {run} {options} --json".replace("  ", " ") for options in entry.evaluate.values())]
-
-
-def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
-    """Run a command line of bertkit; returns its standard output. Raises SystemExit with its exit code when it fails."""
-    words = [word.replace("$SEED", str(seed)) for word in shlex.split(line)]
-    print(f"\n$ {shlex.join([*words, *more])}", flush=True)
-    command = [sys.executable, "-m", "bertkit", *filled_in(words[1:]), *more]
-    done = subprocess.run(command, cwd=ROOT, input=stdin, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    return done.stdout
 
 
 def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: str | None = None) -> dict[str, Any]:
@@ -188,6 +185,8 @@ def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
         return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
+    if name == BUDGET and not load_results(name):
+        return f"Not measured yet: `make {BUDGET}` does it.\n"
     return render(load_results(name))
 
 
@@ -233,6 +232,10 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         return "\n".join(
             [*markdown.table(defaults.HEADER, defaults.rows(results[0]), numbers_from=4), "", *markdown.commands(results), ""]
         )
+    if results[0]["name"] == own_text.NAME:
+        split = markdown.table(own_text.SPLIT, own_text.split_rows(results[0]), numbers_from=1)
+        lines = [*split, "", *markdown.table(own_text.SCORED, own_text.task_rows(results[0]), numbers_from=2), ""]
+        return "\n".join([*lines, *markdown.commands(results), ""])
     if "constant" in results[0]:
         return _render_many(results)
     rows, notes = [], []
@@ -295,7 +298,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
     options = parser.parse_args()
     entries = {entry.name: entry for entry in ENTRIES}
-    others: dict[str, Any] = {each.NAME: each for each in (defaults, scale, growth, label_errors)}
+    others: dict[str, Any] = {each.NAME: each for each in (defaults, scale, growth, label_errors, own_text)}
     # the pre-trained model is what some entries begin with
     known = [pretraining.NAME, *entries, trainer.NAME, *others, *BY_SCRIPTS]
     if unknown := [name for name in options.names if name not in known]:
@@ -331,8 +334,8 @@ def main() -> None:
             write_result(name, trainer.measure(force=options.force))
         elif name in (scale.NAME, growth.NAME):
             write_result(name, others[name].measure())
-        elif name == defaults.NAME:
-            write_result(name, defaults.measure(execute, force=options.force))
+        elif name in (defaults.NAME, own_text.NAME):
+            write_result(name, others[name].measure(execute, force=options.force))
         elif name == label_errors.NAME:
             write_result(name, label_errors.measure(execute))
         elif name == pretraining.NAME:

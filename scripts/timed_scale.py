@@ -136,7 +136,12 @@ def describe(folder: Path, splits: dict[str, list[dict[str, Any]]], **config: An
     totals = {split: {name: sum(shard[name] for shard in found) for name in names} for split, found in splits.items()}
     values = {name: getattr(tokenizer, name) for name in ("fingerprint", "vocab_hash", "vocab_size")}
     documents = {"read": sum(each["documents"] for each in totals.values()), "short": 0, "duplicates": 0}
-    meta = {"format": FORMAT, "tokenizer": values, **asdict(CorpusConfig(**config)), "sources": []}
+    meta = {
+        "format": FORMAT,
+        "tokenizer": values,
+        **asdict(CorpusConfig(**config)),
+        "sources": [{"name": "made up", "bytes": 0}],
+    }
     meta |= {"documents": documents, "hashes": "0" * 16}
     meta |= {name: {**totals[name], "shards": [{"source": 0, **shard} for shard in found]} for name, found in splits.items()}
     write_files(folder, {**tokenizer.files(), META: json_text(meta)})
@@ -198,26 +203,26 @@ def time_splits(folder: Path, shards: int, tokens: int) -> dict[str, Any]:
 
 def open_sampler(corpus: Path, batch_size: int, max_length: int, **more: Any) -> Any:
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.directory import read_meta
-    from bertkit.runs.pretrain import sampler_of
+    from bertkit.corpus.mixing import open_corpora
+    from bertkit.runs.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     config = PretrainConfig.of({"batch_size": batch_size, "max_length": max_length, "seed": 1, **more})
-    return sampler_of(corpus, read_meta(corpus), "train", Tokenizer.load(corpus), config, max_length)
+    return sampler_of(open_corpora([corpus])[0], "train", Tokenizer.load(corpus), config, max_length)
 
 
 def time_share(corpus: Path, batch_size: int, max_length: int, **more: Any) -> dict[str, Any]:
     """Of one process, at the rate of a large run: what share of a core it needs, by the time of all its threads; and what of
     that time is its own sequences'."""
-    from bertkit.runs.pretrain import micro_batches_at
+    from bertkit.runs.sequences import micro_batches
 
     sampler = open_sampler(corpus, batch_size, max_length, **more)
-    make = partial(micro_batches_at, sampler, limit=16_384, rank=RANK, world_size=WORLD_SIZE)
+    make = partial(micro_batches, sampler, limit=16_384, rank=RANK, world_size=WORLD_SIZE)
     made, own, step = 0, 0.0, 0
     start, begun = time.process_time(), time.perf_counter()
-    while sampler.mark_at(step).window < WINDOWS:
+    while sampler.mark_at(step * batch_size).window < WINDOWS:
         thread = time.thread_time()
-        tokens = sum(len(batch.input_ids) for batch in make(step))
+        tokens = sum(len(batch.input_ids) for batch in make(sampler.numbers_at(step)))
         own += time.thread_time() - thread
         made += tokens
         step += 1
@@ -238,7 +243,7 @@ def time_resume(corpus: Path, folder: Path, step: int) -> dict[str, Any]:
     from hashlib import sha256
 
     from bertkit.manifest import Manifest
-    from bertkit.runs.pretrain import micro_batches_at
+    from bertkit.runs.sequences import micro_batches
     from bertkit.training.loop import read_progress
 
     run = folder / "run"
@@ -246,13 +251,13 @@ def time_resume(corpus: Path, folder: Path, step: int) -> dict[str, Any]:
     subprocess.run([sys.executable, "-c", STOPPED, *command], check=False)
     begun = time.perf_counter()
     sampler = open_sampler(corpus, 256, 128)
-    batches = micro_batches_at(sampler, step, limit=16_384, rank=0, world_size=1)
+    batches = micro_batches(sampler, sampler.numbers_at(step), limit=16_384, rank=0, world_size=1)
     tokens = b"".join(batch.input_ids.numpy().tobytes() for batch in batches)
     drawing = time.perf_counter() - begun
     checkpoint = (run / "checkpoint-1").rename(run / f"checkpoint-{step}")
     progress = checkpoint / "training" / "progress.json"
     values = json.loads(progress.read_text(encoding="utf-8"))
-    values |= {"step": step, "position": [0, *sampler.mark_at(step)]}
+    values |= {"step": step, "position": [0, *sampler.mark_at(256 * step)]}
     progress.write_text(json.dumps(values), encoding="utf-8")
     (checkpoint / "manifest.json").write_text(Manifest.of(checkpoint).text, encoding="utf-8")
     assert read_progress(checkpoint).step == step

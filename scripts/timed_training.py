@@ -83,7 +83,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     """What `bertkit finetune FAMILY` or `bertkit pretrain` does up to the first step, then its loop, with batches that take
     the time."""
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.directory import read_meta
+    from bertkit.corpus.mixing import open_corpora
     from bertkit.model.config import BertConfig
     from bertkit.model.directory import read_config
     from bertkit.model.flops import flop_counter
@@ -136,10 +136,10 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         "precision": BERTKIT[options.side],
     }
     if options.family == "pretraining":
-        corpus = Path(options.data + CORPUS)
-        architecture = BertConfig(vocab_size=read_meta(corpus)["tokenizer"]["vocab_size"], **SIZES[options.size])
+        corpora = open_corpora([options.data + CORPUS])
+        architecture = BertConfig(vocab_size=corpora[0].meta["tokenizer"]["vocab_size"], **SIZES[options.size])
         with tempfile.TemporaryDirectory() as folder:
-            pretrain.pretrain(corpus, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
+            pretrain.pretrain(corpora, PretrainConfig.of(typed), output_dir=Path(folder) / "run", architecture=architecture)
         return measured(architecture)
     typed |= {"train": options.data, "validation": options.data}  # read, and never evaluated
     if options.family == "question-answering":

@@ -81,8 +81,9 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
     monkeypatch.chdir(tmp_path)
-    for name in ("bert-base-uncased", "minilm"):
+    for name in ("bert-base-uncased", "bert-base-chinese", "minilm"):
         (tmp_path / name).symlink_to(tiny_model_dir)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     names = dict(enumerate(("contradiction", "entailment", "neutral")))
     config = BertConfig.from_pretrained(tiny_model_dir, id2label=names, label2id={name: i for i, name in names.items()})
     BertForSequenceClassification(config).save_pretrained("some/mnli-model")
@@ -104,13 +105,20 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     for split in ("train", "dev"):
         table(tmp_path / f"glue/MRPC/{split}.tsv", "\t", "Quality,#1 ID,#2 ID,#1 String,#2 String", rows(40, *mrpc))
         table(tmp_path / f"glue/RTE/{split}.tsv", "\t", "sentence1,sentence2,label", rows(40, *rte))
+        table(tmp_path / f"glue/STS-B/{split}.tsv", "\t", "sentence1,sentence2,score", rows(40, words, words, kind("0.5", "4")))
     table(tmp_path / "glue/RTE/test.tsv", "\t", "sentence1,sentence2", rows(7, words, words))
-    for split in ("matched", "mismatched"):
+    for split in ("train", "dev_matched", "dev_mismatched"):
         triple = rows(12, words, words, kind(*names.values()))
-        table(tmp_path / f"glue/MNLI/dev_{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
+        table(tmp_path / f"glue/MNLI/{split}.tsv", "\t", "sentence1,sentence2,gold_label", triple)
+    (tmp_path / "data").mkdir()
     (tmp_path / "texts").mkdir()
     for name, count in (("a", 200), ("b", 150)):
         (tmp_path / "texts" / f"{name}.txt").write_text("\n\n".join(f"{a}\n{b} {name}" for a, b in rows(count, words, words)))
+    (tmp_path / "names.txt").write_text("good movie\nyou like\n")
+    (tmp_path / "texts-zh").mkdir()
+    sentences = ["".join(characters) for characters in rows(80, *[kind(*"这家酒店很好不差的书电影")] * 7)]
+    (tmp_path / "texts-zh/a.txt").write_text("。\n\n".join(sentences), encoding="utf-8")
+    table(tmp_path / "kinds-zh.csv", ",", "text,label", [*zip(sentences, ["praise", "blame"] * 40)])
     write_tagged(tmp_path)
     write_questions(tmp_path)
     table(tmp_path / "quiz.csv", ",", "story,end1,end2,end3,right", rows(40, words, words, words, words, kind("0", "1", "2")))

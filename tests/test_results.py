@@ -16,10 +16,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench
+import budget_results
 import defaults_results
 import growth_results
 import headlines
 import label_error_results
+import own_text_results
 import pretraining_results
 import scale_results
 import trainer_results
@@ -28,8 +30,9 @@ import results
 from bertkit.config import PretrainConfig, filled
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.directory import read_meta
+from bertkit.corpus.mixing import open_corpora
 from bertkit.corpus.shard import Shard
-from bertkit.runs.pretrain import held_out_sequences
+from bertkit.runs.sequences import held_out_sequences
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.text.tokenizer import Tokenizer
 
@@ -92,6 +95,7 @@ def test_every_result_is_shown_once() -> None:
             scale_results.NAME,
             growth_results.NAME,
             label_error_results.NAME,
+            own_text_results.NAME,
             *ENTRIES,
             *results.BY_SCRIPTS,
         }
@@ -165,7 +169,7 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert not of_a_model or values["seeds"]
     assert all(isinstance(seed, int) for seed in values.get("seeds", ()))
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
-    if of_a_model and path.stem != pretraining_results.NAME:
+    if of_a_model and path.stem not in (pretraining_results.NAME, budget_results.NAME):
         assert values["model"]["name"] == (ENTRIES[path.stem].model if path.stem in ENTRIES else "minilm")
         assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
     assert all(line.startswith(("bertkit ", "python scripts/", "printf ")) for line in values["command"])
@@ -346,7 +350,7 @@ def test_the_unigram_loss_by_counting(tiny_tokenizer_dir: Path, tmp_path: Path) 
     build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, corpus, CorpusConfig(held_out=0.3))
     training = {"max_length": 32, "objective": "mlm+nsp", "seed": 1, "schedule": "linear"}
     config = filled(PretrainConfig(**training))
-    features = held_out_sequences(corpus, read_meta(corpus), Tokenizer.load(corpus), config)
+    features = held_out_sequences(open_corpora([corpus]), Tokenizer.load(corpus), config).features
     counts: Counter[int] = Counter(range(Tokenizer.load(corpus).vocab_size))
     for shard in read_meta(corpus)["train"]["shards"]:
         counts.update(Shard.load(corpus / shard["name"]).input_ids.tolist())
