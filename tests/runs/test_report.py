@@ -517,7 +517,7 @@ def test_a_pretraining_run_whose_corpus_is_gone_has_its_curves(
     (run / "run.json").write_text(values)
     (run / "manifest.json").unlink()
     page = written(run)
-    assert "run is not scored: gone: the folder is not a corpus: there is no meta.json" in page.text
+    assert "run is not scored: the folder is not a corpus: there is no meta.json (gone)" in page.text
     assert {"Curves", "Loss by phase", "Settings"} <= {*page.headings}
 
 
