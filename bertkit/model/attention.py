@@ -29,7 +29,8 @@ from bertkit.model.dropout import Dropout
 SCORES_OF_A_GROUP = 2**21
 CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
-FEW = 4  # digits of `round_up_shape` for rows that a head reads: they vary more, and there are fewer than tokens
+# Digits of `round_up_shape`. FEW: for rows that a head reads and for one sequence alone, which vary more and are fewer.
+FEW, MANY = 4, 6
 
 
 @dataclass(frozen=True)
@@ -197,17 +198,18 @@ class Packing:
         dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], digits: int = 6) -> Grouped:
+        # Dropout draws for padding rows too: another number of them would be another training.
+        few = MANY if torch.is_grad_enabled() else FEW
+
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], digits: int) -> Grouped:
             count = int(counts.sum())
             return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=round_up_shape(count, digits) - count)
 
-        keys = grouped(batch.cu_seqlens, batch.token_counts)
+        keys = grouped(batch.cu_seqlens, batch.token_counts, few if len(batch.token_counts) == 1 else MANY)
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype)
         self.selected = batch.rows
         if batch.rows is not None:
-            # Dropout draws for padding rows too: another number of them would be another training.
-            digits = 6 if torch.is_grad_enabled() else FEW
-            queries = grouped(batch.cu_rows, batch.row_counts, digits)
+            queries = grouped(batch.cu_rows, batch.row_counts, few)
             self.rows = Pattern.of(queries, keys, positions if positions is None else positions[batch.rows], dtype)
 
     def pad(self, tokens: Tensor) -> Tensor:
@@ -246,7 +248,7 @@ def _padded_length(max_seqlen: int) -> int:
     return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
 
-def round_up_shape(count: int, digits: int = 6) -> int:
+def round_up_shape(count: int, digits: int = MANY) -> int:
     """The next number with at most so many significant binary digits: for six 1 to 64, 66, 68 ... 128, 132 ...
 
     On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps

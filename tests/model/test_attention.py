@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertkit.model import attention
-from bertkit.model.attention import MULTIPLE, Grouped, Pattern, group, round_up_shape
+from bertkit.model.attention import MULTIPLE, Grouped, Packing, Pattern, group, round_up_shape
+from bertkit.model.batch import pack
 from bertkit.model.dropout import Dropout, DropoutStream
 
 HEADS, SIZE = 3, 5
@@ -183,6 +184,20 @@ def test_few_counts_are_round_and_little_is_added() -> None:
     assert all(count <= round_up_shape(count) <= 1.04 * count for count in counts)
     assert len({round_up_shape(count) for count in counts if count >= 8192}) < 50
     assert [round_up_shape(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
+
+
+def test_one_sequence_alone_has_few_shapes_but_in_training() -> None:
+    def rows(*shape: int) -> int:
+        batch, _ = pack(torch.zeros(shape, dtype=torch.long), None, None)
+        return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(shape[0] * shape[1], SIZE)))
+
+    lengths = range(1, 513)
+    assert [rows(1, length) for length in lengths] == [round_up_shape(length) for length in lengths]
+    with torch.no_grad():
+        alone = [rows(1, length) for length in lengths]
+        assert all(length <= own <= 1.13 * length for length, own in zip(lengths, alone, strict=True))
+        assert len({*alone}) < 60
+        assert [rows(2, length) for length in lengths] == [round_up_shape(2 * length) for length in lengths]
 
 
 def test_dropout_takes_weights_and_scales_the_rest() -> None:
