@@ -29,6 +29,7 @@ from turns import bertkit_command, run_script, take_turns, time_commands, typed
 NAME = PREDICTION
 SCRIPTS = ROOT / "scripts"
 MEASURES = {"texts_per_s": 1, "p50_ms": 2, "p99_ms": 2, "score": 4}
+LIMIT = {"products_per_s": 1}  # of bertkit's sides alone: texts/s if nothing but their matrix products took time
 # bertkit's sides whose score is lower than that of transformers in float32 by more do not count.
 REFERENCE, MOST_LOST = "torch", 0.01
 
@@ -161,7 +162,17 @@ def note(values: Mapping[str, Any]) -> str:
     """What the sides were given."""
     counts = ", ".join(f"{task} {of_task['rows']}" for task, of_task in values["tasks"].items())
     packages = ", ".join(f"{name} {values['versions'][name]}" for name in PEERS if name in values["versions"])
-    return f"Dev rows: {counts}. {packages}."
+    return f"Dev rows: {counts}. {packages}.{limits(values)}"
+
+
+def limits(values: Mapping[str, Any]) -> str:
+    """How fast bertkit would be if nothing but its matrix products took time; empty for older figures, which lack that."""
+    told = []
+    for task, of_task in values["tasks"].items():
+        rates = {side: each["products_per_s"] for side, each in of_task["sides"].items() if "products_per_s" in each}
+        named = [f"{side.removeprefix('bertkit-')} {statistics.median(each):.0f}" for side, each in rates.items()]
+        told += [f"{task} {', '.join(named)}"] if named else []
+    return f" bertkit's matrix products alone would make, in texts/s: {'; '.join(told)}." if told else ""
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------
@@ -196,7 +207,7 @@ def measure(options: argparse.Namespace, tasks: Sequence[str], sides: Sequence[s
             figures = f"{found['texts_per_s']:7.1f} texts/s  {found['p50_ms']:6.1f} ms  score {found['score']:.4f}"
             progress.note(f"round {number}/{options.rounds}  {figures}  {SIDES[side].label}")
 
-        found = take_turns(run, sides, options.rounds, MEASURES, said)
+        found = take_turns(run, sides, options.rounds, MEASURES | LIMIT, said)
         count = min(len(read_rows(folder / DEV)), options.rows or sys.maxsize)
         values["tasks"][task] = {"rows": count, "score": TASKS[task].score, "sides": found, "ratios": compare(found)}
     if "sst2" in tasks:

@@ -1,7 +1,7 @@
 """One timed prediction of a task's dev rows by one side, in a process of its own; prints one line of JSON.
 
-All rows at once: texts/s from text to decision, after a pass that does not count. One at a time: the median and the 99th
-percentile of milliseconds. `bench_prediction.py` runs it.
+All rows at once: texts/s from text to decision, after a pass that does not count; of bertkit, also what its matrix products
+alone would make. One at a time: the median and the 99th percentile of milliseconds. `bench_prediction.py` runs it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 LATENCIES = 200  # texts, one at a time
 UNTIMED = 20  # before them
+PRODUCTS = ("linear", "addmm", "mm", "bmm", "baddbmm", "_linear_pointwise", "_mkl_linear", "qlinear_pointwise")
 
 
 def score(family: str, truth: Sequence[Any], decisions: Sequence[Any]) -> float:
@@ -25,6 +26,28 @@ def score(family: str, truth: Sequence[Any], decisions: Sequence[Any]) -> float:
 
         return float(f1_score(list(truth), list(decisions)))
     return sum(one == other for one, other in zip(truth, decisions, strict=True)) / len(truth)
+
+
+def time_products(work: Callable[[], Any]) -> float:
+    """Seconds that torch's matrix products take of `work`, each in its place, with its operands where they are then."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seconds: list[float] = []
+
+    class Timed(TorchDispatchMode):
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if operator.overloadpacket.__name__ not in PRODUCTS:
+                return operator(*args, **(kwargs or {}))
+            start = time.perf_counter()
+            found = operator(*args, **(kwargs or {}))
+            seconds.append(time.perf_counter() - start)
+            return found
+
+    with Timed():
+        work()
+    if not seconds:
+        raise SystemExit(f"error: there were no products; expected some of {', '.join(PRODUCTS)}")
+    return sum(seconds)
 
 
 def main() -> None:
@@ -51,6 +74,10 @@ def main() -> None:
     decisions = decide(rows)
     seconds = time.perf_counter() - start
 
+    found: dict[str, Any] = {"texts_per_s": len(rows) / seconds}
+    if SIDES[options.side].ours:
+        found["products_per_s"] = len(rows) / time_products(lambda: decide(rows))
+
     milliseconds = []
     singles = np.linspace(0, len(rows) - 1, UNTIMED + LATENCIES).astype(int)
     for at in np.random.default_rng(0).permutation(singles):
@@ -59,7 +86,7 @@ def main() -> None:
         milliseconds.append(1000 * (time.perf_counter() - start))
     p50, p99 = np.percentile(milliseconds[UNTIMED:], [50, 99]).tolist()
     truth = [row["tags"] if options.family == "token-classification" else row["label"] for row in rows]
-    found = {"texts_per_s": len(rows) / seconds, "p50_ms": p50, "p99_ms": p99, "rows": len(rows), "threads": threads()}
+    found |= {"p50_ms": p50, "p99_ms": p99, "rows": len(rows), "threads": threads()}
     print(json.dumps({**found, "score": score(options.family, truth, decisions)}))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
@@ -140,6 +141,25 @@ def test_a_side_is_timed(
     assert (found["rows"], found["score"]) == (40, 1.0)
     assert 0 < found["p50_ms"] <= found["p99_ms"]
     assert found["texts_per_s"] > 0
+    ours = SIDES[side].ours
+    assert found.get("products_per_s", 0) > ours * found["texts_per_s"], "a part takes less time than the whole"
+
+
+def test_only_products_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(3, 3)
+    clock = iter([1.0, 1.5, 3.0, 3.25])  # of two products; exp_ is none
+    monkeypatch.setattr(timed_prediction.time, "perf_counter", lambda: next(clock))
+    assert timed_prediction.time_products(lambda: torch.bmm((x @ x).exp_()[None], x[None])) == 0.75
+    monkeypatch.undo()
+    with pytest.raises(SystemExit, match="no products"):
+        timed_prediction.time_products(x.exp)
+
+
+def test_the_limit_is_told_of_the_sides_that_have_one() -> None:
+    sides = {"bertkit-fp32": {"products_per_s": [100, 300, 200.4]}, "bertkit-bf16": {"products_per_s": [400]}, "torch": {}}
+    values = {"tasks": {"mrpc": {"sides": sides}, "sst2": {"sides": {"torch": {}}}}}
+    assert bench_prediction.limits(values).endswith(" in texts/s: mrpc fp32 200, bf16 400.")
+    assert bench_prediction.limits({"tasks": {"sst2": {"sides": {"torch": {}}}}}) == ""
 
 
 def test_scores_by_hand() -> None:

@@ -102,10 +102,13 @@ def test_a_broken_pipe_that_is_not_an_output_is_no_success(run_bertkit, monkeypa
 def test_terminals_without_unicode(shell, environment: dict[str, str]) -> None:
     ran = shell("bertkit check unicode.csv", **environment)
     assert (ran.code, "\\u2603" in ran.err) == (0, True), ran.err
-    for form in ("text", "jsonl", "csv"):
-        ran = shell(f"bertkit predict run unicode.csv --format {form}", **environment)
-        assert (ran.code, "error" in ran.err) == (0, False), ran.err
+    ran = shell("bertkit predict run unicode.csv --format csv && bertkit predict run unicode.csv --format text", **environment)
+    assert (ran.code, "error" in ran.err) == (0, False), ran.err
+
+
+def test_what_programs_read_is_whole_on_any_terminal(shell) -> None:
     ran = shell("bertkit predict run unicode.csv --format jsonl", PYTHONIOENCODING="ascii")
+    assert ran.code == 0, ran.err
     assert json.loads(ran.out.splitlines()[0])["text"] == "\u201cgood\u201d \U0001f600 movie"
 
 
