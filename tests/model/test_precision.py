@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,14 +28,14 @@ SMALL = BertConfig(hidden_size=32, intermediate_size=64, num_attention_heads=2)
 def rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[tuple[int, int, bool]]]:
     """Let a processor that has bf16 compute at these rates; returns what is measured from then on."""
 
-    def set_rates(fp32: float, bf16: float) -> list[tuple[int, int, bool]]:
+    def set_rates(fp32: float, bf16: float, *, undisturbed: bool = True) -> list[tuple[int, int, bool]]:
         measured: list[tuple[int, int, bool]] = []
 
-        def measure(hidden_size: int, intermediate_size: int, names: Sequence[str], *, training: bool) -> dict[str, float]:
-            measured.append((hidden_size, intermediate_size, training))
-            return {name: {"fp32": fp32, "bf16": bf16}[name] for name in names}
+        def measure(hidden: int, intermediate: int, names: Sequence[str], *, training: bool) -> tuple[dict[str, float], bool]:
+            measured.append((hidden, intermediate, training))
+            return {name: {"fp32": fp32, "bf16": bf16}[name] for name in names}, undisturbed
 
-        monkeypatch.setattr(module, "measure_rates", measure)
+        monkeypatch.setattr(module, "_measure", measure)
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return measured
@@ -114,6 +115,27 @@ def test_rates_are_those_of_this_machine(training: bool) -> None:
     assert list(found) == ["fp32", "bf16"]
     assert all(rate > 0 for rate in found.values())
     assert list(measure_rates(64, 128, ["bf16"], training=training)) == ["bf16"]
+
+
+def test_what_other_programs_disturb_is_used_and_measured_anew(rates, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = start_accelerator("cpu")
+    measured = rates(100.0, 50.0, undisturbed=False)
+    assert resolve_precision("auto", SMALL, accelerator, training=True).name == "fp32"
+    assert len(measured) == 1
+    measured = rates(100.0, 200.0)
+    for _ in range(2):
+        assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
+    assert len(measured) == 1
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_passes_are_disturbed_where_threads_do_not_compute(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a clock on which each pass takes a quarter of a second, of which all threads compute for some share."""
+    wall, computed = itertools.count(0.0, 0.25), itertools.count(0.0, 0.25 * share * torch.get_num_threads())
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(wall))
+    monkeypatch.setattr(module.time, "process_time", lambda: next(computed))
+    assert module._measure(64, 128, ["fp32"], training=False)[1] == (share == 1.0)
+    assert next(wall) > module.PATIENCE
 
 
 def test_the_rate_of_matrix_products_is_measured_by_the_main_process_alone(rates) -> None:
