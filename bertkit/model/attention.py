@@ -1,8 +1,9 @@
 """Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
 
 Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head, H = A * D.
-Sequences are padded to (B, T) here and nowhere else, around the two matrix products that need it; on a CPU in groups of
-neighbours, so that a few long ones do not make all scores long, and that scores stay in the cache.
+Sequences are padded to (B, T) here and nowhere else, around the two matrix products that need it, in groups of neighbours, so
+that a few long ones do not make all scores long; on a CPU also so that scores stay in the cache. A GPU without dropout takes
+them packed.
 """
 
 from __future__ import annotations
@@ -156,16 +157,27 @@ class Grouped:
         return cls(sizes, layouts, padding_rows)
 
 
+class Bounds(NamedTuple):
+    """Where sequences begin and end, as torch's kernel for packed sequences takes it: (B + 1,) int32; and the longest one."""
+
+    cu_queries: Tensor
+    cu_keys: Tensor
+    longest_query: int
+    longest_key: int
+
+
 @dataclass(frozen=True)
 class Pattern:
     """Which packed rows attend to which: queries and keys in the same groups; one object where every row is both.
 
     masks: per group (B, 1, 1 or Tq, Tk) float, -inf where a query may not read; None: it reads all keys.
+    bounds: where there is a kernel for packed sequences, and queries read all keys.
     """
 
     queries: Grouped
     keys: Grouped
     masks: list[Tensor | None]
+    bounds: Bounds | None = None
 
     @cached_property
     def is_full(self) -> bool:
@@ -174,10 +186,17 @@ class Pattern:
         return all(mask is None for mask in self.masks) and all(each.slots is None and each.max_seqlen for each in layouts)
 
     @classmethod
-    def of(cls, queries: Grouped, keys: Grouped, positions: Tensor | None, dtype: torch.dtype) -> Pattern:
+    def of(
+        cls,
+        queries: Grouped,
+        keys: Grouped,
+        positions: Tensor | None,
+        dtype: torch.dtype,
+        bounds: Bounds | None = None,
+    ) -> Pattern:
         """positions: (R,) of the queries in their sequences, which they read up to themselves; None: they read all of them."""
         if positions is None:
-            return cls(queries, keys, [layout.mask for layout in keys.layouts])
+            return cls(queries, keys, [layout.mask for layout in keys.layouts], bounds)
         masks: list[Tensor | None] = []
         for part, rows, columns in zip(positions.split(queries.sizes), queries.layouts, keys.layouts, strict=True):
             position = rows.pad(part[:, None, None])  # (B, 1, Tq, 1)
@@ -193,8 +212,10 @@ class Packing:
     """
 
     def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool) -> None:
-        on_cpu = batch.cu_seqlens.device.type == "cpu"  # elsewhere one group is best
-        groups = group(batch.token_counts, num_heads) if on_cpu else [0, len(batch.token_counts)]
+        device = batch.cu_seqlens.device
+        on_cpu = device.type == "cpu"
+        groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
+        takes_packed = has_packed_kernel(device, dtype)
         dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
         positions = _positions(batch) if causal else None
 
@@ -205,12 +226,18 @@ class Packing:
             count = int(counts.sum())
             return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=round_up_shape(count, digits) - count)
 
+        def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
+            if not takes_packed or not longest:
+                return None
+            return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen)
+
         keys = grouped(batch.cu_seqlens, batch.token_counts, few if len(batch.token_counts) == 1 else MANY)
-        self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype)
+        self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
         self.selected = batch.rows
         if batch.rows is not None:
             queries = grouped(batch.cu_rows, batch.row_counts, few)
-            self.rows = Pattern.of(queries, keys, positions if positions is None else positions[batch.rows], dtype)
+            positions = positions if positions is None else positions[batch.rows]
+            self.rows = Pattern.of(queries, keys, positions, dtype, bounds(batch.cu_rows, batch.max_rows))
 
     def pad(self, tokens: Tensor) -> Tensor:
         """(N, H) -> (N + padding, H)"""
@@ -269,6 +296,27 @@ def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
     return [*groups, len(lengths)]
 
 
+def group_by_length(lengths: NDArray[np.int64]) -> list[int]:
+    """As `group`, for a device that starts kernels slowly: sequences whose lengths have as many binary digits are a group, if
+    they come from long to short; else all are.
+
+    The grid is then less than half empty, in at most ten groups up to 512 tokens.
+    """
+    digits = np.frexp(lengths)[1]
+    steps = np.flatnonzero(np.diff(digits)) + 1
+    return [0, *steps.tolist(), len(lengths)] if (np.diff(digits) <= 0).all() else [0, len(lengths)]
+
+
+def has_packed_kernel(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch has a kernel for packed sequences there: on GPUs from Ampere (2020) on, in 16 bits."""
+    return (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and not torch.compiler.is_exporting()
+    )
+
+
 class _Pad(torch.autograd.Function):
     """Rows into their cells; the gradient picks them out again (autograd's own would add into zeros, which is slower)."""
 
@@ -303,21 +351,44 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
     tokens: (N, 3 H) the query, key and value of each token; with queries, (R, H) of some rows alone, (N, 2 H) key and value.
     Both are packed as the pattern says.
     """
+    size = tokens.shape[1] // num_heads // (3 if queries is None else 2)
+    if pattern.bounds is not None and not dropout.active and size % 8 == 0:
+        return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads)
     # On a CPU torch's fused kernel is the slower one for masked cells, to train, and with dropout, which would not draw from
-    # our stream either.
-    on_cpu = tokens.device.type == "cpu" and not torch.compiler.is_exporting()
-    if dropout.active or (on_cpu and (torch.is_grad_enabled() or not pattern.is_full)):
+    # our stream either; nor does it on Apple's.
+    device = "cuda" if torch.compiler.is_exporting() else tokens.device.type
+    slower = {"cuda": False, "cpu": dropout.active or torch.is_grad_enabled() or not pattern.is_full}
+    if slower.get(device, dropout.active):
         return _Products.apply(tokens, queries, pattern, num_heads, dropout)
-    return _attend_fused(tokens, queries, pattern, num_heads)
+    return _attend_fused(tokens, queries, pattern, num_heads, dropout)
 
 
-def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int) -> Tensor:
-    parts = [part.unflatten(-1, (num_heads, -1)) for part in tokens.chunk(3 if queries is None else 2, dim=-1)]  # (N, A, D)
-    query = parts[0] if queries is None else queries.unflatten(-1, (num_heads, -1))
+def _by_head(tokens: Tensor, queries: Tensor | None, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value of `attend`: (R, A, D) and twice (N, A, D)."""
+    *query, key, value = (part.unflatten(-1, (num_heads, -1)) for part in tokens.chunk(3 if queries is None else 2, dim=-1))
+    return (query[0] if queries is None else queries.unflatten(-1, (num_heads, -1))), key, value
+
+
+def _attend_packed(tokens: Tensor, queries: Tensor | None, pattern: Pattern, bounds: Bounds, num_heads: int) -> Tensor:
+    """By torch's kernel for packed sequences (Dao, 2023, FlashAttention-2), which knows no dropout."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = _by_head(tokens, queries, num_heads)
+    rows, keys = sum(pattern.queries.sizes), sum(pattern.keys.sizes)
+    found = varlen_attn(query[:rows], key[:keys], value[:keys], *bounds)
+    return _pad_rows(found.flatten(1), pattern.queries.padding_rows)
+
+
+def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
+    """By torch's fused kernel, group by group."""
     rows, keys = pattern.queries, pattern.keys
-    packed = zip(query.split(rows.spans), *(part.split(keys.spans) for part in parts[-2:]), strict=True)
+    query, key, value = _by_head(tokens, queries, num_heads)
+    packed = zip(query.split(rows.spans), key.split(keys.spans), value.split(keys.spans), strict=True)
+    p = dropout.p if dropout.active else 0.0
+    if p:
+        dropout.stream.generator(tokens.device)  # is what the kernel draws from
     found = [
-        own.unpad(F.scaled_dot_product_attention(own.pad(q), its.pad(k), its.pad(v), attn_mask=mask))
+        own.unpad(F.scaled_dot_product_attention(own.pad(q), its.pad(k), its.pad(v), attn_mask=mask, dropout_p=p))
         for (q, k, v), own, its, mask in zip(packed, rows.layouts, keys.layouts, pattern.masks, strict=False)
     ]
     if rows.padding_rows:

@@ -64,12 +64,16 @@ class DropoutStream:
             mask = torch.empty(shape, dtype=like.dtype)
             torch.ge(bits, 2**15 - kept, out=mask)
             return mask.mul_(2**16 / kept if kept else 0.0)
-        if like.device not in self._generators:
-            generator = torch.Generator(device=like.device)
-            generator.manual_seed(int(self._sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
-            self._generators[like.device] = generator
         mask = torch.empty(shape, dtype=like.dtype, device=like.device)
-        return mask.bernoulli_(1 - p, generator=self._generators[like.device]).mul_(1 / (1 - p) if p < 1 else 0.0)
+        return mask.bernoulli_(1 - p, generator=self.generator(like.device)).mul_(1 / (1 - p) if p < 1 else 0.0)
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """torch's generator of a device, seeded at its first use; of a GPU it is the one that fused kernels draw from."""
+        if device not in self._generators:
+            own = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.Generator(device)
+            own.manual_seed(int(self._sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+            self._generators[device] = own
+        return self._generators[device]
 
 
 class Dropout(nn.Module):

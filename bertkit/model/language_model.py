@@ -20,8 +20,9 @@ from bertkit.model.bert import ACTIVATIONS
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import Head
 
-CHUNK = 2**20  # vocabulary scores computed at once: 4 MB in float32, which stay in the cache
-BLOCK = 2**24  # gradients of them multiplied at once: 32 MB in bfloat16
+CHUNK = 2**20  # vocabulary scores that a CPU computes at once: 4 MB in float32, which stay in the cache
+BLOCK = 2**24  # gradients of them that it multiplies at once: 32 MB in bfloat16
+OF_A_GPU = 2**27  # of both: half a gigabyte in float32; few rows would not keep it busy
 
 
 class BertPredictionHeadTransform(nn.Module):
@@ -124,7 +125,8 @@ class LanguageModel(Head):
         ids: those of tokens, among which they are; a padded vocabulary has others too.
         """
         chunks = []
-        for rows in self.bert.encode(batch).split(_chunk_rows(self.config.vocab_size)):
+        states = self.bert.encode(batch)
+        for rows in states.split(_chunk_rows(self.config.vocab_size, states.device)):
             chunks.append(likeliest(self.cls.predictions(rows), k, ids))
         probabilities, tokens = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         return probabilities, tokens
@@ -132,7 +134,7 @@ class LanguageModel(Head):
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """(M, 2) the log-probability of each target, and 1 if it is the likeliest, of equals the one with the smallest id."""
         chunks = [hidden.new_zeros(0, 2, dtype=torch.float32)]
-        size = _chunk_rows(self.config.vocab_size)
+        size = _chunk_rows(self.config.vocab_size, hidden.device)
         for rows, right_tokens in zip(hidden.split(size), targets.split(size), strict=True):
             scores = self.cls.predictions(rows).float()  # (m, V)
             right = F.log_softmax(scores, dim=-1).gather(1, right_tokens[:, None])[:, 0]
@@ -162,8 +164,8 @@ def likeliest(scores: Tensor, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
     return top.values, ids[top.indices]
 
 
-def _chunk_rows(vocab_size: int) -> int:
-    return max(1, CHUNK // vocab_size)
+def _chunk_rows(vocab_size: int, device: torch.device) -> int:
+    return max(1, (CHUNK if device.type == "cpu" else OF_A_GPU) // vocab_size)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -179,13 +181,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         to_hidden = torch.empty_like(hidden)
         to_weight: Tensor | None = None
         to_bias = torch.zeros_like(bias, dtype=exact)
-        blocks = max(1, -(-len(hidden) * len(weight) // BLOCK))  # of equally many rows
+        most = BLOCK if hidden.device.type == "cpu" else OF_A_GPU
+        blocks = max(1, -(-len(hidden) * len(weight) // most))  # of equally many rows
         begin = 0
         for rows, to_rows in zip(hidden.tensor_split(blocks), to_hidden.tensor_split(blocks), strict=True):
             here = targets[begin : begin + len(rows)]
             gradient = rows.new_empty(len(rows), len(weight))  # of the scores
             gradient[len(here) :] = 0
-            size = _chunk_rows(len(weight))
+            size = _chunk_rows(len(weight), hidden.device)
             for chunk, right, into in zip(rows.split(size), here.split(size), gradient.split(size), strict=False):
                 scores = torch.addmm(bias, chunk[: len(right)], weight.T).log_softmax(dim=-1, dtype=exact)  # (m, V)
                 loss -= scores.gather(1, right[:, None]).sum()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from bertkit.model import attention
-from bertkit.model.attention import MULTIPLE, Grouped, Packing, Pattern, group, round_up_shape
-from bertkit.model.batch import pack
-from bertkit.model.dropout import Dropout, DropoutStream
+from bertkit.model.attention import MULTIPLE, Grouped, Packing, Pattern, group, group_by_length, round_up_shape
+from bertkit.model.batch import Batch, pack
+from bertkit.model.bert import BertModel, initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.dropout import Dropout, DropoutStream, set_dropout
 
 HEADS, SIZE = 3, 5
 
@@ -223,7 +228,7 @@ def test_no_rows_at_all_give_no_rows() -> None:
     keys, none = layout([3, 5]), layout([0, 0])
     tokens, queries = torch.randn(8, 2 * HEADS * SIZE).double(), torch.zeros(0, HEADS * SIZE).double()
     pattern = Pattern.of(none, keys, None, torch.float64)
-    for kernel in (attention.attend, lambda *rest: attention._attend_fused(*rest[:-1])):
+    for kernel in (attention.attend, attention._attend_fused):
         assert kernel(tokens, queries, pattern, HEADS, PLAIN).shape == (0, HEADS * SIZE)
 
 
@@ -247,12 +252,159 @@ def test_scores_are_masked_and_normalized_in_float32_whatever_their_neighbours()
     assert torch.equal(found, attend(*(each[:16] for each in heads), two, two, HARDLY_ANY))
 
 
+# --- what a GPU computes by ------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=40))
+def test_groups_by_length_are_few_and_half_full(lengths: list[int]) -> None:
+    lengths.sort(reverse=True)
+    groups = group_by_length(np.array(lengths))
+    assert (groups[0], groups[-1]) == (0, len(lengths))
+    assert groups == sorted(set(groups))
+    assert len(groups) <= 11
+    assert all(2 * lengths[end - 1] > lengths[begin] for begin, end in itertools.pairwise(groups))
+    unsorted = [*lengths, lengths[0] * 2]
+    assert group_by_length(np.array(unsorted)) == [0, len(unsorted)]
+
+
+@pytest.mark.parametrize("groups", [[0, 3], [0, 1, 3]])
+def test_fused_dropout_takes_weights_and_scales_the_rest(groups: list[int]) -> None:
+    """Values that tell keys apart show each weight: it is 0, or what it is without dropout over 1 - p."""
+    lengths, p = [6, 4, 2], 0.4
+    query, key = (random_heads(seed, 12) for seed in range(2))
+    keys = layout(lengths, groups=groups)
+    pattern = Pattern.of(keys, keys, None, torch.float64)
+    size = 8  # as many keys at most have a value of their own
+    value = torch.cat([torch.eye(size)[:length] for length in lengths]).double()[:, None].expand(-1, HEADS, -1)
+    padded = [F.pad(each, (0, size - SIZE)) * (size / SIZE) ** 0.25 for each in (query, key)]  # the same scores
+    tokens = torch.cat([each.flatten(1) for each in (*padded, value)], 1)
+
+    def weights(dropout: Dropout) -> Tensor:
+        return attention._attend_fused(tokens, None, pattern, HEADS, dropout).view(12, HEADS, size)
+
+    plain = weights(PLAIN)
+    wanted = one_by_one(query, key, value, lengths, lengths).view(12, HEADS, size)
+    torch.testing.assert_close(plain, wanted)
+    torch.manual_seed(0)
+    dropped = torch.stack([weights(Dropout(p, DropoutStream())) for _ in range(400)])
+    there = plain > 0
+    kept = (dropped != 0)[:, there]
+    torch.testing.assert_close(dropped[:, there][kept], (plain / (1 - p)).expand_as(dropped)[:, there][kept])
+    assert not dropped[:, ~there].any()
+    count = kept.numel()
+    assert abs(kept.double().mean().item() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / count)
+    assert not torch.equal(dropped[0], dropped[1])
+
+
+def packed_by_loop(query: Tensor, key: Tensor, value: Tensor, cu_q: Tensor, cu_k: Tensor, *longest: int) -> Tensor:
+    """What torch's kernel for packed sequences is documented to compute."""
+    assert (cu_q.dtype, cu_k.dtype) == (torch.int32, torch.int32)
+    rows, lengths = (cu.diff().tolist() for cu in (cu_q, cu_k))
+    assert longest == (max(rows), max(lengths))
+    assert (sum(rows), sum(lengths)) == (len(query), len(key))
+    parts = zip(query.split(rows), key.split(lengths), value.split(lengths), strict=True)
+    return torch.cat(
+        [F.scaled_dot_product_attention(*(each.transpose(0, 1) for each in part)).transpose(0, 1) for part in parts]
+    )
+
+
+@pytest.fixture
+def packed_kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A kernel for packed sequences on the CPU; the list has an entry for each call."""
+    calls: list[str] = []
+
+    def kernel(*given: Any) -> Tensor:
+        calls.append("packed")
+        return packed_by_loop(*given)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    monkeypatch.setattr(attention, "has_packed_kernel", lambda device, dtype: True)
+    return calls
+
+
+def batch_of(lengths: list[int], *, first: bool) -> Batch:
+    """Sequences of random tokens. first: of each sequence the first row alone is read."""
+    ids = torch.randint(5, 40, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
+    batch, _ = pack(ids, (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long(), None)
+    if not first:
+        return batch
+    counts = np.ones(len(lengths), dtype=np.int64)
+    return dataclasses.replace(batch, rows=batch.cu_seqlens[:-1], cu_rows=torch.arange(len(lengths) + 1), row_counts=counts)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_packed_sequences_by_a_kernel_of_their_own(first: bool, packed_kernel: list[str]) -> None:
+    """States and gradients are those of the kernel of products, in each layer; the last one may read few rows of a sequence."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+    config = BertConfig(vocab_size=40, initializer_range=0.5, **sizes)
+    model = BertModel(config, add_pooling_layer=False).double()
+    initialize(model, config, seed=1)
+    batch = batch_of([9, 5, 5, 1], first=first)
+
+    def run(attention_dropout: float) -> list[Tensor]:
+        set_dropout(model, 0.0, attention_dropout)
+        states = model.encode(batch)
+        return [states, *torch.autograd.grad(states.square().sum(), [*model.encoder.parameters()])]
+
+    found = run(0.0)
+    assert packed_kernel == ["packed"] * 3
+    wanted = run(1e-9)
+    assert packed_kernel == ["packed"] * 3, "with dropout there is none"
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    gpu = torch.device("cuda", 0)
+    found = {dtype: attention.has_packed_kernel(gpu, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
+    assert found == {torch.bfloat16: True, torch.float16: True, torch.float32: False}
+    assert not attention.has_packed_kernel(torch.device("cpu"), torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not attention.has_packed_kernel(gpu, torch.bfloat16)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
+    """On tensors without values: shapes, dtypes and strides are accepted, and no value is read."""
+    cu, lengths = torch.zeros(4, dtype=torch.long, device="meta"), np.array([7, 2, 30])
+    keys = Grouped.of(cu, lengths, torch.bfloat16, [0, 3], padding_rows=1)
+    counts = np.ones(3, dtype=np.int64)
+    rows = Grouped.of(cu, counts, torch.bfloat16, [0, 3], padding_rows=5) if first else keys
+    bounds = attention.Bounds(cu.int(), cu.int(), 1 if first else 30, 30)
+    pattern = Pattern.of(rows, keys, None, torch.bfloat16, bounds)
+    tokens = torch.zeros(40, 3 * 64, dtype=torch.bfloat16, device="meta")
+    joint, queries = (tokens[:, 64:], tokens[:8, :64]) if first else (tokens, None)
+    found = attention.attend(joint, queries, pattern, 2, PLAIN)
+    assert (found.shape, found.dtype, found.device.type) == ((8 if first else 40, 64), torch.bfloat16, "meta")
+
+
+GPU_KERNELS = {
+    "packed": (torch.bfloat16, PLAIN),
+    "fused, bf16": (torch.bfloat16, HARDLY_ANY),
+    "fused, fp32": (torch.float32, PLAIN),
+    "fused with dropout, fp32": (torch.float32, HARDLY_ANY),
+}
+
+
 @pytest.mark.gpu
-def test_on_a_gpu() -> None:
-    lengths = [7, 2, 30]
-    query, key, value = (random_heads(seed, 39, torch.float32) for seed in range(3))
-    wanted = one_by_one(query, key, value, lengths, lengths)
-    gpu = Grouped.of(bounds(lengths).cuda(), np.array(lengths), torch.float32, [0, len(lengths)])
-    for dropout in (PLAIN, HARDLY_ANY):
-        found = attend(query.cuda(), key.cuda(), value.cuda(), gpu, gpu, dropout)
-        assert (found.cpu().double() - wanted).norm() <= 1e-5 * wanted.norm()
+@pytest.mark.parametrize("name", GPU_KERNELS)
+@pytest.mark.parametrize("first", [True, False])
+def test_on_a_gpu(name: str, first: bool) -> None:
+    """Output and gradients, beside those of products in float64. first: of each sequence the first row alone is a query."""
+    dtype, dropout = GPU_KERNELS[name]
+    batch = batch_of([30, 12, 7, 2], first=first)
+    tokens = torch.randn(51, 3 * 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+
+    def run(given: Batch, dtype: torch.dtype, dropout: Dropout) -> tuple[Tensor, Tensor]:
+        packing = Packing(given, 2, dtype, causal=False)
+        assert (packing.rows.bounds is not None) == (given.input_ids.is_cuda and dtype == torch.bfloat16)
+        own = tokens.to(given.input_ids.device, dtype).requires_grad_()
+        joint = packing.pad(own)
+        rows = packing.select(joint[:, :64]) if first else None
+        found = packing.unpad(attention.attend(joint[:, 64:] if first else joint, rows, packing.rows, 2, dropout))
+        return found.detach().cpu().double(), torch.autograd.grad(found.square().sum(), own)[0].cpu().double()
+
+    wanted = run(batch, torch.float64, HARDLY_ANY)
+    for one, other in zip(run(batch.to(torch.device("cuda", 0)), dtype, dropout), wanted, strict=True):
+        assert (one - other).norm() <= {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype] * other.norm()

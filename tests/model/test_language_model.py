@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 import transformers
 from test_parity import NO_DROPOUT, assert_packed, copied, gradients, padded
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertkit.corpus.build import CorpusConfig, make_part
 from bertkit.corpus.objectives import OBJECTIVES, Objective
@@ -102,7 +104,9 @@ def test_logits_losses_and_gradients_are_those_of_transformers(
 
 
 @pytest.mark.parametrize(("chunk", "block"), [(1, 1000), (4, 1000), (100, 1000), (3, 4), (2, 1)])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)]
+)
 def test_the_cross_entropy_is_torchs(
     dtype: torch.dtype, tolerance: float, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +124,22 @@ def test_the_cross_entropy_is_torchs(
     for found, wanted in zip(inputs, exact, strict=True):
         assert found.grad.dtype == dtype
         assert float((found.grad.double() - wanted.grad).norm() / wanted.grad.norm()) < tolerance
+
+
+@pytest.mark.parametrize(("device", "products"), [("cpu", 90), ("meta", 1)])
+def test_other_devices_than_a_cpu_score_thousands_of_rows_at_once(device: str, products: int) -> None:
+    counted: list[str] = []
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            counted.extend(["addmm"] * (operator.overloadpacket.__name__ == "addmm"))
+            return operator(*args, **(kwargs or {}))
+
+    shapes = ((3000, 2), (30522, 2), (30522,))
+    hidden, weight, bias = (torch.zeros(*shape, device=device, requires_grad=True) for shape in shapes)
+    with Products():
+        module._LinearCrossEntropy.apply(hidden, weight, bias, torch.zeros(3000, dtype=torch.long, device=device))
+    assert len(counted) == products
 
 
 def test_no_row_is_masked() -> None:
