@@ -223,9 +223,10 @@ class TrainConfig:
     seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
-        "fp32; bf16: weights in bf16 with fp32 masters; auto: bf16 if measured to be 1.2 times as fast; "
-        "int8, for predict and eval on a CPU: 8-bit weights and activations, if they are faster",
-        choices=("auto", "fp32", "bf16", "int8"),
+        "fp32; bf16: weights in bf16 with fp32 masters; auto: on a CPU bf16 if measured to be 1.2 times as fast, on a GPU "
+        "bf16, or fp16 if it has no bf16; int8, for predict and eval on a CPU: 8-bit weights and activations, if they are "
+        "faster; on a GPU also fp16, with a scaled loss, and tf32: fp32 weights, products in TF32",
+        choices=("auto", "fp32", "tf32", "bf16", "fp16", "int8"),
         used=USE,
     )
     device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), used=USE)

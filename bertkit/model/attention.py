@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -375,7 +375,7 @@ def _attend_packed(tokens: Tensor, queries: Tensor | None, pattern: Pattern, bou
 
     query, key, value = _by_head(tokens, queries, num_heads)
     rows, keys = sum(pattern.queries.sizes), sum(pattern.keys.sizes)
-    found = varlen_attn(query[:rows], key[:keys], value[:keys], *bounds)
+    found: Any = varlen_attn(query[:rows], key[:keys], value[:keys], *bounds)
     return _pad_rows(found.flatten(1), pattern.queries.padding_rows)
 
 

@@ -27,8 +27,15 @@ from bertkit.model import int8
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import Processes
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}  # of what is no product of 8 bits
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.float32,  # of what is no product of 8 bits
+}
 FLOATS = ("fp32", "bf16")
+OF_GPUS = ("tf32", "fp16")
 FASTER = 1.2  # bf16 has to be where nobody asked for it, for it costs some accuracy; int8 is asked for
 ALTERNATIONS = 5  # of timed passes; where other programs disturb them, more
 PATIENCE = 2.0  # seconds, after which they are taken as they are
@@ -39,7 +46,7 @@ CPU = torch.device("cpu")
 
 
 class Precision(NamedTuple):
-    """name: fp32, bf16 or int8. rates: GFLOP/s as measured; None where nothing had to be. asked: where it was not "auto"."""
+    """name: one of DTYPES. rates: GFLOP/s as measured; None where nothing had to be. asked: where it was not "auto"."""
 
     name: str
     rates: dict[str, float] | None = None
@@ -51,7 +58,7 @@ class Precision(NamedTuple):
 
     @property
     def recorded(self) -> str:
-        """The dtype as run.json has it: float32 or bfloat16."""
+        """The dtype as run.json has it, such as bfloat16."""
         return str(self.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
@@ -88,6 +95,13 @@ def refuse_int8(asked: str | None, what: str) -> None:
         raise UsageError(f"{what} needs gradients, which precision int8 does not have", hint="choose auto, fp32 or bf16")
 
 
+def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
+    """Raise UsageError for a precision that no other device has."""
+    if asked in OF_GPUS and device.type != "cuda":
+        what = f"--precision {asked} is for GPUs by NVIDIA and AMD; this run is on {device.type}"
+        raise UsageError(what, hint="choose auto, fp32 or bf16")
+
+
 def resolve_precision(
     asked: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
 ) -> Precision:
@@ -95,15 +109,16 @@ def resolve_precision(
     what "auto" gives where 8 bits are not faster.
 
     On a CPU that has bf16 or int8 it is measured, once for each processor, version of torch, number of threads and shape.
-    recorded: the dtype of a run to resume, as in run.json.
+    recorded: the dtype of a run to resume, as in run.json. Raises UsageError for what only GPUs have.
     """
+    device = processes.device
+    refuse_without_gpu(asked, device)
     if asked not in ("auto", "int8"):
         return Precision(asked)
     if recorded is not None:
-        return Precision(next(name for name in FLOATS if Precision(name).recorded == recorded))
-    device = processes.device
+        return Precision(next(name for name, dtype in DTYPES.items() if str(dtype) == f"torch.{recorded}"))
     if device.type == "cuda":
-        return Precision("bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32", None, asked)
+        return Precision(_of_gpu(device), None, asked)
     if device.type != "cpu":
         return Precision("fp32", None, asked)
     names = [name for name in (*FLOATS, asked) if name in _COMPUTED and _COMPUTED[name]()]
@@ -121,6 +136,18 @@ def resolve_precision(
     if chosen.get("int8", 0.0) > chosen[name]:
         name = "int8"
     return Precision(name, chosen, asked)
+
+
+def _of_gpu(device: torch.device) -> str:
+    """What "auto" is on a GPU: bf16 from Ampere on, fp16 on older ones that multiply it faster."""
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
+
+
+def use_tf32(precision: str) -> None:
+    """Whether GPUs multiply float32 in TF32, with 10 of its 23 bits behind the point."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 # Whether a CPU may compute in them; how fast is then measured.

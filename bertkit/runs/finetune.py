@@ -21,7 +21,7 @@ from bertkit.model.bert import initialize
 from bertkit.model.devices import peak_memory, refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
+from bertkit.model.precision import matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import why_another_share
@@ -91,6 +91,7 @@ def finetune(
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
+    refuse_without_gpu(recipe.training.precision, accelerator.device)
     reads = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:

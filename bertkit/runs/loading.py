@@ -13,7 +13,7 @@ from bertkit.tasks.block import read_block
 def load(model: str | Path, device: str = "auto", precision: str = "auto") -> Predictor:
     """Open a run folder, or any Hugging Face BERT by folder or hub id, to use it.
 
-    device: cpu, cuda, mps, or auto, the fastest kind that there is. precision: fp32, bf16, or auto, which is measured on a CPU.
+    device: cpu, cuda, mps, or auto, the fastest kind that there is. precision: one of --precision's; auto is measured on a CPU.
     What the user should know of the model is a warning. Raises ModelError, MachineError.
     """
     name = str(model)

@@ -32,7 +32,7 @@ from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
+from bertkit.model.precision import matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.readers.content import read_text
 from bertkit.runs.card import pretraining_card
@@ -77,6 +77,7 @@ def pretrain(
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
     refuse_int8(config.precision, "training")
+    refuse_without_gpu(config.precision, accelerator.device)
     tokenizer = Tokenizer.load(corpora[0].folder)
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read

@@ -32,7 +32,7 @@ from bertkit.model.devices import peak_memory
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.flops import flop_counter
-from bertkit.model.precision import DTYPES
+from bertkit.model.precision import DTYPES, use_tf32
 from bertkit.training.checkpoint import (
     START_OVER,
     TRAINING,
@@ -105,7 +105,7 @@ def train(
 ) -> TrainState:
     """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
 
-    config.precision is fp32 or bf16. batches: step (from 0) -> this process's micro-batches, equally many on each process;
+    config.precision is resolved. batches: step (from 0) -> this process's micro-batches, equally many on each process;
     called in a thread, some steps ahead.
     save_model(step) -> what writes the model of that step into a folder, every parameter under its name; it is called in a
     thread while training goes on. Without it nothing is saved. read_model reads the weights of such a folder. evaluate(module)
@@ -120,6 +120,7 @@ def train(
     module = model.to(accelerator.device)
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
+    use_tf32(config.precision)
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
@@ -180,6 +181,8 @@ def train(
             "learning_rate": learning_rate_of(state.step - 1, config, total_steps),
             **window.read(state.step, matrix_rate),
         }
+        if optimizer.loss_scale is not None:
+            event["loss_scale"] = optimizer.loss_scale.scale
         if (memory := peak_memory(accelerator.device)) is not None:
             event["peak_memory_mib"] = memory
         record(event)

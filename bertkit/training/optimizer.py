@@ -19,6 +19,7 @@ from bertkit.model.layerwise import learning_rate_scales
 from bertkit.training.adamw import AdamW
 from bertkit.training.gradients import SharedGradients
 from bertkit.training.lamb import Lamb
+from bertkit.training.loss_scale import LossScale
 from bertkit.training.muon import Muon
 from bertkit.training.update_rule import TrainedTensor, UpdateRule
 
@@ -84,7 +85,7 @@ class Optimizer:
 
     The module comes in float32 (or float64) and is left in `dtype`; where both are the same, a parameter is its own master.
     Parameters that do not require a gradient have a master too, so that they are saved unrounded, and are never updated.
-    Gradients are added up in float32, over micro-batches and over num_processes processes.
+    Gradients are added up in float32, over micro-batches and over num_processes processes. In float16 the loss is scaled.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class Optimizer:
             for name in self.trained
         }
         self.updates = 0
+        self.norm = torch.zeros(())  # of the gradients of the last one, before clipping
+        self.loss_scale = LossScale() if dtype == torch.float16 else None
         self.averages: dict[str, Tensor] = {}  # of the masters, over the steps that `average` was called after
         self.averaged = 0  # how many these are
         self.shared: SharedGradients | None = None
@@ -131,6 +134,8 @@ class Optimizer:
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """The backward pass of a micro-batch. last: of the step; with several processes its gradients are sent meanwhile."""
+        if self.loss_scale is not None:
+            loss = loss * self.loss_scale.scale
         if self.shared is not None:
             self.shared.backward(loss, last=last)
             return
@@ -140,17 +145,22 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> Tensor:
-        """One update from the gradients of the step, which are then dropped. Returns their norm before clipping."""
+        """One update from the gradients of the step, which are then dropped. Returns their norm before clipping.
+
+        In float16 gradients that overflow update nothing, and the norm is that of the update before.
+        """
         if self._collected:
             self.collect()
         in_module = set() if self._collected else set(self.rounded)
         sources = [self.parameters[name] if name in in_module else self.masters[name] for name in self.trained]
-        norm = self.rule.update(_gradients(sources) if self.shared is None else self.shared.wait(), learning_rate)
-        self.updates += 1
+        gradients = _gradients(sources) if self.shared is None else self.shared.wait()
+        norm = self.rule.update(gradients, learning_rate, self.loss_scale)
+        if self.rule.updates > self.updates:
+            self.updates, self.norm = self.rule.updates, norm
         self._collected = False
         for parameter in self.parameters.values():
             parameter.grad = None
-        return norm
+        return self.norm
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -198,8 +208,11 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """What a restart needs beside the weights, by parameter name: the rule's moments, and the count of updates; and the
-        masters, where the weights are averages."""
+        masters, where the weights are averages, and the scale of the loss."""
         state: dict[str, Tensor] = {}
+        if self.loss_scale is not None:
+            values = [self.loss_scale.scale, self.loss_scale.updates, float(self.norm)]
+            state["loss_scale"] = torch.tensor(values, dtype=torch.float64)
         if self.averages:
             state["averaged"] = torch.tensor(float(self.averaged))
             state |= {f"master.{name}": master for name, master in self.masters.items()}
@@ -211,6 +224,9 @@ class Optimizer:
     @torch.no_grad()
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Put back what `weights`, in float32, and `state` gave. Of a tied parameter one of its names is enough."""
+        if self.loss_scale is not None and "loss_scale" in state:
+            scale, updates, norm = state["loss_scale"].tolist()
+            self.loss_scale, self.norm = LossScale(scale, int(updates)), torch.tensor(norm)
         self.averages, self.averaged = {}, int(state.get("averaged", 0))
         masters = {name.removeprefix("master."): tensor for name, tensor in state.items() if name.startswith("master.")}
         self._restore_weights(masters or weights)  # older versions kept the masters in any state

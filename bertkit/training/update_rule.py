@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bertkit.config import TrainConfig
+from bertkit.training.loss_scale import LossScale
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,23 @@ class UpdateRule(ABC):
     def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
         self.tensors, self.config, self.updates = tensors, config, updates
 
-    def update(self, gradients: Sequence[Tensor], learning_rate: float) -> Tensor:
-        """Update all masters and working copies by whole gradients of any dtype; returns their norm before clipping."""
+    def update(self, gradients: Sequence[Tensor], learning_rate: float, loss_scale: LossScale | None = None) -> Tensor:
+        """Update all masters and working copies by whole gradients of any dtype; returns their norm before clipping.
+
+        loss_scale: of the loss that they are of; it may refuse them, and then nothing is updated.
+        """
         norm = self.norm(gradients)
+        if loss_scale is None:
+            divisor = clipping_divisor(norm, self.config.max_grad_norm)
+        else:
+            scale = loss_scale.scale
+            norm = norm / scale
+            if not loss_scale.admits(norm):
+                return norm
+            clipping = clipping_divisor(norm, self.config.max_grad_norm)
+            divisor = norm.new_tensor(scale) if clipping is None else clipping * scale
         self.updates += 1
-        self.apply(gradients, learning_rate, clipping_divisor(norm, self.config.max_grad_norm))
+        self.apply(gradients, learning_rate, divisor)
         return norm
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:

@@ -73,6 +73,8 @@ def test_every_name_is_an_option() -> None:
         ("rte --ignore_mismatched_sizes true", "rte --ignore-mismatched-sizes"),
         ("rte --bf16", "rte --precision bf16"),
         ("rte --bf16=True", "rte --precision bf16"),
+        ("rte --fp16 --tf32 false", "rte --precision fp16"),
+        ("rte --tf32", "rte --precision tf32"),
         ("rte --bf16=false", "rte"),
         ("rte --bf16 False --seed 1", "rte --seed 1"),
         ("rte --no_cuda", "rte --device cpu"),
@@ -112,7 +114,6 @@ def test_options_are_translated(typed: str, ours: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "what", "hint"),
     [
-        ("mrpc --fp16", "--fp16 ", "--precision bf16"),
         ("mrpc --fp16_full_eval", "--fp16_full_eval is an option of transformers' run_*.py", "--help"),
         ("mrpc --unknown_flag=1", "--unknown_flag ", "--help"),
         ("mrpc --do_predict", "--do_predict ", "bertkit predict RUN --split test"),
@@ -228,7 +229,7 @@ _REVIEWS = "--shuffle_train_dataset --metric_name accuracy --label_column_name s
 _TOPICS = "--shuffle_train_dataset --metric_name f1 --text_column_name text --label_column_name topics --do_train --do_eval"
 READMES = {
     f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE}": "",
-    f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE} --fp16": "--precision bf16",
+    f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE} --fp16": "--precision fp16 is for GPUs",
     f"run_glue.py --dataset_name imdb --do_train --do_predict {_GLUE}": "predict RUN --split test",
     f"run_glue.py --dataset_name imdb --do_train {_GLUE}": "",
     f"run_glue_no_trainer.py --task_name mrpc {_GLUE.replace('max_seq_', 'max_')}": "",

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from bertkit.errors import UsageError
 from bertkit.model import devices as module_of_warnings
 from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
-from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, resolve_precision
+from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, resolve_precision, use_tf32
 from bertkit.runs.finetune import finetune
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import open_target
@@ -95,6 +96,35 @@ def test_a_processor_without_bf16_is_not_measured(rates, monkeypatch: pytest.Mon
         monkeypatch.setattr(torch.cpu, name, lambda: False)
     assert resolve_precision("auto", SMALL, start_accelerator("cpu"), training=True) == Precision("fp32")
     assert measured == []
+
+
+@pytest.mark.parametrize("asked", ["tf32", "fp16"])
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_what_gpus_alone_have_is_refused_elsewhere(asked: str, device: str) -> None:
+    here = SimpleNamespace(device=torch.device(device), is_main_process=True, num_processes=1)
+    with pytest.raises(UsageError, match=f"--precision {asked} is for GPUs .* this run is on {device}"):
+        resolve_precision(asked, SMALL, here, training=True)
+
+
+@pytest.mark.parametrize(
+    ("capability", "bf16", "name"),
+    [((9, 0), True, "bf16"), ((8, 0), True, "bf16"), ((7, 5), False, "fp16"), ((6, 1), False, "fp32")],
+)
+def test_auto_on_a_gpu(capability: tuple[int, int], bf16: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    gpu = SimpleNamespace(device=torch.device("cuda", 0), is_main_process=True, num_processes=1)
+    assert resolve_precision("auto", SMALL, gpu, training=True) == Precision(name)
+    for asked in ("tf32", "fp16", "fp32"):
+        assert resolve_precision(asked, SMALL, gpu, training=True) == Precision(asked)
+    assert resolve_precision("auto", SMALL, gpu, training=True, recorded="float16") == Precision("fp16")
+
+
+def test_tf32_lasts_until_another_precision_is_used() -> None:
+    for name, expected in (("tf32", "high"), ("fp32", "highest"), ("tf32", "high"), ("bf16", "highest")):
+        use_tf32(name)
+        assert torch.get_float32_matmul_precision() == expected
+    assert Precision("tf32").dtype == torch.float32
 
 
 def test_the_main_process_decides(rates, monkeypatch: pytest.MonkeyPatch) -> None:

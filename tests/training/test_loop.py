@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ from bertkit.model.batch import Batch, Outputs
 from bertkit.model.devices import start_accelerator
 from bertkit.model.dropout import set_dropout
 from bertkit.model.flops import flop_counter
+from bertkit.training import loss_scale
+from bertkit.training import optimizer as optimizer_module
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import Interrupted, TrainState, step_losses, train
+from bertkit.training.loss_scale import LossScale
 
 SENTENCE = SHAPES["sentence"]
 ONE_A_TIME = dataclasses.replace(TRAINING, micro_batch_tokens=1, batch_size=4)  # four micro-batches a step
@@ -143,22 +147,24 @@ def test_each_micro_batch_draws_its_own_mask(tmp_path: Path) -> None:
     assert len(seen) == 4
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["sentence", "pretraining"])
-def test_bf16_computes_in_bf16_and_saves_float32_masters(name: str, tmp_path: Path) -> None:
-    config = dataclasses.replace(TRAINING, precision="bf16", learning_rate=1e-6, warmup_ratio=0.0, schedule="constant")
+def test_16_bits_are_computed_in_and_float32_masters_saved(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+    config = dataclasses.replace(TRAINING, precision=precision, learning_rate=1e-6, warmup_ratio=0.0, schedule="constant")
     module = SHAPES[name].build()
     before = {key: value.clone() for key, value in module.state_dict().items()}
     found = training_run(SHAPES[name], config, 8, tmp_path, module=module)
-    assert {p.dtype for p in found.module.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in found.module.parameters()} == {dtype}
     assert {tensor.dtype for tensor in found.parameters.values()} == {torch.float32}
     assert found.parameters.keys() == before.keys()
     for key, value in found.parameters.items():
         assert (value - before[key]).abs().max() < 2e-5, key
         if value.shape != (1,):
-            assert not torch.equal(value, value.bfloat16().float()), f"{key} is rounded to bf16"
+            assert not torch.equal(value, value.to(dtype).float()), f"{key} is rounded"
     key = "bert.encoder.layer.0.output.dense.weight"
     moved = (found.parameters[key] != before[key]).float().mean()
-    assert moved > 0.9  # updates of 1e-6 to weights of 0.2 are lost in bf16, and not in the masters
+    assert moved > 0.9  # updates of 1e-6 to weights of 0.2 are lost in 16 bits, and not in the masters
 
 
 def test_what_is_frozen_stays_and_is_saved_unrounded(tmp_path: Path) -> None:
@@ -316,8 +322,14 @@ def interrupted_run(run_dir: Path, config: TrainConfig, call: int, number: int =
     return int(step)
 
 
-@pytest.mark.parametrize(("number", "precision"), [(signal.SIGINT, "fp32"), (signal.SIGTERM, "fp32"), (signal.SIGTERM, "bf16")])
-def test_a_signal_ends_the_step_whole_and_the_run_resumes_bit_exactly(number: int, precision: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "precision"),
+    [(signal.SIGINT, "fp32"), (signal.SIGTERM, "fp32"), (signal.SIGTERM, "bf16"), (signal.SIGTERM, "fp16")],
+)
+def test_a_signal_ends_the_step_whole_and_the_run_resumes_bit_exactly(
+    number: int, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_scale, "GROWTH_INTERVAL", 2)  # so that it changes in nine steps
     config = dataclasses.replace(ONE_A_TIME, precision=precision)
     whole = training_run(SENTENCE, config, 9, tmp_path / "whole", module=with_dropout(), eval_every=4)
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -327,6 +339,44 @@ def test_a_signal_ends_the_step_whole_and_the_run_resumes_bit_exactly(number: in
     again = training_run(SENTENCE, config, 9, tmp_path / "stopped", **more)
     assert_equal(again.parameters, whole.parameters)
     assert events(tmp_path / "stopped") == events(tmp_path / "whole")
+    scales = [event["loss_scale"] for event in events(tmp_path / "whole") if "loss_scale" in event]
+    assert (len(set(scales)) > 2) == (precision == "fp16")
+
+
+@pytest.mark.parametrize("rule", ["adamw", "lamb"])
+def test_the_curve_of_fp16_is_that_of_float32_but_for_steps_that_overflow(rule: str, tmp_path: Path) -> None:
+    config = dataclasses.replace(TRAINING, optimizer=rule, warmup_ratio=0.0, schedule="constant", learning_rate=1e-3)
+    half = dataclasses.replace(config, precision="fp16")
+    exact = training_run(SENTENCE, config, 12, tmp_path / "fp32").losses
+    np.testing.assert_allclose(training_run(SENTENCE, half, 12, tmp_path / "fp16").losses, exact, rtol=1e-2)
+    untrained = training_run(SENTENCE, dataclasses.replace(config, learning_rate=1e-12), 12, tmp_path / "none").losses
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizer_module, "LossScale", partial(LossScale, 2.0**20))
+        found = training_run(SENTENCE, half, 12, tmp_path / "large").losses
+    updated = [event["grad_norm"] > 0 for event in events(tmp_path / "large")]
+    skipped = updated.index(True)
+    assert 2 <= skipped <= 6
+    assert updated == [False] * skipped + [True] * (12 - skipped)
+    np.testing.assert_allclose(found[: skipped + 1], untrained[: skipped + 1], rtol=1e-2)
+    assert abs(found[-1] - untrained[-1]) > 0.02 * untrained[-1]
+
+
+def test_gradients_that_no_scale_makes_finite_are_an_error() -> None:
+    scale = LossScale()
+    for _ in range(30):
+        assert not scale.admits(torch.tensor(torch.inf))
+    with pytest.raises(UsageError, match="not finite, even of a loss that is scaled by"):
+        scale.admits(torch.tensor(torch.inf))
+
+
+def test_the_loss_scale_is_that_of_torchs_scaler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_scale, "GROWTH_INTERVAL", 3)
+    ours, generator = LossScale(), torch.Generator().manual_seed(0)
+    scale, growth = torch.tensor(2.0**16), torch.tensor(0, dtype=torch.int32)
+    for overflow in (torch.rand(200, generator=generator) < 0.15).tolist():
+        assert ours.admits(torch.tensor(torch.nan if overflow else 1.0)) != overflow
+        torch._amp_update_scale_(scale, growth, torch.tensor(float(overflow)), 2.0, 0.5, 3)
+        assert (ours.scale, ours.updates) == (scale.item(), growth.item())
 
 
 def test_stopping_at_a_checkpoint_leaves_it_as_it_is(tmp_path: Path) -> None:

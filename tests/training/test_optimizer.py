@@ -151,7 +151,33 @@ def test_bf16_masters_advance_by_what_bf16_cannot_hold() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fp16_updates_by_gradients_that_it_cannot_hold(rule: str) -> None:
+    """Of 1e-9, which fp16 rounds to 0; against float32, that gets gradients of the same loss. An overflow changes nothing."""
+    config = dataclasses.replace(SETTINGS, optimizer=rule, adam_epsilon=1e-12, max_grad_norm=0.0)
+    modules = {dtype: Small() for dtype in (torch.float32, torch.float16)}
+    optimizers = {dtype: Optimizer(module, config, dtype=dtype) for dtype, module in modules.items()}
+
+    def step(dtype: torch.dtype, size: float) -> Tensor:
+        module, weights = modules[dtype], torch.arange(1.0, 6.0) * size
+        for last in (False, True):  # two micro-batches
+            x = torch.linspace(0.5, 1.5, 7).to(dtype)
+            loss = (module.dense(x).float() * weights).sum() + (module.LayerNorm(x[:5]).float() * weights).sum()
+            optimizers[dtype].backward(loss, last=last)
+        return optimizers[dtype].step(1e-2)
+
+    for number in range(6):
+        assert step(torch.float16, 1e-9 if number != 3 else 1e9) > 0
+        if number != 3:
+            step(torch.float32, 1e-9)
+    assert {dtype: each.updates for dtype, each in optimizers.items()} == {torch.float32: 5, torch.float16: 5}
+    assert optimizers[torch.float16].loss_scale.scale == 2.0**15
+    for name, master in optimizers[torch.float32].masters.items():
+        torch.testing.assert_close(optimizers[torch.float16].masters[name], master, rtol=0, atol=1e-3, msg=name)
+        assert (master - Small().get_parameter(name)).abs().max() > 1e-3 or "frozen" in name
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("done", [0, 3])
 def test_optimizer_resumes_bit_exactly(done: int, dtype: torch.dtype, rule: str) -> None:
     def run(optimizer: Optimizer, module: nn.Module, steps: range) -> None:
