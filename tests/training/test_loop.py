@@ -316,11 +316,14 @@ def interrupted_run(run_dir: Path, config: TrainConfig, call: int, number: int =
     return int(step)
 
 
-@pytest.mark.parametrize(("number", "precision"), [(signal.SIGINT, "fp32"), (signal.SIGTERM, "fp32"), (signal.SIGTERM, "bf16")])
+@pytest.mark.parametrize(
+    ("number", "precision"),
+    [(signal.SIGINT, "fp32"), (signal.SIGTERM, "fp32"), (signal.SIGTERM, "bf16"), (signal.SIGUSR1, "fp32")],
+)
 def test_a_signal_ends_the_step_whole_and_the_run_resumes_bit_exactly(number: int, precision: str, tmp_path: Path) -> None:
     config = dataclasses.replace(ONE_A_TIME, precision=precision)
     whole = training_run(SENTENCE, config, 9, tmp_path / "whole", module=with_dropout(), eval_every=4)
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     assert interrupted_run(tmp_path / "stopped", config, 5 * 4 + 3, number) == 6
     assert {each: signal.getsignal(each) for each in before} == before
     more = {"module": with_dropout(), "eval_every": 4, "resume_from": tmp_path / "stopped" / "checkpoint-6"}
