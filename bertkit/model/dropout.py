@@ -64,6 +64,8 @@ class DropoutStream:
             mask = torch.empty(shape, dtype=like.dtype)
             torch.ge(bits, 2**15 - kept, out=mask)
             return mask.mul_(2**16 / kept if kept else 0.0)
+        if like.device.type == "meta":  # shapes alone: nothing is drawn
+            return torch.empty(shape, dtype=like.dtype, device=like.device)
         if like.device not in self._generators:
             generator = torch.Generator(device=like.device)
             generator.manual_seed(int(self._sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
