@@ -32,10 +32,8 @@ from bertkit.tasks.catalog import list_recipes
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 OTHERS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
-LAUNCHERS = (
-    "accelerate launch -m ",
-    "torchrun --standalone --nproc-per-node 2 -m ",
-)  # tests/training/test_distributed.py runs these for real
+# tests/training/test_distributed.py and tests/test_sbatch.py run these for real
+LAUNCHERS = {r"^(accelerate launch|torchrun) (--.* )?-m (?=bertkit )": "", r"^sbatch .*/pretrain\.sbatch ": "bertkit pretrain "}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -181,7 +179,7 @@ def small(command: list[str]) -> list[str]:
         few = [] if "--find-learning-rate" in command else ["--trials", "2"]
         command = [*command, *few, "--seeds", "2", "--max-length", "32"]
     if command[0] == "pretrain":
-        command = [{"small": "tiny"}.get(word, word) for word in command]
+        command = [{"small": "tiny", "base": "tiny"}.get(word, word) for word in command]
         if "--hours" in command:
             at = command.index("--hours")
             command = command[:at] + command[at + 2 :]
@@ -217,7 +215,8 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
                 run_python(block, names)
                 continue
             for line in block.strip().splitlines():
-                line = re.sub("|".join(LAUNCHERS), "", line)  # launchers: one command
+                for launcher, alone in LAUNCHERS.items():  # one command
+                    line = re.sub(launcher, alone, line)
                 if line.startswith("bertkit serve ") and line.endswith(" &"):
                     servers.enter_context(server(line.removesuffix(" &"), port, monkeypatch))
                 elif line.startswith("curl "):
@@ -312,6 +311,7 @@ def test_every_option_that_is_named_exists() -> None:
     known = set(re.findall(r"`(--[\w-]+)`", generated_pages.options_page())) | {"--help", "--install-completion"}
     # of other programs
     others = {"--nnodes", "--nproc-per-node", "--standalone", "--max-restarts", "--no-deps", "--force", "--quick"}
+    others |= {"--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--nodes", "--signal"}  # of torchrun and Slurm
     for name, text in (PAGES | OTHERS).items():
         made = r"```sh\n.*?```|<!-- results:.*?<!-- /results:"  # results, and how they were made, by scripts too
         shown = re.sub(made, "", text, flags=re.DOTALL)

@@ -116,7 +116,8 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     (source,) = (tmp_path / "source").iterdir()
     again = build("wheel", source, tmp_path / "again")
     assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
-    for name in ("Makefile", "constraints.txt", "scripts/install_torch.py", "tests/conftest.py", "LICENSE", "CHANGELOG.md"):
+    names = ("Makefile", "constraints.txt", "LICENSE", "CHANGELOG.md", "docs/examples/pretrain.sbatch")
+    for name in (*names, "scripts/install_torch.py", "tests/conftest.py"):
         assert (source / name).is_file(), name
     assert {path.name for path in (source / "docs").iterdir()} >= {path.name for path in (ROOT / "docs").glob("*.*")}
 

@@ -11,6 +11,7 @@ from bertkit.cli.options import Resume, preset_options, read_options, with_optio
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
+from bertkit.model.gpus import GPU_TYPES, GpuType
 
 
 @with_options({name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
@@ -23,7 +24,7 @@ def pretrain(
             metavar="CORPUS...",
         ),
     ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")],
+    output_dir: Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")] = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Start from this model: a folder or hub id.", metavar="MODEL")
     ] = None,
@@ -60,6 +61,20 @@ def pretrain(
     ] = None,
     resume: Resume = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move old content of the output folder aside.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read the corpus, build the model, time 3 steps; write nothing.")
+    ] = False,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --dry-run and --gpu-type: estimate memory and hours on so many GPUs, which need not be at hand.",
+            metavar="N",
+        ),
+    ] = None,
+    gpu_type: Annotated[
+        str | None, typer.Option(help=f"The type of these GPUs: {', '.join(GPU_TYPES)}.", metavar="TYPE")
+    ] = None,
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -76,10 +91,24 @@ def pretrain(
 
     [bold]bertkit pretrain corpora/mine --config runs/mine/run.json --config-name runs/mine --seed 2 --output-dir runs/again[/]
 
+    [bold]bertkit pretrain corpora/mine --model-size base --max-steps 100000 --dry-run --gpus 8 --gpu-type h100[/]
+
     [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
     """
+    if output_dir is None and not dry_run:
+        raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
+    if (gpus is None) != (gpu_type is None):
+        raise UsageError("--gpus and --gpu-type need each other", hint="as in --dry-run --gpus 8 --gpu-type h100")
+    if gpu_type is not None:
+        GpuType.named(gpu_type)
+        if not dry_run:
+            what = "--gpus only estimates: a training takes the GPUs that its launcher gives it"
+            raise UsageError(
+                what, hint="add --dry-run; or start it with torchrun --standalone --nproc-per-node 8 -m bertkit ..."
+            )
     from bertkit.corpus.mixing import open_corpora
     from bertkit.runs import pretrain as pretraining
+    from bertkit.runs.estimate import Gpus
 
     file = read_options(config, pretrain, overrides)
     saved = file.options
@@ -104,11 +133,13 @@ def pretrain(
     pretraining.pretrain(
         opened,
         settings,
-        output_dir=output_dir,
+        output_dir=output_dir or Path(),
         model=model,
         architecture=architecture,
         continue_with=open_corpora(continue_with) if continue_with else (),
         resume=resume,
         overwrite=overwrite,
+        dry_run=dry_run,
+        gpus=Gpus(gpus, gpu_type) if gpus is not None and gpu_type is not None else None,
         set_by={name: source for source, values in sources.items() for name in values},
     )

@@ -64,6 +64,8 @@ class DropoutStream:
             mask = torch.empty(shape, dtype=like.dtype)
             torch.ge(bits, 2**15 - kept, out=mask)
             return mask.mul_(2**16 / kept if kept else 0.0)
+        if like.device.type == "meta":  # shapes alone: nothing is drawn
+            return torch.empty(shape, dtype=like.dtype, device=like.device)
         mask = torch.empty(shape, dtype=like.dtype, device=like.device)
         return mask.bernoulli_(1 - p, generator=self.generator(like.device)).mul_(1 / (1 - p) if p < 1 else 0.0)
 

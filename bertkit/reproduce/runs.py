@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -27,7 +28,7 @@ from bertkit.tasks.sources import recipe_folder
 Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code
 
 _SECONDS_BETWEEN_LOOKS = 2.0  # at what other processes have finished
-_SIGNALS = (130, 143)  # exit codes
+_SIGNALS = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))  # exit codes
 
 
 @dataclass(frozen=True)

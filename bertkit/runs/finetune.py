@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from bertkit.errors import UserError, listed, plural
 from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.metrics.classification import METRICS, check_metrics
 from bertkit.model.bert import initialize
-from bertkit.model.devices import peak_memory, refuse_differences, start_accelerator
+from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
@@ -29,6 +28,7 @@ from bertkit.report import show
 from bertkit.runs.baselines import Baselines, fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
+from bertkit.runs.dry_run import measure
 from bertkit.runs.evaluate import CONSTANT, Scored, encode_split, report_remarks, score_splits
 from bertkit.runs.predictor import predict_examples
 from bertkit.runs.scores import score_intervals
@@ -41,13 +41,9 @@ from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import TrainState, train
-from bertkit.training.optimizer import RULES
 from bertkit.training.tracking import check_trackers, tracked
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 _ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # by how much held-out rows may differ from what was asked for without a warning
 
@@ -180,7 +176,9 @@ def finetune(
     if run is None:
         if (to_beat := fitted_baselines()) is not None:
             show(to_beat.report())
-        return _dry_run(module, batches, in_precision, accelerator, steps, num_parameters)
+        sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
+        tokens = steps * float(np.mean(sampled)) * accelerator.num_processes
+        return measure(module, batches, in_precision, accelerator, steps=steps, tokens=tokens, parameters=num_parameters)
 
     values = describe_run(
         recipe=to_json(recipe, name=name),
@@ -312,32 +310,3 @@ def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]]) ->
     losses = [event[loss] for event in events if loss is not None and loss in event]
     if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses):
         progress.note("still improving: the last evaluation is the best, and its loss the lowest; more --num-epochs may help")
-
-
-def _dry_run(
-    module: nn.Module, batches: Any, config: TrainConfig, accelerator: Accelerator, steps: int, num_parameters: int
-) -> dict[str, Any]:
-    trial = min(3, steps)
-    with tempfile.TemporaryDirectory() as folder:
-        train(module, batches, replace(config, logging_steps=1), accelerator, total_steps=trial, run_dir=Path(folder))
-        log = progress.MetricsLog(Path(folder) / "metrics.jsonl").read()
-    if not accelerator.is_main_process:  # only the main process has a log
-        accelerator.wait_for_everyone()
-        return {}
-    tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
-    tokens = float(np.mean([sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]))
-    memory = peak_memory(accelerator.device)
-    if memory is not None and accelerator.device.type == "cpu":  # what is saved is copied first, in float32
-        copied = sum(p.numel() * (1 + p.requires_grad * len(RULES[config.optimizer].moments)) for p in module.parameters())
-        memory += copied * 4 / 2**20
-    seconds = steps * tokens * accelerator.num_processes / tokens_per_second
-    measured = {
-        "parameters": num_parameters,
-        "peak memory, MiB": None if memory is None else round(memory),
-        "steps": steps,
-        "tokens a second": round(tokens_per_second),
-        "training, seconds": round(seconds),
-    }
-    progress.table("dry run: nothing was written", list(measured), [list(measured.values())])
-    accelerator.wait_for_everyone()
-    return measured

@@ -32,12 +32,14 @@ from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
+from bertkit.model.precision import Precision, matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.readers.content import read_text
 from bertkit.runs.card import pretraining_card
 from bertkit.runs.course import EVALUATIONS, Course, mean_batch_size, steps_in
 from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
+from bertkit.runs.dry_run import measure
+from bertkit.runs.estimate import Gpus, Phase, estimate
 from bertkit.runs.evaluate import check_finite
 from bertkit.runs.held_out import score_language_model, summed, unigram_loss
 from bertkit.runs.sequences import held_out_sequences, micro_batches, mix_of
@@ -64,34 +66,42 @@ def pretrain(
     continue_with: Sequence[Corpus] = (),
     resume: str = "auto",
     overwrite: bool = False,
+    dry_run: bool = False,
+    gpus: Gpus | None = None,
     set_by: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Train on a mix of corpora, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
 
     Keeps the weights with the best held-out token loss, or the last ones if no corpus has held-out documents. continue_with:
-    the mix that a stopped run reads from here on; then its held-out loss decides which weights are best. set_by: who set each
-    option that is not at its default, for run.json. Raises UsageError for corpora with a different tokenizer than the model's,
-    and for continue_with where no run is resumed.
+    the mix that a stopped run reads from here on; then its held-out loss decides which weights are best. dry_run: show what the
+    training would take, and write nothing: by its first steps on this machine, or as an estimate for `gpus`. set_by: who set
+    each option that is not at its default, for run.json. Raises UsageError for corpora with a different tokenizer than the
+    model's, and for continue_with where no run is resumed.
     """
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
     check_trackers(config.track)
     refuse_int8(config.precision, "training")
-    refuse_without_gpu(config.precision, accelerator.device)
+    if gpus is None:
+        refuse_without_gpu(config.precision, accelerator.device)
     tokenizer = Tokenizer.load(corpora[0].folder)
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read
-    run = RunFolder.prepare(
-        output_dir, resume=resume, overwrite=overwrite, reads=[*(c.folder for c in (*corpora, *continue_with)), model]
-    )
-    run.refuse_other_folders(accelerator)
+    if gpus is not None and config.hours is not None:
+        what = "--hours is planned by timing steps, which cannot be done on GPUs that are not at hand"
+        raise UsageError(what, hint="give --max-steps or --num-epochs")
+    reads = [*(c.folder for c in (*corpora, *continue_with)), model]
+    run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
+    if run is not None:
+        run.refuse_other_folders(accelerator)
     data, read_last = _describe(corpora, config), _describe(continue_with or corpora, config)
     read = [*flat(data, "data"), *(flat(read_last, "continue_with") if continue_with else [])]
     same = {name: value for name, value in read if not name.endswith(".source")}
     refuse_differences(same, accelerator, hint=SAME)
-    before = run.unfinished or {}
-    progressed = read_progress(run.resume_from) if run.resume_from is not None else TrainState()
-    continued = _continue(run, progressed.step, read_last if continue_with else {})
+    before = (run and run.unfinished) or {}
+    resume_from = None if run is None else run.resume_from
+    progressed = read_progress(resume_from) if resume_from is not None else TrainState()
+    continued = [] if run is None else _continue(run, progressed.step, read_last if continue_with else {})
     since = continued[-1]["step"] if continued else 0  # the step from which the last corpora are read
     if continue_with:
         check_tokenizer(tokenizer, continue_with[0], str(corpora[0].folder))
@@ -101,7 +111,10 @@ def pretrain(
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
-    precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
+    if gpus is None:
+        precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
+    else:
+        precision = Precision(gpus.precision(config.precision))
     if line := str(precision):
         progress.note(line)
     in_precision = replace(config, precision=precision.name)
@@ -113,7 +126,7 @@ def pretrain(
         if corpus.meta["train"]["documents"] < objective.min_documents:
             what = f"{corpus.folder} is a single document, so every segment B is {objective.pair_labels[0]}"
             progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
-    if run.resume_from is None:
+    if resume_from is None:
         for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
             sampler.lengths(np.arange(1))  # raises DataError if there are none
             show_share_read(sampler, corpus.name if len(corpora) > 1 else "")
@@ -131,10 +144,11 @@ def pretrain(
         shards = chain.from_iterable(islice(part.shards, SHARDS_COUNTED) for part in mixes[0].parts)
         to_beat = unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
     batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
+    typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
     if config.max_steps is not None and config.hours is None:
         steps = config.max_steps
-    elif run.unfinished is not None:
-        steps = run.unfinished["total_steps"]
+    elif before:
+        steps = before["total_steps"]
     elif config.hours is None:
         count, exact = mixes[0].epoch_length([corpus.meta["train"]["tokens"] for corpus in corpora])
         if not exact:
@@ -142,7 +156,6 @@ def pretrain(
         steps = max(1, math.ceil(config.num_epochs * count / mean_batch_size(config)))
     else:
         progress.note(f"timing steps to plan for {config.hours:g} hours")
-        typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
 
         def seconds_a_step(mix: Mix) -> float:
             return rehearse(module, lambda step: typical(mix, mix.numbers_at(step)), in_precision, accelerator)
@@ -153,10 +166,27 @@ def pretrain(
         held_out = int(summed(torch.tensor(own, dtype=torch.float64), accelerator))
         steps = steps_in(config, left, seconds, held_out)
     course = Course(config, steps, since)
+    average_from = steps - round(config.average_ratio * steps)
+    # Each phase's steps, counted as if all batches were whole.
+    whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
+    if gpus is not None:
+        ranks = [partial(typical, rank=rank, world_size=gpus.number) for rank in range(gpus.number)]
+        phases = [Phase(n, [of_rank(mix, mix.numbers_at(0)) for of_rank in ranks]) for n, mix in zip(whole, mixes, strict=True)]
+        build = partial(objective.head, model_config)
+        return estimate(build, phases, in_precision, gpus, steps=steps, averaging=average_from < steps)
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
         f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {precision.recorded}"
     )
+
+    def batches(step: int) -> list[Batch]:
+        return batches_of(mixes[course.phase_at(step)], course.numbers_at(step), masked=course.mlm_probability_at(step))
+
+    if run is None:
+        tokens = sum(n * float(mix.lengths(mix.numbers_at(0)).sum()) for n, mix in zip(whole, mixes, strict=True))
+        parameters = sum(parameter.numel() for parameter in module.parameters())
+        return measure(module, batches, in_precision, accelerator, steps=steps, tokens=tokens, parameters=parameters)
+
     values = describe_run(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
@@ -171,9 +201,6 @@ def pretrain(
         drawing=objective.drawing,
         set_by=set_by or {},
     )
-
-    def batches(step: int) -> list[Batch]:
-        return batches_of(mixes[course.phase_at(step)], course.numbers_at(step), masked=course.mlm_probability_at(step))
 
     def position_at(step: int) -> list[int]:
         phase = course.phase_at(step)
@@ -201,11 +228,11 @@ def pretrain(
             save_model=lambda step: save,
             evaluate=evaluate if validation is not None else None,
             eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
-            resume_from=run.resume_from,
+            resume_from=resume_from,
             best_since=since,
             position=position_at,
             matrix_rate=matrix_rate(precision, model_config, accelerator),
-            average_from=steps - round(config.average_ratio * steps),
+            average_from=average_from,
         )
         run.end(values, state, accelerator, partial(pretraining_card, values))
     if state.best_scores:

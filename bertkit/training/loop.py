@@ -115,7 +115,7 @@ def train(
     resumed; the checkpoint keeps it. best_since: evaluations up to this step were on other data, and are not compared with
     later ones. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then gives the share.
     average_from: the step (from 0) from which on the mean of the weights after each step is what is evaluated and saved. Raises
-    UsageError when the loss is not finite, Interrupted on SIGINT and SIGTERM, once what was begun is written.
+    UsageError when the loss is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once what was begun is written.
     """
     module = model.to(accelerator.device)
     set_dropout(module, config.dropout, config.attention_dropout)
@@ -350,7 +350,10 @@ def read_progress(checkpoint: Path) -> TrainState:
 
 @contextmanager
 def _stop_requested() -> Iterator[list[int]]:
-    """A list to which SIGINT or SIGTERM adds its number, so that the step is finished; a second signal stops at once."""
+    """A list to which SIGINT, SIGTERM or SIGUSR1 adds its number, so that the step is finished; a second signal stops at once.
+
+    Schedulers send SIGUSR1 when a job's time is nearly over, where they are asked to.
+    """
     requested: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield requested
@@ -365,7 +368,7 @@ def _stop_requested() -> Iterator[list[int]]:
                 "stopping after this step; a second signal saves nothing more, and loses what came after the last checkpoint"
             )
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield requested
     finally:

@@ -10,9 +10,11 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +179,28 @@ def test_finetune_by_two_processes_is_finetune_by_one(make_model_dir, run_bertki
     for key, value in weights[0].items():
         torch.testing.assert_close(weights[1][key], value, rtol=0, atol=2e-3 if key.endswith("key.bias") else 2e-4, msg=key)
     assert done.stderr.count("steps per epoch") == 1, "the other process is silent"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate launch"])
+def test_a_launcher_on_each_machine_makes_one_run(launcher: str, make_model_dir, tmp_path: Path, monkeypatch) -> None:
+    """As docs/scale.md says it for four; here one machine is two."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("text,label\n" + "good movie,yes\nbad movie,no\n" * 4, encoding="utf-8")
+    command = f"-m bertkit finetune text-classification --train rows.csv --validation rows.csv --model {make_model_dir()} "
+    command += "--max-steps 4 --max-length 16 --precision fp32 --no-baselines --device cpu --output-dir run"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    starts = {
+        "torchrun": "-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id run "
+        f"--rdzv-endpoint localhost:{port}",
+        "accelerate launch": "-m accelerate.commands.launch --multi_gpu --num_machines 2 --num_processes 2 --machine_rank {} "
+        f"--main_process_ip 127.0.0.1 --main_process_port {port}",
+    }
+    with ThreadPoolExecutor(2) as machines:
+        ended = [*machines.map(lambda rank: launch(starts[launcher].format(rank).split(), *command.split()), range(2))]
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert (run["status"], run["num_processes"]) == ("finished", 2)
+    assert sorted("the best model is in run" in each.stderr for each in ended) == [False, True], "one process speaks"
 
 
 # --- processes that differ ---------------------------------------------------------------------------------------------

@@ -324,7 +324,7 @@ def interrupted_run(run_dir: Path, config: TrainConfig, call: int, number: int =
 
 @pytest.mark.parametrize(
     ("number", "precision"),
-    [(signal.SIGINT, "fp32"), (signal.SIGTERM, "fp32"), (signal.SIGTERM, "bf16"), (signal.SIGTERM, "fp16")],
+    [(signal.SIGINT, "fp32"), (signal.SIGUSR1, "fp32"), (signal.SIGTERM, "bf16"), (signal.SIGTERM, "fp16")],
 )
 def test_a_signal_ends_the_step_whole_and_the_run_resumes_bit_exactly(
     number: int, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -332,7 +332,7 @@ def test_a_signal_ends_the_step_whole_and_the_run_resumes_bit_exactly(
     monkeypatch.setattr(loss_scale, "GROWTH_INTERVAL", 2)  # so that it changes in nine steps
     config = dataclasses.replace(ONE_A_TIME, precision=precision)
     whole = training_run(SENTENCE, config, 9, tmp_path / "whole", module=with_dropout(), eval_every=4)
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     assert interrupted_run(tmp_path / "stopped", config, 5 * 4 + 3, number) == 6
     assert {each: signal.getsignal(each) for each in before} == before
     more = {"module": with_dropout(), "eval_every": 4, "resume_from": tmp_path / "stopped" / "checkpoint-6"}

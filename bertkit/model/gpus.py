@@ -1,0 +1,45 @@
+"""Types of GPUs: their memory and published rates, for estimates on machines that have none.
+
+From NVIDIA's data sheets of each type (for rtx4090 its white paper on the Ada architecture), of the SXM form where there are
+several. Rates are of dense products; half the figure where a sheet gives it with sparsity.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bertkit.errors import UsageError, did_you_mean
+
+
+class GpuType(NamedTuple):
+    """memory: GB. rate16: TFLOP/s of products of 16 bits with float32 sums, in the dtype `halves`; where that is bf16, twice
+    those of TF32. rate32: in float32."""
+
+    memory: int
+    rate16: float
+    rate32: float
+    halves: str = "bf16"
+
+    def rate(self, precision: str) -> float:
+        """TFLOP/s of dense products."""
+        return {"fp32": self.rate32, "tf32": self.rate16 / 2}.get(precision, self.rate16)
+
+    @classmethod
+    def named(cls, name: str) -> GpuType:
+        """Raises UsageError for an unknown one."""
+        if name not in GPU_TYPES:
+            raise UsageError(f"--gpu-type is {name!r}, of which no figures are known", hint=did_you_mean(name, GPU_TYPES))
+        return GPU_TYPES[name]
+
+
+GPU_TYPES = {
+    "a100-40": GpuType(40, 312, 19.5),
+    "a100-80": GpuType(80, 312, 19.5),
+    "h100": GpuType(80, 989, 67),
+    "h200": GpuType(141, 989, 67),
+    "l40s": GpuType(48, 362, 91.6),
+    "a10g": GpuType(24, 70, 31.5),
+    "rtx4090": GpuType(24, 165, 82.6),
+    "v100-16": GpuType(16, 125, 15.7, halves="fp16"),
+    "v100-32": GpuType(32, 125, 15.7, halves="fp16"),
+}

@@ -1,0 +1,62 @@
+"""What a training would take on this machine, by its first steps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from bertkit import progress
+from bertkit.config import TrainConfig
+from bertkit.model.batch import Batch
+from bertkit.model.devices import peak_memory
+from bertkit.training.loop import train
+from bertkit.training.optimizer import RULES
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+TIMED = 3  # steps
+
+
+def measure(
+    module: nn.Module,
+    batches: Callable[[int], list[Batch]],
+    config: TrainConfig,
+    accelerator: Accelerator,
+    *,
+    steps: int,
+    tokens: float,
+    parameters: int,
+) -> dict[str, Any]:
+    """Time the first of `steps`, which train the module, and show what all of them would take; {} but on the main process.
+
+    config: with the precision in which to compute. tokens: of the whole training, over all processes. parameters: of the model.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        logging = replace(config, logging_steps=1)
+        train(module, batches, logging, accelerator, total_steps=min(TIMED, steps), run_dir=Path(folder))
+        log = progress.MetricsLog(Path(folder) / "metrics.jsonl").read()
+    if not accelerator.is_main_process:  # only the main process has a log
+        accelerator.wait_for_everyone()
+        return {}
+    tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
+    memory = peak_memory(accelerator.device)
+    if memory is not None and accelerator.device.type == "cpu":  # what is saved is copied first, in float32
+        copied = sum(p.numel() * (1 + p.requires_grad * len(RULES[config.optimizer].moments)) for p in module.parameters())
+        memory += copied * 4 / 2**20
+    measured = {
+        "parameters": parameters,
+        "peak memory, MiB": None if memory is None else round(memory),
+        "steps": steps,
+        "tokens a second": round(tokens_per_second),
+        "training, seconds": round(tokens / tokens_per_second),
+    }
+    progress.table("dry run: nothing was written", list(measured), [list(measured.values())])
+    accelerator.wait_for_everyone()
+    return measured

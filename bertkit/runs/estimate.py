@@ -1,0 +1,184 @@
+"""What a pre-training would take on GPUs that are not at hand: memory by its parts, and a range of hours.
+
+Nothing of it is measured. Memory is that of the tensors of a step, which runs on shapes alone (torch's meta device). Hours are
+the operations that the tokens need, at a range of shares of the published rate.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from bertkit import progress
+from bertkit.config import TrainConfig
+from bertkit.errors import UsageError
+from bertkit.model.batch import Batch
+from bertkit.model.bert import set_activation_checkpointing
+from bertkit.model.dropout import set_dropout
+from bertkit.model.flops import flop_counter
+from bertkit.model.gpus import GpuType
+from bertkit.model.language_model import LanguageModel
+from bertkit.model.layerwise import freeze
+from bertkit.model.precision import DTYPES
+from bertkit.training.optimizer import Optimizer
+
+UTILISATION = (0.2, 0.5)  # shares of the published rate, of which a training is hoped to be
+FILLED = 0.9  # of a GPU's memory, by tensors: the rest is for CUDA, NCCL and fragments
+META = torch.device("meta")
+Build = Callable[[], LanguageModel]
+MOMENTS, AVERAGES = "moments of the optimizer", "averages of the weights"
+
+
+class Gpus(NamedTuple):
+    """GPUs of a type in GPU_TYPES."""
+
+    number: int
+    name: str
+
+    @property
+    def type(self) -> GpuType:
+        return GpuType.named(self.name)
+
+    def precision(self, asked: str) -> str:
+        """What --precision gives on them. Raises UsageError for a dtype that they lack."""
+        if asked in ("bf16", "tf32") and self.type.halves == "fp16":
+            raise UsageError(f"--precision is {asked}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
+        return self.type.halves if asked == "auto" else asked
+
+
+class Phase(NamedTuple):
+    """A part of a training with sequences of one length. steps: as if all batches were whole. ranks: the micro-batches of each
+    GPU in such a step."""
+
+    steps: float
+    ranks: list[list[Batch]]
+
+    @property
+    def micro_batches(self) -> list[Batch]:
+        return [batch for of_rank in self.ranks for batch in of_rank if any(batch.weights.values())]  # others stand in
+
+
+def estimate(
+    build: Build, phases: Sequence[Phase], config: TrainConfig, gpus: Gpus, *, steps: int, averaging: bool
+) -> dict[str, Any]:
+    """Show what a training of so many steps would take. config: with the precision in which to compute. averaging: whether the
+    weights of the last steps are averaged.
+
+    Raises UsageError where it does not fit into a GPU's memory.
+    """
+    module = _shapes(build, config)
+    count = flop_counter(module)
+    each = [(phase.steps, batch) for phase in phases for batch in phase.micro_batches]
+    operations = sum(times * count(batch) for times, batch in each)
+    tokens = sum(times * len(batch.input_ids) for times, batch in each)
+    accumulates = any(len(of_rank) > 1 for phase in phases for of_rank in phase.ranks)
+    largest = (max(phase.micro_batches, key=lambda batch: len(batch.input_ids)) for phase in phases)
+    of_step = partial(memory, build, config=config, num_processes=gpus.number, accumulates=accumulates, averaging=averaging)
+    parts = max(map(of_step, largest), key=lambda parts: sum(parts.values()))
+    num_parameters = sum(parameter.numel() for parameter in module.parameters())
+    on_disk = 4 * num_parameters + parts[MOMENTS] + parts[AVERAGES]
+    published = gpus.type.rate(config.precision)
+    fastest, slowest = (operations / (share * published * 1e12 * gpus.number) / 3600 for share in reversed(UTILISATION))
+
+    if any(not any(batch.weights.values()) for phase in phases for of_rank in phase.ranks for batch in of_rank):
+        progress.warn(f"--batch-size {config.batch_size} leaves some of {gpus.number} GPUs without a sequence")
+    low, high = (f"{share:.0%}" for share in UTILISATION)
+    told = f"an estimate that nobody has measured, for {gpus.number} x {gpus.name}, in {config.precision}"
+    rate = f"{low} to {high} of the {published:g} TFLOP/s of NVIDIA's data sheet"
+    progress.note(f"{told}: the hours are those of {rate}, without evaluations")
+    total, most = sum(parts.values()) / 1e9, gpus.type.memory
+    sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "together": total, f"of one {gpus.name}": most}
+    rows = [[name, f"{size:6.2f}"] for name, size in sizes.items()]
+    progress.table(f"memory of each GPU; {config.micro_batch_tokens} tokens at most at once", ["what", "GB"], rows)
+    values = {
+        "parameters": num_parameters,
+        "steps": steps,
+        "tokens a step": round(tokens / steps),
+        "operations": f"{operations:.2g}",
+        "hours, not measured": f"{fastest:.2g} to {slowest:.2g}",
+        "a checkpoint, GB": f"{on_disk / 1e9:.2f}",
+    }
+    progress.table("the training: nothing was run", [*values], [[*values.values()]])
+    if total > FILLED * most:
+        what = f"it needs {total:.1f} GB of the {most} GB of one {gpus.name}, of which {1 - FILLED:.0%} should stay free"
+        hint = f"lower --micro-batch-tokens, which is {config.micro_batch_tokens}, or add --activation-checkpointing"
+        raise UsageError(what, hint=hint)
+    return values | {"memory": parts, "hours": (fastest, slowest), "on_disk": on_disk}
+
+
+def memory(
+    build: Build, batch: Batch, config: TrainConfig, *, num_processes: int, accumulates: bool, averaging: bool
+) -> dict[str, int]:
+    """The most bytes, by what they hold, of a GPU that trains a model on micro-batches like `batch`.
+
+    accumulates: whether steps have several of them.
+    """
+    module = _shapes(build, config)
+    set_dropout(module, config.dropout, config.attention_dropout)
+    set_activation_checkpointing(module, config.activation_checkpointing)
+    module.bert.embeddings.tied = False  # their sparse gradient has no shapes without values
+    optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=num_processes)
+    masters = optimizer.masters.values()
+    own = [master for name, master in optimizer.masters.items() if master is not optimizer.parameters[name]]
+    in_float32 = num_processes > 1 or (accumulates and own)
+    decoder = [parameter for parameter in module.cls.predictions.decoder.parameters() if parameter.requires_grad]
+
+    batch = batch.to(META)
+    with _LiveTensors() as live:
+        loss = torch.stack([*module.train()(batch).loss_sums.values()]).sum()
+        kept = live.bytes - _bytes(decoder)
+        optimizer.backward(loss, last=optimizer.shared is None)
+    return {
+        f"weights in {config.precision}": _bytes(optimizer.parameters.values()),
+        "float32 masters": _bytes(own),
+        MOMENTS: _bytes(moment for moments in optimizer.moments.values() for moment in moments.values()),
+        AVERAGES: _bytes(masters) if averaging else 0,
+        "gradients, summed in float32": _bytes(optimizer.masters[name] for name in optimizer.trained) if in_float32 else 0,
+        "activations": kept,
+        "gradient of the vocabulary": _bytes(decoder),
+        "scores of a chunk, gradients on their way": live.most - kept - _bytes(decoder),
+    }
+
+
+def _shapes(build: Build, config: TrainConfig) -> LanguageModel:
+    """The model without values."""
+    with torch.device(META):
+        module = build()
+    freeze(module, config)
+    return module
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+class _LiveTensors(TorchDispatchMode):
+    """How many bytes the tensors hold that were made within it and are still there, and the most that they held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.most = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {id(tensor.untyped_storage()) for tensor in _tensors((args, kwargs))}  # views and updates in place make nothing
+        made = operation(*args, **(kwargs or {}))
+        for storage in {id(own): own for own in (tensor.untyped_storage() for tensor in _tensors(made))}.values():
+            if id(storage) not in given:
+                self._add(storage.nbytes())
+                weakref.finalize(storage, self._add, -storage.nbytes())
+        return made
+
+    def _add(self, size: int) -> None:
+        self.bytes += size
+        self.most = max(self.most, self.bytes)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
