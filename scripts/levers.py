@@ -15,7 +15,7 @@ from typing import Any
 def no_padding() -> None:
     """The encoder computes all sequences of a batch as long as its longest."""
     from bertkit.model import bert
-    from bertkit.model.attention import Grouped, Layout, Pattern, _Pad, _Unpad
+    from bertkit.model.layout import Grouped, Layout, Pattern, _Pad, _Unpad
 
     class Padded(bert.Packing):
         def __init__(self, batch: Any, num_heads: int, dtype: Any, *, causal: bool) -> None:
@@ -43,9 +43,9 @@ def no_padding() -> None:
 
 def groups() -> None:
     """Attention pads all sequences of a batch to its longest."""
-    from bertkit.model import attention
+    from bertkit.model import layout
 
-    attention.group = lambda lengths, num_heads: [0, len(lengths)]
+    layout.group = lambda lengths, num_heads: [0, len(lengths)]
 
 
 def bf16() -> None:

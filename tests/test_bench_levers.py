@@ -18,7 +18,7 @@ from levers import LEVERS
 from trained import train
 
 import results
-from bertkit.model import attention, bert, dropout, precision
+from bertkit.model import bert, dropout, layout, precision
 from bertkit.training import adamw, loop, optimizer
 
 pytestmark = pytest.mark.e2e
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 # lever -> what it replaces
 PLACES: dict[str, list[tuple[Any, str]]] = {
     "no-padding": [(bert, "Packing")],
-    "groups": [(attention, "group")],
+    "groups": [(layout, "group")],
     "bf16": [(precision, "FASTER")],
     "dropout": [(dropout.DropoutStream, "keep_mask")],
     "last-layer": [(bert, "Packing")],

@@ -113,6 +113,7 @@ _TABLE: dict[str, _Theirs] = {
     "optim": _Theirs(words=dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf"), ""), refusal="see --optimizer"),
     "fp16": _switch("--precision fp16"),
     "tf32": _switch("--precision tf32"),
+    "torch_compile": _switch("--compile"),
     "do_predict": _switch(refusal="bertkit predict RUN --split test, after training"),
     "warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
     "num_warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),

@@ -14,10 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertkit.model.attention import Packing, Pattern, attend, round_rows
+from bertkit.errors import MachineError
+from bertkit.model.attention import attend
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
+from bertkit.model.layout import Packing, Pattern, round_rows
 from bertkit.model.packed import Packed, PackedLinear, can_pack
 
 
@@ -107,7 +109,11 @@ class BertResidual(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob, stream)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout.add(self.dense(x), residual))
+        x = self.dense(x)
+        return self._normalized(x, residual, self.dropout.mask(x))
+
+    def _normalized(self, x: Tensor, residual: Tensor, mask: Tensor | None) -> Tensor:
+        return self.LayerNorm(residual + x if mask is None else torch.addcmul(residual, x, mask))
 
 
 class BertAttention(nn.Module):
@@ -244,6 +250,25 @@ def pack_weights(module: nn.Module) -> None:
             for layer in part.layer:
                 if isinstance(layer, BertLayer) and can_pack(layer.intermediate.dense.weight):
                     layer.pack(last=layer is part.layer[-1])
+
+
+def check_compiler(device: torch.device) -> None:
+    """Raise MachineError where torch.compile has no compiler for this device."""
+    try:
+        torch.compile(torch.sin)(torch.ones(2, device=device))
+    except Exception as error:  # what a missing compiler raises differs between devices and versions
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        needed = "a C++ compiler such as g++" if device.type == "cpu" else "Triton, which comes with torch for NVIDIA's GPUs"
+        raise MachineError(f"--compile: torch cannot compile here ({why})", hint=f"install {needed}, or leave it out") from None
+
+
+def compile_layers(module: nn.Module, backend: str | Callable = "inductor") -> None:
+    """Compile what each layer does between its products, once for any number of rows."""
+    for part in module.modules():
+        if isinstance(part, BertIntermediate):
+            part.compile(dynamic=True, backend=backend)
+        if isinstance(part, BertResidual):
+            part._normalized = torch.compile(part._normalized, dynamic=True, backend=backend)  # type: ignore[method-assign]
 
 
 def set_activation_checkpointing(module: nn.Module, active: bool) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.features import IGNORED
-from bertkit.model.attention import Layout
+from bertkit.model.layout import Layout
 
 _FORBIDDEN = -1e4  # a log-score that no sum of real ones outweighs, and that float32 adds without loss
 

@@ -89,12 +89,13 @@ class Dropout(nn.Module):
     def active(self) -> bool:
         return self.training and self.p > 0
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.stream.keep_mask(x.shape, self.p, x) if self.active else x
+    def mask(self, x: Tensor) -> Tensor | None:
+        """What x is multiplied by; None where nothing is dropped."""
+        return self.stream.keep_mask(x.shape, self.p, x) if self.active else None
 
-    def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        """residual + dropout(x), in one pass."""
-        return torch.addcmul(residual, x, self.stream.keep_mask(x.shape, self.p, x)) if self.active else residual + x
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self.mask(x)
+        return x if mask is None else x * mask
 
 
 def seed_dropout(model: nn.Module, *key: int) -> None:

@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.features import IGNORED
-from bertkit.model.attention import Layout
 from bertkit.model.batch import Batch, Outputs, pack
 from bertkit.model.bert import BertModel, refuse
 from bertkit.model.config import CLS_LAYERS, LAYERS, POOLINGS, BertConfig
 from bertkit.model.crf import Chain, LinearChain
 from bertkit.model.dropout import Dropout
+from bertkit.model.layout import Layout
 
 
 class LayerMix(nn.Module):

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertkit.model.attention import Pattern, attend
+from bertkit.model.attention import attend
 from bertkit.model.bert import BertEncoder, BertSelfAttention
+from bertkit.model.layout import Pattern
 
 # The least value of an activation function, below which its 8 bits need not reach.
 LEAST = {"gelu": -0.17, "gelu_new": -0.17, "gelu_pytorch_tanh": -0.17, "relu": 0.0, "silu": -0.2785, "swish": -0.2785}

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.model.attention import round_rows
 from bertkit.model.batch import Batch, Outputs, pack
 from bertkit.model.bert import ACTIVATIONS
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import Head
+from bertkit.model.layout import round_rows
 
 CHUNK = 2**20  # vocabulary scores that a CPU computes at once: 4 MB in float32, which stay in the cache
 BLOCK = 2**24  # gradients of them that it multiplies at once: 32 MB in bfloat16

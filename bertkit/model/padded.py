@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.errors import ModelError
-from bertkit.model.attention import Grouped, Layout, Pattern
 from bertkit.model.heads import BertForMultipleChoice, BertForQuestionAnswering, BertForTokenClassification, Head
 from bertkit.model.language_model import LanguageModel
+from bertkit.model.layout import Grouped, Layout, Pattern
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

@@ -20,7 +20,7 @@ from bertkit.model.bert import initialize
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
+from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.splitting import why_another_share
@@ -40,7 +40,7 @@ from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
-from bertkit.training.loop import TrainState, train
+from bertkit.training.loop import TrainState, check_machine, train
 from bertkit.training.tracking import check_trackers, tracked
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
@@ -87,7 +87,7 @@ def finetune(
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
-    refuse_without_gpu(recipe.training.precision, accelerator.device)
+    check_machine(recipe.training, accelerator.device)
     reads = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:

@@ -32,7 +32,7 @@ from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import Precision, matrix_rate, refuse_int8, refuse_without_gpu, resolve_precision
+from bertkit.model.precision import Precision, matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.readers.content import read_text
 from bertkit.runs.card import pretraining_card
@@ -44,7 +44,7 @@ from bertkit.runs.evaluate import check_finite
 from bertkit.runs.held_out import score_language_model, summed, unigram_loss
 from bertkit.runs.sequences import held_out_sequences, micro_batches, mix_of
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.loop import TrainState, read_progress, train
+from bertkit.training.loop import TrainState, check_machine, read_progress, train
 from bertkit.training.tracking import check_trackers, tracked
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def pretrain(
     check_trackers(config.track)
     refuse_int8(config.precision, "training")
     if gpus is None:
-        refuse_without_gpu(config.precision, accelerator.device)
+        check_machine(config, accelerator.device)
     tokenizer = Tokenizer.load(corpora[0].folder)
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read

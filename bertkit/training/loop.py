@@ -27,12 +27,12 @@ from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import finish
 from bertkit.model import peers
 from bertkit.model.batch import Batch
-from bertkit.model.bert import set_activation_checkpointing
+from bertkit.model.bert import check_compiler, compile_layers, set_activation_checkpointing
 from bertkit.model.devices import peak_memory
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.flops import flop_counter
-from bertkit.model.precision import DTYPES, use_tf32
+from bertkit.model.precision import DTYPES, refuse_without_gpu, use_tf32
 from bertkit.training.checkpoint import (
     START_OVER,
     TRAINING,
@@ -121,6 +121,8 @@ def train(
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
     use_tf32(config.precision)
+    if config.compile:
+        compile_layers(module)
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
@@ -246,6 +248,13 @@ def train(
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
     return state
+
+
+def check_machine(config: TrainConfig, device: torch.device) -> None:
+    """Raise UsageError or MachineError for settings with which this machine cannot train."""
+    refuse_without_gpu(config.precision, device)
+    if config.compile:
+        check_compiler(device)
 
 
 def _summary(scores: dict[str, float | None]) -> str:

@@ -74,7 +74,7 @@ def test_every_name_is_an_option() -> None:
         ("rte --bf16", "rte --precision bf16"),
         ("rte --bf16=True", "rte --precision bf16"),
         ("rte --fp16 --tf32 false", "rte --precision fp16"),
-        ("rte --tf32", "rte --precision tf32"),
+        ("rte --tf32 --torch_compile", "rte --precision tf32 --compile"),
         ("rte --bf16=false", "rte"),
         ("rte --bf16 False --seed 1", "rte --seed 1"),
         ("rte --no_cuda", "rte --device cpu"),

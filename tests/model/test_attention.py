@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -16,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertkit.model import attention
-from bertkit.model.attention import MULTIPLE, Grouped, Packing, Pattern, group, group_by_length, round_up_shape
 from bertkit.model.batch import Batch, pack
 from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream, set_dropout
+from bertkit.model.layout import MULTIPLE, Bounds, Grouped, Packing, Pattern
 
 HEADS, SIZE = 3, 5
 
@@ -131,21 +130,6 @@ def test_gradients(rows: list[int], keys: list[int], groups: list[int], dropout:
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4000))
-def test_groups_are_as_large_as_the_scores_allow(lengths: list[int], most: int) -> None:
-    def scores(begin: int, end: int) -> int:
-        return (end - begin) * HEADS * max(lengths[begin:end]) ** 2
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "SCORES_OF_A_GROUP", most)
-        groups = group(np.array(lengths), HEADS)
-    assert (groups[0], groups[-1]) == (0, len(lengths))
-    assert groups == sorted(set(groups))
-    for begin, end in itertools.pairwise(groups):
-        assert scores(begin, end) <= most or end == begin + 1
-        assert end == len(lengths) or scores(begin, end + 1) > most, "one more would have fitted"
-
-
 @either_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_in_other_dtypes(dtype: torch.dtype, dropout: Dropout) -> None:
@@ -182,27 +166,6 @@ def test_padding_rows_are_not_read_and_get_zeros() -> None:
         assert not found[33:].any()
         found.sum().backward()
         assert all(not x.grad[33:].any() for x in inputs)
-
-
-def test_few_counts_are_round_and_little_is_added() -> None:
-    counts = range(1, 20000)
-    assert all(count <= round_up_shape(count) <= 1.04 * count for count in counts)
-    assert len({round_up_shape(count) for count in counts if count >= 8192}) < 50
-    assert [round_up_shape(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
-
-
-def test_one_sequence_alone_has_few_shapes_but_in_training() -> None:
-    def rows(*shape: int) -> int:
-        batch, _ = pack(torch.zeros(shape, dtype=torch.long), None, None)
-        return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(shape[0] * shape[1], SIZE)))
-
-    lengths = range(1, 513)
-    assert [rows(1, length) for length in lengths] == [round_up_shape(length) for length in lengths]
-    with torch.no_grad():
-        alone = [rows(1, length) for length in lengths]
-        assert all(length <= own <= 1.13 * length for length, own in zip(lengths, alone, strict=True))
-        assert len({*alone}) < 60
-        assert [rows(2, length) for length in lengths] == [round_up_shape(2 * length) for length in lengths]
 
 
 def test_dropout_takes_weights_and_scales_the_rest() -> None:
@@ -253,18 +216,6 @@ def test_scores_are_masked_and_normalized_in_float32_whatever_their_neighbours()
 
 
 # --- what a GPU computes by ------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(1, 600), min_size=1, max_size=40))
-def test_groups_by_length_are_few_and_half_full(lengths: list[int]) -> None:
-    lengths.sort(reverse=True)
-    groups = group_by_length(np.array(lengths))
-    assert (groups[0], groups[-1]) == (0, len(lengths))
-    assert groups == sorted(set(groups))
-    assert len(groups) <= 11
-    assert all(2 * lengths[end - 1] > lengths[begin] for begin, end in itertools.pairwise(groups))
-    unsorted = [*lengths, lengths[0] * 2]
-    assert group_by_length(np.array(unsorted)) == [0, len(unsorted)]
 
 
 @pytest.mark.parametrize("groups", [[0, 3], [0, 1, 3]])
@@ -318,7 +269,7 @@ def packed_kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return packed_by_loop(*given)
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
-    monkeypatch.setattr(attention, "has_packed_kernel", lambda device, dtype: True)
+    monkeypatch.setattr("bertkit.model.layout.has_packed_kernel", lambda device, dtype: True)
     return calls
 
 
@@ -354,16 +305,6 @@ def test_packed_sequences_by_a_kernel_of_their_own(first: bool, packed_kernel: l
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    gpu = torch.device("cuda", 0)
-    found = {dtype: attention.has_packed_kernel(gpu, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
-    assert found == {torch.bfloat16: True, torch.float16: True, torch.float32: False}
-    assert not attention.has_packed_kernel(torch.device("cpu"), torch.bfloat16)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert not attention.has_packed_kernel(gpu, torch.bfloat16)
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
     """On tensors without values: shapes, dtypes and strides are accepted, and no value is read."""
@@ -371,7 +312,7 @@ def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
     keys = Grouped.of(cu, lengths, torch.bfloat16, [0, 3], padding_rows=1)
     counts = np.ones(3, dtype=np.int64)
     rows = Grouped.of(cu, counts, torch.bfloat16, [0, 3], padding_rows=5) if first else keys
-    bounds = attention.Bounds(cu.int(), cu.int(), 1 if first else 30, 30)
+    bounds = Bounds(cu.int(), cu.int(), 1 if first else 30, 30)
     pattern = Pattern.of(rows, keys, None, torch.bfloat16, bounds)
     tokens = torch.zeros(40, 3 * 64, dtype=torch.bfloat16, device="meta")
     joint, queries = (tokens[:, 64:], tokens[:8, :64]) if first else (tokens, None)

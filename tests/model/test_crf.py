@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.features import Features, Ragged
-from bertkit.model.attention import Layout
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.crf import Chain, LinearChain
 from bertkit.model.heads import BertForTokenClassification
+from bertkit.model.layout import Layout
 from bertkit.tasks.token_classification.tags import count_illegal, transitions
 from bertkit.training.batching import collate
 

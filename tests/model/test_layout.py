@@ -1,0 +1,75 @@
+"""How sequences are grouped and padded, and on which devices they need not be."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertkit.model import layout
+from bertkit.model.batch import pack
+from bertkit.model.layout import Packing, group, group_by_length, has_packed_kernel, round_up_shape
+
+HEADS, SIZE = 3, 5
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4000))
+def test_groups_are_as_large_as_the_scores_allow(lengths: list[int], most: int) -> None:
+    def scores(begin: int, end: int) -> int:
+        return (end - begin) * HEADS * max(lengths[begin:end]) ** 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "SCORES_OF_A_GROUP", most)
+        groups = group(np.array(lengths), HEADS)
+    assert (groups[0], groups[-1]) == (0, len(lengths))
+    assert groups == sorted(set(groups))
+    for begin, end in itertools.pairwise(groups):
+        assert scores(begin, end) <= most or end == begin + 1
+        assert end == len(lengths) or scores(begin, end + 1) > most, "one more would have fitted"
+
+
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=40))
+def test_groups_by_length_are_few_and_half_full(lengths: list[int]) -> None:
+    lengths.sort(reverse=True)
+    groups = group_by_length(np.array(lengths))
+    assert (groups[0], groups[-1]) == (0, len(lengths))
+    assert groups == sorted(set(groups))
+    assert len(groups) <= 11
+    assert all(2 * lengths[end - 1] > lengths[begin] for begin, end in itertools.pairwise(groups))
+    unsorted = [*lengths, lengths[0] * 2]
+    assert group_by_length(np.array(unsorted)) == [0, len(unsorted)]
+
+
+def test_few_counts_are_round_and_little_is_added() -> None:
+    counts = range(1, 20000)
+    assert all(count <= round_up_shape(count) <= 1.04 * count for count in counts)
+    assert len({round_up_shape(count) for count in counts if count >= 8192}) < 50
+    assert [round_up_shape(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
+
+
+def test_one_sequence_alone_has_few_shapes_but_in_training() -> None:
+    def rows(*shape: int) -> int:
+        batch, _ = pack(torch.zeros(shape, dtype=torch.long), None, None)
+        return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(shape[0] * shape[1], SIZE)))
+
+    lengths = range(1, 513)
+    assert [rows(1, length) for length in lengths] == [round_up_shape(length) for length in lengths]
+    with torch.no_grad():
+        alone = [rows(1, length) for length in lengths]
+        assert all(length <= own <= 1.13 * length for length, own in zip(lengths, alone, strict=True))
+        assert len({*alone}) < 60
+        assert [rows(2, length) for length in lengths] == [round_up_shape(2 * length) for length in lengths]
+
+
+def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    gpu = torch.device("cuda", 0)
+    found = {dtype: has_packed_kernel(gpu, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
+    assert found == {torch.bfloat16: True, torch.float16: True, torch.float32: False}
+    assert not has_packed_kernel(torch.device("cpu"), torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not has_packed_kernel(gpu, torch.bfloat16)
