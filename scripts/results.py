@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_gpu
 import bench_serve
 import bench_tables
 import budget_results as budget
@@ -33,7 +34,7 @@ import own_text_results as own_text
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, BUDGET, ENTRIES, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
+from entries import BENCHES, BUDGET, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
 from provenance import RESULTS, ROOT, provenance, write_result
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve")))
@@ -45,12 +46,14 @@ BY_SCRIPTS = {
     LEVERS: ["scripts/bench_levers.py"],
     SERVING: ["scripts/bench_serve.py"],
     BUDGET: ["scripts/budget_results.py"],
+    GPU: ["scripts/bench_gpu.py"],
 }
 OF_ONE_FILE = {
     PREDICTION: bench_tables.render_prediction,
     LEVERS: bench_tables.render_levers,
     SERVING: bench_serve.render,
     BUDGET: budget.render,
+    GPU: bench_gpu.render,
 }
 
 # --- running ---------------------------------------------------------------------------------------------------------------
@@ -185,8 +188,8 @@ def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
         return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
-    if name == BUDGET and not load_results(name):
-        return f"Not measured yet: `make {BUDGET}` does it.\n"
+    if name in (BUDGET, GPU) and not load_results(name):
+        return f"Not measured yet: `make {name.replace('_', '-')}` does it.\n"
     return render(load_results(name))
 
 

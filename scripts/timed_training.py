@@ -27,16 +27,18 @@ class Setting(NamedTuple):
     """How a user of transformers can set the Trainer without code of her own.
 
     padded: every row to max_length, as run_glue.py does; else to the longest of its batch, as run_ner.py does, and run_qa.py
-    with --pad_to_max_length false. grouped: rows of similar length in a batch.
+    with --pad_to_max_length false. grouped: rows of similar length in a batch. compiled: by torch.compile.
     """
 
     padded: bool = False
     grouped: bool = False
     bf16: bool = False
+    compiled: bool = False
 
     def __str__(self) -> str:
         to = "pad to max_length" if self.padded else "pad to the longest of the batch"
-        return f"{to}{', grouped by length' if self.grouped else ''}, {'bf16' if self.bf16 else 'fp32'}"
+        grouped, compiled = (", grouped by length" if self.grouped else ""), (", compiled" if self.compiled else "")
+        return f"{to}{grouped}, {'bf16' if self.bf16 else 'fp32'}{compiled}"
 
 
 TRAINERS = {
@@ -45,14 +47,22 @@ TRAINERS = {
     "grouped": Setting(grouped=True),
     "best": Setting(grouped=True, bf16=True),
     "bf16": Setting(padded=True, bf16=True),
+    "compiled": Setting(padded=True, bf16=True, compiled=True),
 }
-BERTKIT = {"bertkit": "auto", "bertkit-fp32": "fp32"}  # side -> --precision
+# side -> its options
+BERTKIT: dict[str, dict[str, Any]] = {
+    "bertkit": {},
+    "bertkit-fp32": {"precision": "fp32"},
+    "bertkit-packed": {"attention_dropout": 0.0},
+    "bertkit-compiled": {"compile": True},
+}
 
 
-# Architectures that are pre-trained from fresh weights: MiniLM-L6's, and BERT-base.
+# Architectures that are pre-trained from fresh weights: MiniLM-L6's, and BERT's two.
 SIZES: dict[str, dict[str, Any]] = {
     "minilm": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
     "base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+    "large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
 }
 CORPUS = ".corpus"  # what the name of the data's corpus ends in
 
@@ -82,6 +92,8 @@ class Timed(NamedTuple):
 def time_bertkit(options: argparse.Namespace) -> Timed:
     """What `bertkit finetune FAMILY` or `bertkit pretrain` does up to the first step, then its loop, with batches that take
     the time."""
+    import torch
+
     from bertkit.config import PretrainConfig
     from bertkit.corpus.mixing import open_corpora
     from bertkit.model.config import BertConfig
@@ -104,7 +116,9 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
 
     def stamped(batches: Callable, steps: range, device: Any) -> Generator[list]:
         with closing(prefetched(batches, steps, device)) as ready:
-            for _ in steps:
+            for number in steps:
+                if number == options.warmup and torch.cuda.is_available():
+                    torch.cuda.synchronize()  # what was queued before does not count
                 stamps.append(time.perf_counter())
                 micro_batches = next(ready)
                 waited.append(time.perf_counter() - stamps[-1])
@@ -122,7 +136,8 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         return state
 
     def measured(config: BertConfig) -> Timed:
-        rates = measure_rates(config.hidden_size, config.intermediate_size, [precision], training=True)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        rates = measure_rates(config.hidden_size, config.intermediate_size, [precision], training=True, device=device)
         found = since_warmup(stamps, timed_steps, options.warmup, waited)
         return found._replace(precision=precision, flops=flops[options.warmup :], rate=rates[precision])
 
@@ -133,8 +148,10 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         "max_length": options.max_length,
         "learning_rate": options.learning_rate,
         "seed": options.seed,
-        "precision": BERTKIT[options.side],
+        "micro_batch_tokens": options.micro_batch_tokens,
+        **BERTKIT[options.side],
     }
+    typed = {name: value for name, value in typed.items() if value is not None}
     if options.family == "pretraining":
         corpora = open_corpora([options.data + CORPUS])
         architecture = BertConfig(vocab_size=corpora[0].meta["tokenizer"]["vocab_size"], **SIZES[options.size])
@@ -193,6 +210,7 @@ def time_trainer(options: argparse.Namespace) -> Timed:
             max_steps=options.steps,
             seed=options.seed,
             bf16=setting.bf16,
+            torch_compile=setting.compiled,
             use_cpu=not torch.cuda.is_available(),
             train_sampling_strategy="group_by_length" if setting.grouped else "random",
             report_to=[],
@@ -381,6 +399,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--size", choices=SIZES, default="minilm", help="of pre-training, which begins with fresh weights")
+    parser.add_argument("--micro-batch-tokens", type=int, help="of bertkit: what it computes at once")
     parser.add_argument("--doc-stride", type=int, default=128, help="of question answering")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--off", help=f"comma-separated, what bertkit is to do without: {', '.join(LEVERS)}")
@@ -389,7 +408,10 @@ def main() -> None:
 
     import torch
 
-    print(json.dumps({**summary(timed), "peak_rss_mib": peak_rss_mib(), "threads": torch.get_num_threads()}))
+    found = {**summary(timed), "peak_rss_mib": peak_rss_mib(), "threads": torch.get_num_threads()}
+    if torch.cuda.is_available():
+        found |= {"gpu": torch.cuda.get_device_name(), "peak_gpu_mib": torch.cuda.max_memory_allocated() / 2**20}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 
-def run_script(script: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a script prints in its last line as JSON. Raises SystemExit where it fails."""
-    done = subprocess.run([sys.executable, str(script), *words], env=env, capture_output=True, text=True, check=False)
+def run_script(
+    script: Path, words: Sequence[str], env: Mapping[str, str] | None = None, *, seconds: float | None = None
+) -> dict[str, Any]:
+    """What a script prints in its last line as JSON. Raises SystemExit where it fails, or takes more than so many seconds."""
+    command = [sys.executable, str(script), *words]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"error: {script.name} {' '.join(words[:1])} took more than {seconds:.0f} seconds") from None
     if done.returncode:
         raise SystemExit(
             f"{done.stderr[-3000:]}\nerror: {script.name} {' '.join(words[:1])} failed with exit code {done.returncode}"

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench
 import bench_corpus
+import bench_gpu
 import timed_corpus
 import timed_training
 import turns
@@ -381,6 +382,8 @@ def test_a_corpus_is_built_and_read(in_process: None, make_model_dir: Callable[.
 
 def test_every_side_is_known() -> None:
     sides = {side for workload in bench.TASKS.values() for side in workload.order}
-    assert set(bench.NAMES) == {*timed_training.TRAINERS, *timed_training.BERTKIT} == sides
+    assert set(bench.NAMES) == sides
+    of_gpus = {side for sides in bench_gpu.SIDES.values() for side in sides}
+    assert sides | of_gpus == {*timed_training.TRAINERS, *timed_training.BERTKIT}
     settings = {(workload.family, workload.batch_size, workload.max_length) for workload in bench.TASKS.values()}
     assert settings >= {("text-classification", 32, 128), ("token-classification", 32, 128), ("question-answering", 16, 384)}

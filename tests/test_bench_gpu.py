@@ -1,0 +1,80 @@
+"""The bench of GPUs, as far as it goes without one: its rows run, on a small model, and its table says what they gave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import bench_gpu
+from bench_gpu import Work
+from entries import GPU
+
+import results
+
+pytestmark = pytest.mark.e2e
+COMPILED = [
+    pytest.param("finetune", "bertkit-compiled", marks=pytest.mark.slow),
+    pytest.param("pretrain", "compiled", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bench_gpu")
+
+
+def make_it_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_gpu, "VOCAB_SIZE", 2000)
+    monkeypatch.setattr(bench_gpu, "TEXTS", 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "side"),
+    [("finetune", "bertkit-packed"), ("finetune", "best"), ("pretrain", "bertkit"), ("predict", "transformers"), *COMPILED],
+)
+def test_a_row_is_measured(kind: str, side: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_it_small(monkeypatch)
+    found = bench_gpu.run_row(Work(kind, "minilm", 16, 4), side, steps=3, warmup=1, folder=folder)
+    assert 0 < found["examples_per_s"] < found["real_tokens_per_s"] <= 16 * found["examples_per_s"]
+    assert found.get("timed_steps", 2) == 2
+
+
+def test_predictions_of_bertkit_are_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_it_small(monkeypatch)
+    found = bench_gpu.run_row(Work("predict", "minilm", 16, 64), "bertkit", steps=0, warmup=0, folder=folder)
+    assert found["examples_per_s"] > 0
+
+
+def test_the_rows_are_those_that_are_asked_for() -> None:
+    names = [f"{work.name}/{side}" for work, side in bench_gpu.rows()]
+    assert len(names) == len(set(names)) == 44
+    assert {"pretrain-base-128/bertkit", "pretrain-large-512/bertkit", "finetune-large-384/best"} <= {*names}
+    assert {work.batch_size * work.max_length for work, _ in bench_gpu.rows()} <= {32768, 16384, 85 * 384, 42 * 384}
+
+
+def test_the_table_names_the_card_and_compares_the_fastest() -> None:
+    def row(rate: float) -> dict[str, object]:
+        return {"examples_per_s": rate / 100, "real_tokens_per_s": rate, "gpu": "NVIDIA A100", "matrix_share": 0.42}
+
+    rows = {"pretrain-base-128/bertkit": row(1000.0), "pretrain-base-128/bertkit-packed": row(3000.0)}
+    rows |= {"pretrain-base-128/bf16": row(1500.0), "pretrain-base-128/compiled": row(1200.0)}
+    versions = dict.fromkeys(("bertkit", "torch", "transformers"), "1")
+    values = {"name": GPU, "command": ["python scripts/bench_gpu.py"], "commit": "abc", "date": "2026-01-01", "machine": "CPU"}
+    table = bench_gpu.render({**values, "versions": versions, "tests": "9 passed", "rows": rows})
+    assert "| pretrain-base-128 | bertkit, --attention-dropout 0 | 30 | 3000 | 42% | - | NVIDIA A100 |" in table
+    assert table.count("| **2.00** | 1.5 |") == 1
+    assert "The tests marked gpu: 9 passed." in table
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_measured_or_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["bench_gpu.py"])
+    with pytest.raises(SystemExit, match="no GPU here"):
+        bench_gpu.main()
+    if not (results.RESULTS / f"{GPU}.json").exists():
+        assert "Not measured yet: `make bench-gpu` does it." in results.table_of(GPU)
