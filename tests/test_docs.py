@@ -16,10 +16,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet
 import pytest
 import typer
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
@@ -73,6 +76,18 @@ def jsonl(path: Path, lines: list[dict]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+class Bucket(MemoryFileSystem):
+    """What the pages name as s3://."""
+
+    protocol = ("s3",)
+    store: ClassVar[dict] = {}
+    pseudo_dirs: ClassVar[list] = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return MemoryFileSystem._strip_protocol(path.replace("s3://", "memory://"))
+
+
 @pytest.fixture
 def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all that the commands name."""
@@ -117,6 +132,7 @@ def place(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch)
     sentences = ["".join(characters) for characters in rows(80, *[kind(*"这家酒店很好不差的书电影")] * 7)]
     (tmp_path / "texts-zh/a.txt").write_text("。\n\n".join(sentences), encoding="utf-8")
     table(tmp_path / "kinds-zh.csv", ",", "text,label", [*zip(sentences, ["praise", "blame"] * 40)])
+    upload(tmp_path, monkeypatch)
     write_tagged(tmp_path)
     write_questions(tmp_path)
     table(tmp_path / "quiz.csv", ",", "story,end1,end2,end3,right", rows(40, words, words, words, words, kind("0", "1", "2")))
@@ -131,6 +147,14 @@ def write_as_it_comes(folder: Path) -> None:
     (folder / "cooking.train").write_text("".join(f"{labels} {text}\n" for labels, text in marked))
     data = {"train": [[text, label] for label, text in lines], "test": [["where is it", "NUM:date"]]}
     (folder / "intents.json").write_text(json.dumps({"version": 1, "data": data}))
+
+
+def upload(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of the folder in a bucket."""
+    monkeypatch.setitem(_registry, "s3", Bucket)
+    Bucket.store.clear()
+    for path in (*folder.glob("in/*"), *folder.glob("*.csv"), *folder.glob("texts/*")):
+        Bucket().pipe_file(f"s3://my-bucket/{path.relative_to(folder)}", path.read_bytes())
 
 
 def write_tagged(folder: Path) -> None:

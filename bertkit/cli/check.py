@@ -13,6 +13,7 @@ from bertkit.cli.options import Overwrite, recipe_options, with_options
 from bertkit.config import PretrainConfig, options_for
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
+from bertkit.readers.remote import is_url
 from bertkit.tasks.recipe import Recipe
 
 _OF_CORPUS = {name: ("Sequences", each) for name, each in options_for("corpus", PretrainConfig).items()}
@@ -23,7 +24,9 @@ _OF_DATA = recipe_options("check")
 def check(
     target: Annotated[
         str,
-        typer.Argument(help="A recipe, a task family, a data file or folder, a run folder, or a corpus.", metavar="TARGET"),
+        typer.Argument(
+            help="A recipe, a task family, a data file, its URL, a data folder, a run folder, or a corpus.", metavar="TARGET"
+        ),
     ],
     model: Annotated[
         str | None,
@@ -199,7 +202,8 @@ def _check_data(
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
     elif model is not None and to_train:
-        name = recipe or (opened.family if Path(target).exists() and not target.endswith(".py") else target)
+        is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
+        name = recipe or (opened.family if is_data else target)
         name = str(Path(name).resolve()) if name.endswith(".py") else name
         report.json.update(to_train.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count))
     elif model is not None:

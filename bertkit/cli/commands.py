@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from bertkit.cli.check import check
 from bertkit.cli.compare import compare
@@ -19,6 +19,7 @@ from bertkit.cli.eval import evaluate
 from bertkit.cli.export import export
 from bertkit.cli.failures import Interrupted, speaking_for_all
 from bertkit.cli.finetune import finetune
+from bertkit.cli.options import LocalCommand
 from bertkit.cli.predict import predict
 from bertkit.cli.pretrain import pretrain
 from bertkit.cli.push import push
@@ -50,7 +51,7 @@ class _Commands(_Interruptible, TyperGroup):
     pass
 
 
-class _Command(_Interruptible, TyperCommand):
+class _Command(_Interruptible, LocalCommand):
     pass
 
 

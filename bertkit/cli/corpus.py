@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, Overwrite, TextColumn
+from bertkit.cli.options import Encoding, Include, LocalCommand, MaxFileSize, OnError, Overwrite, TextColumn
 from bertkit.errors import UsageError, plural
 from bertkit.readers.content import MAX_FILE_SIZE
 
@@ -18,12 +18,13 @@ Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder 
 NumProcesses = Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)]
 
 
-@corpus.command()
+@corpus.command(cls=LocalCommand)
 def build(
     text: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders, globs: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME; - is stdin.",
+            help="Files, folders, globs, URLs of these: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; "
+            "hub:OWNER/NAME; - is stdin.",
             metavar="TEXT...",
         ),
     ],
@@ -101,7 +102,7 @@ def build(
     _show_counts(meta, output_dir)
 
 
-@corpus.command()
+@corpus.command(cls=LocalCommand)
 def merge(
     corpora: Annotated[list[Path], typer.Argument(help="Corpora with the same tokenizer, in order.", metavar="CORPUS...")],
     output_dir: Output,

@@ -191,7 +191,7 @@ def _family_of(options: Mapping[str, Any], command: str) -> str | None:
     flag, data = next(((f"--{name}", options[name]) for name in ("train", "data") if options.get(name)), ("", None))
     if data is None:
         return None
-    guess = guess_family(Path(data), options)
+    guess = guess_family(data, options)
     if guess.family is None:
         hint = f"say it: bertkit {command} FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"
         raise UsageError(f"it is not clear which task this data is for: {guess.why}", where=str(data), hint=hint)

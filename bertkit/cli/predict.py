@@ -20,7 +20,8 @@ def predict(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV, TSV, JSONL, Parquet, CoNLL, SQuAD JSON or text, depending on the task; patterns too. Default: -, stdin.",
+            help="CSV, TSV, JSONL, Parquet, CoNLL, SQuAD JSON or text, depending on the task; patterns and URLs too. "
+            "Default: -, stdin.",
             metavar="FILE",
             show_default=False,
         ),

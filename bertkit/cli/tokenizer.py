@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
+from bertkit.cli.options import Encoding, Include, LocalCommand, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
 from bertkit.readers.content import MAX_FILE_SIZE
+from bertkit.readers.remote import path_of
 
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -21,13 +21,13 @@ def _group() -> None:
 Text = Annotated[
     list[str],
     typer.Argument(
-        help="Files, folders, globs: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME.",
+        help="Files, folders, globs, URLs of these: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME.",
         metavar="TEXT...",
     ),
 ]
 
 
-@tokenizer.command()
+@tokenizer.command(cls=LocalCommand)
 def train(
     text: Text,
     output_dir: OutputDir,
@@ -59,7 +59,8 @@ def train(
 
     how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
     texts = Texts(text, text_column=text_column, **how)
-    output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=[source.name for source in texts.sources])
+    reads = [path_of(source.name) for source in texts.sources]
+    output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=reads)
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
     with output.open():
         trained.save(output_dir)
@@ -69,7 +70,7 @@ def train(
     progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")
 
 
-@tokenizer.command()
+@tokenizer.command(cls=LocalCommand)
 def extend(
     model: Annotated[str, typer.Argument(help="The model to extend: a folder, hub id, or minilm.", metavar="MODEL")],
     text: Text,
@@ -104,7 +105,7 @@ def extend(
     how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
     texts = Texts(text, text_column=text_column, **how)
     pretrained = open_pretrained(model)
-    reads: list[str | Path] = [pretrained.folder, *(source.name for source in texts.sources)]
+    reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
     output = OutputFolder.prepare(output_dir, MODEL, overwrite=overwrite, reads=reads)
     counts = count_words(texts, pretrained.tokenizer)
     words = words_to_add(counts, pretrained.tokenizer, most=add, min_frequency=min_frequency)

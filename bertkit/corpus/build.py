@@ -8,7 +8,6 @@ number of processes, nor a kill, nor merging corpora built separately changes a 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -33,6 +32,7 @@ from bertkit.files import MOVED_ASIDE, remove_folder, sha256_of, write_json
 from bertkit.manifest import verify, write_folder
 from bertkit.readers.documents import Document, Source
 from bertkit.readers.faults import Faults
+from bertkit.readers.remote import path_of
 from bertkit.readers.words import load_jieba
 from bertkit.text.tokenizer import Tokenizer
 
@@ -88,8 +88,9 @@ def build_corpus(
         **asdict(config),
         "sources": [{"name": source.name, "bytes": source.size} for source in sources],
     }
-    reads = [str(tokenizer), *(source.name for source in sources if source.size)]
-    dated = [{**each, "modified": os.stat(each["name"]).st_mtime_ns} if each["bytes"] else each for each in plan["sources"]]
+    reads = [tokenizer, *(path_of(source.name) for source in sources if source.version is not None)]
+    versions = [{"modified": source.version} if source.version is not None else {} for source in sources]
+    dated = [{**each, **version} for each, version in zip(plan["sources"], versions, strict=True)]
     begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is other text
     begun |= {"encoding": encoding} if encoding else {}
     output = prepare(output_dir, begun, overwrite, reads)
@@ -113,13 +114,14 @@ def build_corpus(
 
 def _without_output(sources: list[Source], names: Sequence[str], output_dir: Path) -> list[Source]:
     """The sources of text, without those in an output folder among them, or in what --overwrite moved aside."""
-    if not any(output_dir.is_relative_to(Path(name).resolve()) for name in names if Path(name).is_dir()):
+    folders = [folder for folder in map(path_of, names) if folder.is_dir()]
+    if not any(output_dir.is_relative_to(folder.resolve()) for folder in folders):
         return sources
 
     def is_output(path: Path) -> bool:
         return any(str(output_dir) in (parent, MOVED_ASIDE.sub("", parent)) for parent in map(str, path.parents))
 
-    return [source for source in sources if not is_output(Path(source.name).resolve())]
+    return [source for source in sources if not is_output(path_of(source.name).resolve())]
 
 
 def _parts_to_make(

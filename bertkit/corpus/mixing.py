@@ -19,6 +19,7 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.segments import Integers
 from bertkit.errors import UsageError
 from bertkit.features import Features, ranges
+from bertkit.readers.remote import is_url
 
 BLOCK = 10_000  # sequences, of which each corpus has exactly its share, in random order
 _CORPUS = 3  # the purpose of random bits; smaller ones are those of masking
@@ -55,6 +56,8 @@ def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
 
 def _weighted(name: str) -> tuple[Path, float | None]:
     """A folder and its weight, if it has one."""
+    if is_url(name):
+        raise UsageError("a corpus is a local folder, and this is a URL", where=name, hint="copy the folder here")
     folder, colon, weight = name.rpartition(":")
     if not colon or Path(name).exists():
         return Path(name), None

@@ -71,6 +71,7 @@ def resolve(name: str) -> Path:
     in_a_folder = path.parent != Path() and path.parent.is_dir()
     if in_a_folder or name.startswith((".", "~")) or "\\" in name or name.count("/") > 1 or name.endswith("/"):
         hint = _near_folders(path) or "give a model folder, a hub id such as org/name, or minilm"
+        hint = "a model is read from a local folder or the hub: copy the folder here" if "://" in name else hint
         raise ModelError(f"there is no folder {name}", hint=hint)
     return _cached(name) or _download(name, near=_near_folders(path))
 

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, cast
 from bertkit.errors import DataError
 from bertkit.readers.encoding import Recoded, guess_encoding, two_byte_encoding
 from bertkit.readers.faults import Faults
+from bertkit.readers.remote import is_url, open_url, without_query
 from bertkit.readers.zstd import ZstdFile
 
 MAX_FILE_SIZE = 16.0  # gigabytes that a packed file may unpack to, unless --max-file-size says otherwise
@@ -94,8 +95,10 @@ class Content:
     @property
     def share(self) -> float | None:
         """How much of the bytes as stored is read; None where the source does not tell, as of the standard input."""
+        size = getattr(self._stored.raw, "size", None)  # of a remote file
         try:
-            size = os.fstat(self._stored.fileno()).st_size if self._stored.seekable() else 0
+            if size is None:
+                size = os.fstat(self._stored.fileno()).st_size if self._stored.seekable() else 0
         except OSError:
             return None
         return min(1.0, self.position / size) if size else None
@@ -203,12 +206,16 @@ def too_large(what: str, source: str, limit: float) -> DataError:
 def open_content(
     path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None, faults: Faults | None = None
 ) -> Iterator[Content]:
-    """The content of a file, or of the standard input for "-"; encoding, max_file_size, faults: as in Content.
+    """The content of a file, also of one that a URL names, or of the standard input for "-"; encoding, max_file_size, faults:
+    as in Content.
 
-    Raises DataError for one that is missing or cannot be opened, UsageError for an unknown encoding.
+    Raises DataError for one that is missing or cannot be opened, UsageError for an unknown encoding, and as `open_url` does.
     """
     source = source_name(path)
-    stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer)) if source == "stdin" else _open(Path(path))
+    if source == "stdin":
+        stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer))
+    else:
+        stored = open_url(source) if is_url(path) else _open(Path(path))
     try:
         yield Content(source, stored, encoding=encoding, max_file_size=max_file_size, faults=faults)
     finally:
@@ -250,6 +257,7 @@ def extension(name: str) -> str:
 
 def unpacked_name(name: str) -> str:
     """A file's name without the ending of a packing: "A.CSV" for "A.CSV.gz"."""
+    name = without_query(name)
     packing = next((ending for ending in PACKINGS if name.lower().endswith(ending)), "")
     return name.removesuffix(name[-len(packing) :]) if packing else name
 

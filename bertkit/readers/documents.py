@@ -1,4 +1,4 @@
-"""Running text as documents, streamed: plain text, tables, JSON, Parquet, pages; of files, folders, standard input, the hub.
+"""Running text as documents, streamed: plain text, tables, JSON, Parquet, pages; of paths, URLs, standard input, the hub.
 
 Memory holds the first megabyte of a file at most, a block and one document, whatever the input's size.
 """
@@ -37,6 +37,7 @@ from bertkit.readers.formats import DELIMITED, JSON
 from bertkit.readers.hub import stream_hub
 from bertkit.readers.jsonl import object_of_line
 from bertkit.readers.markup import ARTICLE, articles, lines_of_page
+from bertkit.readers.remote import is_url, look_up
 from bertkit.readers.zstd import INSTALL
 
 HUB = "hub:"
@@ -61,10 +62,14 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A file, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration")."""
+    """A file by its path or URL, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration").
+
+    size: bytes on disk; 0 if unknown. version: what tells a file from an earlier one of its name, such as when it was modified.
+    """
 
     name: str
-    size: int = 0  # bytes on disk; 0 if unknown
+    size: int = 0
+    version: int | str | None = None
 
 
 @dataclass
@@ -76,7 +81,8 @@ class Found:
 
 
 def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: str = "text") -> Found:
-    """The sources that a command's arguments name: files, folders of text files, globs, "-" and data sets of the hub.
+    """The sources that a command's arguments name: files, folders of text files, globs, URLs of these, "-" and data sets of the
+    hub.
 
     A folder's files, and those of folders that it links to, are those with an ending of READ, packed or not, what WikiExtractor
     and others write without an ending, and those whose names match a pattern of `include`; in the order of their paths. A
@@ -84,32 +90,51 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
     """
     found = Found()
     for name in names:
-        path = Path(name).expanduser()
         if name == "-" or name.startswith(HUB):
             found.sources[name] = Source(name)
             continue
-        if path.is_dir():
-            files = []
-            for file in _files_in(path):
-                if why := _why_skipped(file, path, include, text_column):
-                    found.skipped.setdefault(why, []).append(str(file))
-                else:
-                    files.append(file)
-            if not files:
-                hint = listed([f"{files[0]} is {why}" for why, files in found.skipped.items()], 3, "; ") or None
-                raise DataError("the folder holds no text files", where=name, hint=hint)
-        elif path.is_file():
-            files = [path]
-        elif _GLOB & set(name):
-            files = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
-            if not files:
-                raise DataError("no file matches", where=name)
-        else:
-            raise DataError("no such file", where=name, hint=nearest_files(path))
-        if left_out := [name for file in files if extension(file.name) in _ZIP for name in _left_out(file)]:
+        there, is_folder = _named(name)
+        files = []
+        for file in there:
+            if is_folder and (why := _why_skipped(file, Path(name).expanduser(), include, text_column)):
+                found.skipped.setdefault(why, []).append(file.name)
+            else:
+                files.append(file)
+        if not files and is_folder:
+            hint = listed([f"{files[0]} is {why}" for why, files in found.skipped.items()], 3, "; ") or None
+            raise DataError("the folder holds no text files", where=name, hint=hint)
+        if not files:
+            raise DataError("no file matches", where=name)
+        if left_out := [name for file in files if extension(file.name) in _ZIP for name in _left_out(file.name)]:
             found.skipped.setdefault("a kind that is not read in archives: unpack them", []).extend(left_out)
-        found.sources |= {str(file): Source(str(file), file.stat().st_size) for file in files}
+        found.sources |= {file.name: file for file in files}
     return found
+
+
+def _named(name: str) -> tuple[list[Source], bool]:
+    """The files that a path or URL leads to, none where nothing matches a pattern, and whether it is of a folder."""
+    if is_url(name):
+        listing = look_up(name)
+        return [Source(*file) for file in listing.files], listing.is_folder
+    path = Path(name).expanduser()
+    if path.is_dir():
+        paths = _files_in(path)
+    elif path.is_file():
+        paths = [path]
+    elif _GLOB & set(name):
+        paths = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
+    else:
+        raise DataError("no such file", where=name, hint=nearest_files(path))
+    return [*map(_on_disk, paths)], path.is_dir()
+
+
+def _on_disk(path: Path) -> Source:
+    """A local file; without a version it is a link to nothing."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return Source(str(path))
+    return Source(str(path), stat.st_size, stat.st_mtime_ns)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -129,22 +154,23 @@ def _is_read_in_archives(name: str) -> bool:
     return extension(name) in {*READ, ""} - {*_PARQUET, *_ZIP}
 
 
-def _left_out(path: Path) -> list[str]:
+def _left_out(path: str) -> list[str]:
     """The files of a ZIP archive that are not read; none of a damaged one, which reading it will name."""
     try:
-        with ZipFile(path) as archive:
+        with open_content(path) as content, ZipFile(content.file()) as archive:
             members = [member.filename for member in archive.infolist() if not member.is_dir()]
             return [f"{path}/{name}" for name in members if not _is_read_in_archives(name)]
-    except (BadZipFile, OSError):
+    except (BadZipFile, OSError, DataError):
         return []
 
 
-def _why_skipped(file: Path, folder: Path, include: Sequence[str], text_column: str) -> str | None:
+def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_column: str) -> str | None:
     """Why a file of a folder is not read; None if it is."""
+    file = Path(source.name)
     ending = extension(file.name)
     if any(part.startswith(".") for part in file.relative_to(folder).parts):
         return "hidden"
-    if not file.exists():
+    if source.version is None:
         return "a link to nothing"
     if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
         return f"packed by zstd, which needs a package: {INSTALL}"
@@ -152,11 +178,11 @@ def _why_skipped(file: Path, folder: Path, include: Sequence[str], text_column: 
         return None
     try:
         if not ending:
-            with open_content(file) as content:
+            with open_content(source.name) as content:
                 known = ARTICLE.match(content.beginning) or JSON.looks_like(content)
             return None if known else "without an ending: --include '*' reads them as text"
         if ending in DELIMITED.endings:
-            with open_content(file) as content:
+            with open_content(source.name) as content:
                 if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
                     return f"a table without a column {text_column}: --text-column names it"
     except DataError:  # which reading it will name
@@ -213,7 +239,7 @@ class Documents:
     def _of_archive(self) -> Iterator[Document]:
         """The documents of the files of text in a ZIP archive."""
         try:
-            with ZipFile(self.source.name) as archive:
+            with open_content(self.source.name) as stored_archive, ZipFile(stored_archive.file()) as archive:
                 limit = MAX_FILE_SIZE if self.max_file_size is None else self.max_file_size
                 if sum(member.file_size for member in archive.infolist()) > limit * 10**9:  # of each, no more is unpacked
                     raise too_large("the archive", self.source.name, limit)
@@ -318,7 +344,7 @@ class Documents:
 
         name = self.source.name
         try:
-            with pyarrow.parquet.ParquetFile(name) as file:
+            with open_content(name) as content, pyarrow.parquet.ParquetFile(content.file()) as file:
                 names = file.schema_arrow.names
                 columns = [self.text_column] if self.text_column in names else names
                 number, rows = 0, max(1, file.metadata.num_rows)

@@ -23,6 +23,7 @@ from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import nearest_files
 from bertkit.readers.parallel import is_parallel
+from bertkit.readers.remote import is_url
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.check_texts import at_rows, check_texts, check_tokens, duplicates, leaks, without_text
 from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
@@ -90,8 +91,8 @@ class Checked:
 def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], str | None]:
     """The recipe of a target, the splits to check, training first, and the model if the target is a run.
 
-    target: a run folder, a data folder or file, or a recipe's name. recipe_name: of a data folder or file, by default the
-    family that it looks like; of a run, the file of its own recipe. Raises UsageError, DataError.
+    target: a run folder, a data folder or file, a file's URL, or a recipe's name. recipe_name: of a data folder or file, by
+    default the family that it looks like; of a run, the file of its own recipe. Raises UsageError, DataError.
     """
     path = Path(target)
     values = read_run_file(path) if path.is_dir() else None
@@ -100,11 +101,11 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
         recipe = read_recipe(values, path, own=own).overridden(overrides).with_other_data(overrides, own).resolved()
         return recipe, _splits_of(recipe), target
     refuse_folder_of_runs(path)
-    is_file = path.is_file() or is_parallel(path)
+    is_file = is_url(target) or path.is_file() or is_parallel(path)
     if path.is_dir() and not is_file:
         if "data" in overrides:
             raise UsageError(f"--data and {target} are both data folders", hint="leave out one of the two")
-        recipe = load_recipe(recipe_name or _family_of(path, overrides)).overridden({"data": target, **overrides}).resolved()
+        recipe = load_recipe(recipe_name or _family_of(target, overrides)).overridden({"data": target, **overrides}).resolved()
         splits = [split for split in (*recipe.splits, "test") if recipe.folder.has(path, split, recipe.file_endings)]
         if not splits:
             what = "the folder is not a corpus or a run, and has no file named after a split"
@@ -114,7 +115,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     if is_file and path.suffix != ".py":
         if "train" in overrides:
             raise UsageError(f"--train and {target} are both training files", hint="leave out one of the two")
-        recipe = load_recipe(recipe_name or _family_of(path, overrides)).overridden({"train": target, **overrides}).resolved()
+        recipe = load_recipe(recipe_name or _family_of(target, overrides)).overridden({"train": target, **overrides}).resolved()
         return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), None
     if recipe_name is not None:
         raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
@@ -132,10 +133,10 @@ def _splits_of(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*recipe.splits, *(["test"] if has_test else []))))
 
 
-def _family_of(path: Path, overrides: Mapping[str, Any]) -> str:
+def _family_of(file: str, overrides: Mapping[str, Any]) -> str:
     """The family that data looks like; in doubt text classification, whose errors say what it lacks."""
     with suppress(DataError):  # raised again, and reported, when the split is read
-        return guess_family(path, overrides).family or TextClassification.family
+        return guess_family(file, overrides).family or TextClassification.family
     return TextClassification.family
 
 

@@ -23,6 +23,7 @@ from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import show
 from bertkit.runs.baselines import Baselines, fit_baselines
@@ -53,9 +54,10 @@ def total_steps(config: TrainConfig, sampler: Sampler) -> int:
     return config.max_steps or max(1, math.ceil(config.num_epochs * sampler.steps_per_epoch))
 
 
-def input_paths(recipe: Recipe, name: str) -> list[str | None]:
+def input_paths(recipe: Recipe, name: str) -> list[Path]:
     """The files and folders of a recipe's data, and its own file."""
-    return [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
+    paths = [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
+    return [path_of(path) for path in paths if path]
 
 
 def finetune(
@@ -88,7 +90,7 @@ def finetune(
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
     check_machine(recipe.training, accelerator.device)
-    reads = [model, *input_paths(recipe, name)]
+    reads: list[str | Path] = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:
         run.refuse_other_folders(accelerator)

@@ -51,7 +51,7 @@ def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, over
     Raises UsageError, MachineError.
     """
     accelerator = start_accelerator(recipe.training.device or "auto")
-    reads = [model, *input_paths(recipe, name)]
+    reads: list[str | Path] = [model, *input_paths(recipe, name)]
     with replaced(OutputFolder.prepare(output_dir, OUTPUT, resume=True, overwrite=overwrite, reads=reads), accelerator):
         yield
 

@@ -20,6 +20,7 @@ from bertkit.files import disk_errors, flush, lock, write_json
 from bertkit.readers import Examples
 from bertkit.readers.content import nearest_files, source_name, unpacked_name
 from bertkit.readers.faults import Faults
+from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.tasks.annotation import FORMATS
 from bertkit.tasks.output import PACKED, Writer
 from bertkit.tasks.presentation import Count, summed
@@ -342,7 +343,8 @@ class Destination:
                 raise UsageError(f"{path} already exists, and is not known to come from {source}", hint=_START_OVER)
             elif before.sources[path.name] != sources[path.name]:
                 was = before.sources[path.name][0]
-                what = f"{path} already exists, from {was if was != str(Path(source).resolve()) else f'an earlier {source}'}"
+                is_same = was in (source, str(Path(source).resolve()))
+                what = f"{path} already exists, from {f'an earlier {source}' if is_same else was}"
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {_START_OVER}")
         write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
 
@@ -358,6 +360,8 @@ def _describe(source: str) -> list[Any] | None:
     """What tells a file from others, and from what it was; None for the standard input, which nobody can read again."""
     if source == STDIN:
         return None
+    if is_url(source):
+        return [file for found in look_up(source).files for file in found]
     if not Path(source).is_file():  # a split of the run's own data, or a folder
         return [source]
     stat = Path(source).stat()
@@ -365,17 +369,21 @@ def _describe(source: str) -> list[Any] | None:
 
 
 def expand(names: Sequence[str]) -> list[str]:
-    """Files by name or pattern. Raises UsageError for a pattern of none, DataError for a file that is missing."""
+    """Files by name, URL or pattern. Raises UsageError for a pattern of none, DataError for a file that is missing."""
     found: list[str] = []
     for name in names:
-        if name == STDIN or Path(name).exists():
-            found.append(name)
+        if is_url(name):
+            files, is_folder = look_up(name)
+            matches = [name] if is_folder else [file.url for file in files]
+        elif name == STDIN or Path(name).exists():
+            matches = [name]
         elif not glob.has_magic(name):
             raise DataError("no such file", where=name, hint=nearest_files(Path(name)))
-        elif matches := sorted(match for match in glob.glob(name, recursive=True) if Path(match).is_file()):
-            found += matches
         else:
-            raise UsageError(f"no file matches {name}", hint=nearest_files(Path(name)))
+            matches = sorted(match for match in glob.glob(name, recursive=True) if Path(match).is_file())
+        if not matches:
+            raise UsageError(f"no file matches {name}", hint=None if is_url(name) else nearest_files(Path(name)))
+        found += matches
     return found
 
 
@@ -384,12 +392,12 @@ def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Pat
     paths: dict[str, Path | None] = {}
     taken: dict[Path, str] = {}
     for source in sources:
-        name = Path(unpacked_name(Path(source_name(source)).name)).stem + form.suffix + (PACKED if form.packed else "")
+        name = Path(unpacked_name(source_name(source))).stem + form.suffix + (PACKED if form.packed else "")
         path = paths[source] = folder / name
         if (other := taken.setdefault(path, source)) != source or sources.count(source) > 1:
             raise UsageError(f"{other} and {source} would both be written to {path}", hint="predict them into two folders")
         with suppress(OSError):
-            if path.resolve() == Path(source).resolve():
+            if path.resolve() == path_of(source).resolve():
                 raise UsageError(f"the output {path} is the input file", hint="choose another --output-dir")
     return paths
 
@@ -398,7 +406,7 @@ def check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> No
     """Raise UsageError for an --output that cannot be written, or is finished, before any work."""
     if not output.absolute().parent.is_dir():
         raise UsageError("the folder of --output does not exist", where=str(output.parent))
-    if output.resolve() in (Path(source).resolve() for source in sources):
+    if output.resolve() in (path_of(source).resolve() for source in sources):
         raise UsageError(f"--output {output} is the input file", hint="choose another name")
     if output.is_dir():
         raise UsageError("--output is a folder; expected a file", where=str(output), hint="for a folder: --output-dir")

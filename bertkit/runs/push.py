@@ -14,6 +14,7 @@ from bertkit.errors import MachineError, UsageError
 from bertkit.files import json_text
 from bertkit.manifest import MANIFEST, Manifest, finish, verify
 from bertkit.model.directory import CONFIG_FILES, weight_files
+from bertkit.readers.remote import is_url, without_query
 from bertkit.report import Report, Table, show
 from bertkit.runs.card import hub_id, hub_set
 from bertkit.runs.directory import RUN_FILE, refuse_folder_of_runs, require_run
@@ -103,7 +104,7 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
 
 def _without_paths(value: Any, key: str = "") -> Any:
     """A value of JSON in which each path is the name of its file: one that stands under a key of paths, and any other that is
-    absolute or begins at ~ or .., or is there. key: of the value, with those around it.
+    absolute, a URL, or begins at ~ or .., or is there. key: of the value, with those around it.
     """
     if isinstance(value, Mapping):
         return {name: _without_paths(each, f"{key}.{name}") for name, each in value.items()}
@@ -113,9 +114,10 @@ def _without_paths(value: Any, key: str = "") -> Any:
         return value
     if _PATHS.fullmatch(key):
         kept = re.fullmatch(r"\d+/\d+", value) or (key == ".model.name" and hub_id(value))  # a share, as --validation 1/5
-        return value if kept else re.split(r"[/\\]", value.rstrip("/\\"))[-1]
-    path = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
-    is_path = path.is_absolute() or value.startswith(("~", "..", "file:")) or (len(path.parts) > 1 and Path(value).exists())
+        return value if kept else re.split(r"[/\\]", without_query(value).rstrip("/\\"))[-1]
+    path = PureWindowsPath(value) if "\\" in value else PurePosixPath(without_query(value))
+    is_path = path.is_absolute() or is_url(value) or value.startswith(("~", "..", "file:"))
+    is_path = is_path or (len(path.parts) > 1 and Path(value).exists())
     return path.name or value if is_path or value.endswith(".py") else value
 
 

@@ -27,7 +27,7 @@ from bertkit.readers.formats import (
 from bertkit.readers.parallel import is_parallel
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.multiple_choice.recipe import guess_choices
-from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.recipe import Recipe, refuse_url
 from bertkit.tasks.token_classification.sentences import LISTS
 
 # A .txt file may be anything, so its look decides.
@@ -48,8 +48,8 @@ class Guess(NamedTuple):
     why: str
 
 
-def guess_family(path: Path, options: Mapping[str, Any]) -> Guess:
-    """The family that the data of a file, or of the first split of a folder, is for.
+def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
+    """The family that the data of a file, by its path or URL, or of the first split of a folder, is for.
 
     options: those of the command line, by name. Raises DataError for a file that cannot be read.
     """
@@ -57,12 +57,14 @@ def guess_family(path: Path, options: Mapping[str, Any]) -> Guess:
     if len(able) == 1:
         flags = [f"--{name.replace('_', '-')}" for name in options if any(_lacks(family, name) for family in FAMILIES.values())]
         return Guess(able[0], ", ".join(flags))
+    refuse_url(options.get("data"))
+    path = Path(file)
     if path.is_dir() and not is_parallel(path):
         endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
         files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in ("train", "validation", "test"))
         if (found := next((file for file in files if file is not None), None)) is None:
             return Guess(None, "no file is named after a split")
-        path = found
+        path = file = found
     if path.is_dir():
         return Guess(TokenClassification.family, PARALLEL.name)
     declared = options_of(Recipe)
@@ -70,10 +72,10 @@ def guess_family(path: Path, options: Mapping[str, Any]) -> Guess:
     opening = {name: convert(declared[name], options[name]) for name in _OPENING if name in options}
     form = None
     if not reading.keys() & {"columns", "rows"}:
-        form, _ = recognize(path, (*_OF_FORMAT, *TEXTS), **opening)
+        form, _ = recognize(file, (*_OF_FORMAT, *TEXTS), **opening)
         if form in _OF_FORMAT:
             return Guess(_OF_FORMAT[form].family, form.name)
-    rows = next(read_blocks(path, TEXTS, **opening, **reading))
+    rows = next(read_blocks(file, TEXTS, **opening, **reading))
     names = [*rows.columns]
     if form is LABEL_STUDIO:
         classes = "label" in names and not any(rows.columns["entities"])

@@ -18,6 +18,7 @@ from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.faults import summary_of
 from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_blocks
+from bertkit.readers.remote import is_url
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
@@ -59,7 +60,7 @@ class Recipe(ABC):
     )
     train: str | None = option(
         None,
-        "file to train on: CSV, TSV, JSONL, CoNLL, SQuAD JSON or text; plain, .gz or .xz",
+        "file to train on, or its URL: CSV, TSV, JSONL, CoNLL, SQuAD JSON or text; plain, .gz or .xz",
         used=DATA,
         excludes=("data",),
     )
@@ -172,6 +173,7 @@ class Recipe(ABC):
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
                 raise UsageError("no data is named", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
+            refuse_url(recipe.data)
             recipe = replace(recipe, data=_absolute(recipe.data))
             return replace(recipe, eval_splits=recipe._splits_there())
         if recipe.data is not None:
@@ -389,6 +391,14 @@ def _families(of: type[Recipe] = Recipe) -> Iterator[type[Recipe]]:
         yield from _families(each)
 
 
+def refuse_url(data: str | None) -> None:
+    """Raise UsageError for --data that is a URL: the files of a folder are found here only."""
+    if data is not None and is_url(data):
+        raise UsageError(
+            "--data is a URL; expected a local folder", where=data, hint="name its files: --train URL --validation URL"
+        )
+
+
 def _absolute(path: str | None) -> str | None:
-    """An absolute path, so that run.json holds from any folder; a share such as 10% is returned unchanged."""
-    return path if path is None or path == "-" or parse_held_out(path) else str(Path(path).resolve())
+    """An absolute path, so that run.json holds from any folder; a share such as 10%, or a URL, is returned unchanged."""
+    return path if path is None or path == "-" or is_url(path) or parse_held_out(path) else str(Path(path).resolve())

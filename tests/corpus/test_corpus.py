@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from remote_files import put
 
 from bertkit.corpus import build as module
 from bertkit.corpus import splits
@@ -28,6 +29,7 @@ from bertkit.corpus.shard import Shard, Shards
 from bertkit.corpus.splits import Decision
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Documents, look_for
+from bertkit.readers.remote import is_url
 from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()
@@ -50,7 +52,11 @@ def build(tiny_tokenizer_dir: Path, tmp_path: Path) -> Callable[..., dict[str, A
     def build(name: str, *texts: str, tokenizer: Path = tiny_tokenizer_dir, **options: Any) -> dict[str, Any]:
         how = {key: options.pop(key) for key in ("num_processes", "overwrite") if key in options}
         return build_corpus(
-            [str(tmp_path / text) for text in texts], tokenizer, tmp_path / name, CorpusConfig(**options), **how
+            [text if is_url(text) else str(tmp_path / text) for text in texts],
+            tokenizer,
+            tmp_path / name,
+            CorpusConfig(**options),
+            **how,
         )
 
     return build
@@ -207,9 +213,11 @@ def test_a_corpus_of_real_text_is_what_a_plain_reading_gives(
     assert Tokenizer.load(tmp_path / "c").vocab_hash == meta["tokenizer"]["vocab_hash"]
 
 
-def test_a_stopped_build_resumes_to_the_same_bytes(small_parts, build, tmp_path: Path, monkeypatch, capsys) -> None:
-    write(tmp_path / "a.txt", made_documents(300, 1))
-    build("whole", "a.txt", held_out=0.1)
+@pytest.mark.parametrize("text", ["a.txt", "memory://store/a.txt", "file://{}/a.txt"])
+def test_a_stopped_build_resumes_to_the_same_bytes(text: str, small_parts, build, tmp_path: Path, monkeypatch, capsys) -> None:
+    put(write(tmp_path / "a.txt", made_documents(300, 1)))
+    text = text.format(tmp_path)
+    build("whole", text, held_out=0.1)
     made: list[str] = []
     write_part = module._write_part
 
@@ -223,12 +231,12 @@ def test_a_stopped_build_resumes_to_the_same_bytes(small_parts, build, tmp_path:
 
     monkeypatch.setattr(module, "_write_part", stopping)
     with pytest.raises(KeyboardInterrupt):
-        build("again", "a.txt", held_out=0.1)
+        build("again", text, held_out=0.1)
     with pytest.raises(UsageError) as error:
         read_meta(tmp_path / "again")
     assert error.value.where == str(tmp_path / "again")
     capsys.readouterr()
-    build("again", "a.txt", held_out=0.1)
+    build("again", text, held_out=0.1)
     assert "4 parts" in capsys.readouterr().err
     assert content(tmp_path / "again") == content(tmp_path / "whole")
     assert len(made) == len(set(made)) > 8, "no part was made twice"
@@ -606,12 +614,13 @@ def test_overwrite_moves_a_corpus_aside_and_nothing_else(build, tmp_path: Path) 
     assert (tmp_path / "c.old-2").is_dir()
 
 
-def test_a_corpus_among_its_texts_is_none_of_them(build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("begin", ["", "file://"])
+def test_a_corpus_among_its_texts_is_none_of_them(begin: str, build, tmp_path: Path) -> None:
     """Nor is one that was moved aside: its vocab.txt ends as texts do."""
     write(tmp_path / "a.txt", made_documents(20, 1))
     for _ in range(3):
-        meta = build("c", "", overwrite=True)
-        assert [source["name"] for source in meta["sources"]] == [str(tmp_path / "a.txt")]
+        meta = build("c", f"{begin}{tmp_path}", overwrite=True)
+        assert [source["name"] for source in meta["sources"]] == [f"{begin}{tmp_path}/a.txt"]
     assert (tmp_path / "c.old-2" / "vocab.txt").is_file()
 
 
@@ -636,6 +645,32 @@ def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_p
         build("c", "a.txt")
     assert (error.value.where, f"the text {path} has changed since" in error.value.what) == (str(tmp_path / "c"), True)
     assert build("c", "a.txt", overwrite=True)["documents"]["read"] == 60
+
+
+def test_an_unfinished_corpus_resumes_only_of_the_same_remote_files(small_parts, build, tmp_path: Path) -> None:
+    documents = made_documents(60, 5)
+    urls = [put(write(tmp_path / name, documents)) for name in ("a.txt", "b.txt")]
+    (tmp_path / "b.txt").write_bytes((tmp_path / "b.txt").read_bytes() + b"\xff\n")
+    put(tmp_path / "b.txt")
+    for _ in range(2):  # it ends with the same error again
+        with pytest.raises(DataError) as error:
+            build("c", *urls)
+        assert str(error.value.where).startswith(f"{urls[1]}:")
+    put(write(tmp_path / "a.txt", documents[::-1]))  # as large as before
+    with pytest.raises(UsageError) as refused:
+        build("c", *urls)
+    assert f"the text {urls[0]} has changed since" in refused.value.what
+    put(write(tmp_path / "b.txt", documents))
+    assert build("c", *urls, overwrite=True)["documents"]["read"] == 120
+
+
+def test_overwrite_does_not_move_a_text_that_a_url_names(build, tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", made_documents(20, 1))
+    build("c", "a.txt")
+    text = write(tmp_path / "c" / "building" / "a.txt", made_documents(20, 1))
+    with pytest.raises(UsageError) as error:
+        build("c", f"file://{text}", overwrite=True)
+    assert "which the command reads" in error.value.what
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------

@@ -141,8 +141,9 @@ def test_folders_globs_and_doubles(tmp_path):
         *("a.jsonl.gz", "b.txt", "sub/c.PARQUET", "sub/d.txt.xz")
     ]
     assert {source.size for source in found} == {4}
+    modified = (tmp_path / "b.txt").stat().st_mtime_ns
     assert [*look_for([str(tmp_path / "*.txt"), str(tmp_path / "b.txt")]).sources.values()] == [
-        Source(str(tmp_path / "b.txt"), 4)
+        Source(str(tmp_path / "b.txt"), 4, modified)
     ]
     assert [Path(name).name for name in look_for([str(tmp_path / "**" / "*.xz")]).sources] == ["d.txt.xz"]
     assert (

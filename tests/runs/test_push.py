@@ -135,6 +135,8 @@ def test_paths_are_told_by_their_keys() -> None:
         r"C:\secret\train.csv",
         "file:///secret/train.csv",
         "./secret/train.csv",
+        "s3://secret/x/train.csv",
+        "https://secret.org/train.csv?token=secret/y",
     ]
     for path in paths:
         run = {"recipe": {"train": path, "data": path}, "data": {"train": {"source": path}}, "model": {"name": path}}
@@ -145,7 +147,8 @@ def test_paths_are_told_by_their_keys() -> None:
         assert pushing._without_paths(run) == found
     kept = {"recipe": {"validation": "1/5", "language": "en/de"}, "model": {"name": "bert-base-uncased"}}
     assert pushing._without_paths(kept) == kept
-    assert pushing._without_paths({"asked": {"other": "file:///secret/x.csv"}}) == {"asked": {"other": "x.csv"}}
+    for path in ("file:///secret/x.csv", "memory://secret/x.csv", "https://secret.org/x.csv?token=secret/y"):
+        assert pushing._without_paths({"asked": {"other": path}}) == {"asked": {"other": "x.csv"}}
 
 
 def test_names_of_data_on_the_hub_stay(run: Path, tmp_path: Path) -> None:

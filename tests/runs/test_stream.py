@@ -19,6 +19,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from remote_files import put
 
 from bertkit.readers import Examples
 from bertkit.runs import outputs, predict
@@ -354,6 +355,34 @@ def test_a_killed_command_goes_on_and_gives_the_same_bytes(
     first, *told = ran.err.splitlines()
     assert "continuing after 24 rows" in first
     assert "\n".join(told).replace("out.", "whole.") == expected_err.strip(), "counts of all rows, in all commands"
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.jsonl.gz", "new.parquet"])
+def test_a_killed_command_goes_on_with_a_url_unless_its_file_has_changed(
+    name: str, model: Path, run_bertkit, tmp_path: Path
+) -> None:
+    def upload(content: list[dict[str, Any]]) -> None:
+        path = write_rows(tmp_path / name.removesuffix(".gz"), content)
+        if name.endswith(".gz"):
+            path.with_name(name).write_bytes(gzip.compress(path.read_bytes()))
+        put(tmp_path / name)
+
+    upload(rows())
+    command = ("predict", model, f"memory://store/{name}", "--keep", "all", "--output", "out.jsonl", *FP32)
+    assert run_bertkit(*command, "--output", "whole.jsonl").code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 6, "computing")
+        with pytest.raises(Killed):
+            run_bertkit(*command)
+    partial = (tmp_path / "out.jsonl.partial").read_bytes()
+    upload([{**row, "more": -1} if number == 4 else row for number, row in enumerate(rows())])
+    changed = run_bertkit(*command)
+    assert (changed.code, f"have changed since 15 rows of them were predicted ({tmp_path}" in changed.err) == (2, True)
+    assert (f"memory://store/{name}" in changed.err, (tmp_path / "out.jsonl.partial").read_bytes()) == (True, partial)
+    upload(rows())
+    again = run_bertkit(*command)
+    assert (again.code, "continuing after 15 rows" in again.err) == (0, True)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])

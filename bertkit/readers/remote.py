@@ -1,0 +1,201 @@
+"""Files named by a URL, as s3://bucket/rows.csv, through fsspec: which there are, how old they are, and their bytes.
+
+fsspec is imported where it is needed. The package of a protocol, such as s3fs, is the user's.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertkit.errors import DataError, MachineError, UsageError, UserError, did_you_mean
+
+# Two letters at least: C://texts is a path of Windows. A path may have a colon, but not this.
+_URL = re.compile(r"[A-Za-z][\w+.:-]+://")
+_MAGIC = frozenset("*?[")
+_CACHE = "simplecache"  # fsspec's own: a copy on disk while the command runs
+# What tells a file from an earlier one of its name, as the protocols call it: hashes of the content before times.
+_VERSIONS = (
+    *("ETag", "etag", "generation", "md5Hash", "content_md5", "Content-MD5", "md5", "blob_id", "oid", "sha", "hex"),
+    *("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modify", "modified", "created"),
+)
+_BLOCK = 2**16  # bytes asked of fsspec at once, which itself reads ahead
+
+
+class RemoteFile(NamedTuple):
+    """size: in bytes; 0 if unknown. version: another one once the content has changed; "" if the protocol tells none."""
+
+    url: str
+    size: int
+    version: str
+
+
+class Listing(NamedTuple):
+    """What a URL names: one file, or the files that match a pattern, or all those below a folder, by their paths."""
+
+    files: list[RemoteFile]
+    is_folder: bool = False
+
+
+def is_url(name: str | Path) -> bool:
+    """Whether a name is a URL. A Path never is: it would have lost a slash."""
+    return isinstance(name, str) and _URL.match(name) is not None
+
+
+def path_of(name: str) -> Path:
+    """The path of a local file, also of one that a file:// URL names; of another URL one that nothing has."""
+    return Path(re.sub(r"^(file|local)://", "", name))
+
+
+def without_query(name: str) -> str:
+    """A name without what follows the path in a URL of the web: ?download=true."""
+    return re.split("[?#]", name, maxsplit=1)[0] if name.startswith(("http://", "https://")) else name
+
+
+def look_up(url: str) -> Listing:
+    """The files that a URL names; none where nothing matches a pattern. Raises DataError for one that is missing, and as
+    `open_url` does.
+    """
+    with _explained(url):
+        system, path = _system(url)
+        try:
+            named = system.info(path)
+        except FileNotFoundError:
+            if not _MAGIC & set(without_query(url)):
+                raise
+            found = system.glob(path, detail=True)
+            hidden = "/." in path  # which a pattern of the shell finds only where it says so
+            files = _files(url, path, {name: info for name, info in found.items() if hidden or "/." not in name})
+            return Listing(sorted(files))
+        if named["type"] == "directory":
+            files = _files(url, path, system.find(path, detail=True))
+            return Listing(sorted(files, key=lambda file: file.url.split("/")), is_folder=True)
+        return Listing([_file(url, named)])
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path there. Raises UsageError for a chain of protocols, but for a cache before one."""
+    from fsspec.core import url_to_fs
+
+    if (chained := url.rpartition("::")[0]) not in ("", _CACHE):  # a run.json of others may name it, and some run templates
+        what = f"the URL is chained by {chained}::; expected one protocol, or {_CACHE}:: and one"
+        raise UsageError(what, where=url, hint="name the file itself, or copy it here")
+    return url_to_fs(url)
+
+
+def _files(url: str, path: str, found: Mapping[str, Any]) -> list[RemoteFile]:
+    """The files among what a file system finds, under names that begin as the URL does. path: of the URL in that system."""
+    url = url.rstrip("/")
+    same = sum(1 for _ in takewhile(lambda ends: ends[0] == ends[1], zip(reversed(url), reversed(path))))
+    begin, own = url[: len(url) - same], path[: len(path) - same]  # of abfs://c@account/a and c/a: abfs://c@account and c
+    return [_file(begin + name.removeprefix(own), info) for name, info in found.items() if info["type"] != "directory"]
+
+
+def _file(url: str, info: Mapping[str, Any]) -> RemoteFile:
+    version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    return RemoteFile(url, info.get("size") or 0, version)
+
+
+def open_url(url: str) -> io.BufferedReader[Any]:
+    """The bytes of a file, of which a few megabytes at a time are in memory; `raw` has its `size`.
+
+    Opening and reading raise DataError for a file that is missing or denied, UsageError for an unknown protocol, MachineError
+    for one whose package is missing, and for a network that fails.
+    """
+    return io.BufferedReader(_Bytes(url), _BLOCK)
+
+
+class _Bytes(io.RawIOBase):
+    """A file of fsspec as one of Python's. size: in bytes, None if unknown."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        with _explained(url):
+            system, path = _system(url)
+            try:
+                self._file = system.open(path, "rb")
+            except FileNotFoundError:
+                if system.isdir(path):
+                    raise IsADirectoryError from None
+                raise
+        self.size: int | None = getattr(self._file, "size", None)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.size is not None  # without it fsspec streams, though it may say that it could seek
+
+    def readinto(self, buffer: Any) -> int:
+        with _explained(self.name):
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with _explained(self.name):
+            self._file.seek(offset, whence)
+            return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Raise an error of ours for any that a protocol has; only fsspec is called here."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise _explain(error, url) from None
+
+
+def _explain(error: BaseException, url: str) -> UserError:
+    protocol = url.partition("://")[0]
+    if isinstance(error, ImportError):
+        return _package_missing(error, url, protocol)
+    if isinstance(error, ValueError) and "Protocol not known" in str(error):
+        from fsspec import available_protocols
+
+        what = f"the protocol {protocol}:// is not known"
+        return UsageError(what, where=url, hint=did_you_mean(protocol, available_protocols()))
+    if protocol.startswith("http"):  # to which every failure is a missing file, for a reason
+        while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
+            error = error.__cause__
+    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, IsADirectoryError):
+        hint = f"for the files in it: '{url.rstrip('/')}/*'"
+        return DataError("this is a folder; expected a file", where=url, hint=hint)
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return DataError("no such file", where=url, hint="check the spelling, and that the file may be seen from here")
+    if isinstance(error, PermissionError) or status in (401, 403):
+        hint = f"give this machine credentials for {protocol}:// that may read it, or copy the file here"
+        return DataError("access to the file is denied", where=url, hint=hint)
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    hint = "check the network, the address and the credentials, and repeat the command; or copy the file here"
+    return MachineError(f"cannot read the file: {reason}", where=url, hint=hint)
+
+
+def _package_missing(error: ImportError, url: str, protocol: str) -> MachineError:
+    from fsspec.registry import known_implementations
+
+    known = known_implementations.get(protocol.rpartition("::")[2], {})
+    package = known.get("class", "").partition(".")[0]
+    said = known.get("err") or str(error)
+    if package in ("", "fsspec"):  # which has the protocol itself, by a package that only its own words name
+        return MachineError(f"{protocol}:// needs a package that is not installed", where=url, hint=said)
+    hint = f"python -m pip install {package.replace('_', '-')}"
+    return MachineError(f"{protocol}:// needs the package {package}, which is not installed", where=url, hint=hint)
