@@ -194,7 +194,7 @@ def sides_left_out(rates: Mapping[str, float]) -> list[str]:
     """
     if rates["bf16"] >= HOPELESS * rates["fp32"]:
         return []
-    return ["bertkit-fp32", *(side for side, setting in TRAINERS.items() if setting.bf16)]
+    return ["bertkit-fp32", *(side for side in NAMES if side in TRAINERS and TRAINERS[side].bf16)]
 
 
 def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]], left_out: Sequence[str] = ()) -> list[dict[str, Any]]:

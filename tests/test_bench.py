@@ -383,7 +383,7 @@ def test_a_corpus_is_built_and_read(in_process: None, make_model_dir: Callable[.
 def test_every_side_is_known() -> None:
     sides = {side for workload in bench.TASKS.values() for side in workload.order}
     assert set(bench.NAMES) == sides
-    of_gpus = {side for sides in bench_gpu.SIDES.values() for side in sides}
+    of_gpus = {*bench_gpu.SIDES["finetune"], *bench_gpu.SIDES["pretrain"]}
     assert sides | of_gpus == {*timed_training.TRAINERS, *timed_training.BERTKIT}
     settings = {(workload.family, workload.batch_size, workload.max_length) for workload in bench.TASKS.values()}
     assert settings >= {("text-classification", 32, 128), ("token-classification", 32, 128), ("question-answering", 16, 384)}
