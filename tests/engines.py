@@ -1,9 +1,12 @@
-"""What tests of engines share: a tiny model and rows of each family, and the predictions of one process for them."""
+"""What tests of engines share: the engines, a tiny model and rows of each family, and what one process predicts for them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +18,48 @@ from bertkit.tasks.presentation import Prediction
 COUNT = 150  # rows
 WORDS = "the good bad movie was a great poor story you like [MASK]".split()
 FP32 = ("cpu", "fp32")
+MARKS = [
+    pytest.mark.engines,
+    pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning:ray.data.context"),  # Ray's own defaults
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+
+@contextmanager
+def ray_cluster() -> Iterator[Any]:
+    """Two CPUs for actors, and one to read the data; in a folder of a short name, as the names of sockets are."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's home
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def spark_session() -> Iterator[Any]:
+    """Two tasks at a time, in batches of 16 rows."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="spark-") as folder:
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": folder,
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
+            "spark.sql.warehouse.dir": folder,
+            "spark.ui.enabled": "false",
+        }
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 class Case(NamedTuple):
@@ -84,7 +129,9 @@ def model_of(case: Case, make_model_dir: Callable[..., Path]) -> Path:
 
 
 def rows_of(case: Case) -> list[dict[str, Any]]:
-    """Rows of many lengths with an id each, one beyond what a float holds; a gold label where the model's is `label`."""
+    """Rows of many lengths, each with an id, beyond the whole numbers that a float holds, a label that is not the model's, and
+    a column with gaps.
+    """
     rng = random.Random(0)
     rows = [case.row(rng.choices(WORDS, k=rng.choice((1, 3, 9, 30)))) for _ in range(COUNT)]
     ids = rng.sample(range(2**53, 2**53 + 10 * COUNT), COUNT)

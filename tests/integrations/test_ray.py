@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from engines import CASES, assert_predicted, model_of, rows_of
+from engines import CASES, MARKS, assert_predicted, model_of, ray_cluster, rows_of
 
 from bertkit.errors import DataError
 from bertkit.integrations.ray import predict_dataset
 
-pytestmark = [
-    pytest.mark.engines,
-    pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning:ray.data.context"),  # its own defaults
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[object]:
-    """Two CPUs for actors, and one to read the data."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        tempfile.TemporaryDirectory(prefix="ray-") as folder,
-    ):  # sockets need short names
-        patch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's home
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        import ray
-
-        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
-        yield ray
-        ray.shutdown()
+def ray() -> Iterator[Any]:
+    with ray_cluster() as cluster:
+        yield cluster
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -60,21 +47,22 @@ def test_it_is_lazy_and_a_written_data_set_has_one_schema(ray, make_model_dir: C
 
 
 def test_actors_share_threads_and_precision(ray, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What "auto" is here, where bf16 is made to look slow, holds for actors, which would not resolve it so."""
+    """What "auto" is here, where bf16 is made to look fast, holds for actors, which would not resolve it so."""
     from bertkit.integrations import ray as module
 
     class Telling(module.TablePredictor):
         def __call__(self, table: pa.Table) -> pa.Table:
             import torch
 
-            told = f"{torch.get_num_threads()} {self.predictor.precision.name} {self.predictor.precision.asked}"
+            told = f"{torch.get_num_threads()} threads, {self.predictor.precision.name}"
             return table.append_column("told", pa.array([told] * len(table)))
 
     monkeypatch.setattr(module, "TablePredictor", Telling)
-    monkeypatch.setattr("bertkit.model.precision.measure_rates", lambda *_, **__: {"fp32": 1.0, "bf16": 0.1})
+    monkeypatch.setattr("bertkit.model.precision._COMPUTED", {"fp32": lambda: True, "bf16": lambda: True})
+    monkeypatch.setattr("bertkit.model.precision.measure_rates", lambda *_, **__: {"fp32": 1.0, "bf16": 3.0})
     ds = ray.data.from_items([{"text": "no"}])
     (row,) = predict_dataset(model_of(CASES["classes"], make_model_dir), ds, num_cpus=2).take_all()
-    assert row["told"] == "2 fp32 auto"
+    assert row["told"] == "2 threads, bf16"
 
 
 def test_what_is_wrong_is_named(ray, make_model_dir: Callable[..., Path]) -> None:
