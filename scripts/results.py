@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_engines
 import bench_serve
 import bench_tables
 import budget_results as budget
@@ -33,10 +34,10 @@ import own_text_results as own_text
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, BUDGET, ENTRIES, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
+from entries import BENCHES, BUDGET, ENGINES, ENTRIES, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
 from provenance import RESULTS, ROOT, provenance, write_result
 
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve", "engines")))
 RUNS = Path("runs/results")  # of the repository
 # Results that another script measures and writes: its words.
 BY_SCRIPTS = {
@@ -44,12 +45,14 @@ BY_SCRIPTS = {
     PREDICTION: ["scripts/bench_prediction.py"],
     LEVERS: ["scripts/bench_levers.py"],
     SERVING: ["scripts/bench_serve.py"],
+    ENGINES: ["scripts/bench_engines.py"],
     BUDGET: ["scripts/budget_results.py"],
 }
 OF_ONE_FILE = {
     PREDICTION: bench_tables.render_prediction,
     LEVERS: bench_tables.render_levers,
     SERVING: bench_serve.render,
+    ENGINES: bench_engines.render,
     BUDGET: budget.render,
 }
 
@@ -185,8 +188,8 @@ def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
         return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
-    if name == BUDGET and not load_results(name):
-        return f"Not measured yet: `make {BUDGET}` does it.\n"
+    if name in (BUDGET, ENGINES) and not load_results(name):
+        return f"Not measured yet: `make {name.replace('_', '-')}` does it.\n"
     return render(load_results(name))
 
 

@@ -373,6 +373,7 @@ def test_generated_pages_say_so_first() -> None:
         "speed.md",
         "scale.md",
         "serve.md",
+        "engines.md",
         "architecture.md",
         "options.md",
     }
