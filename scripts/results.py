@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_engines
 import bench_gpu
 import bench_serve
 import bench_tables
@@ -34,10 +35,10 @@ import own_text_results as own_text
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, BUDGET, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
+from entries import BENCHES, BUDGET, ENGINES, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
 from provenance import RESULTS, ROOT, provenance, write_result
 
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve", "engines")))
 RUNS = Path("runs/results")  # of the repository
 # Results that another script measures and writes: its words.
 BY_SCRIPTS = {
@@ -45,13 +46,16 @@ BY_SCRIPTS = {
     PREDICTION: ["scripts/bench_prediction.py"],
     LEVERS: ["scripts/bench_levers.py"],
     SERVING: ["scripts/bench_serve.py"],
+    ENGINES: ["scripts/bench_engines.py"],
     BUDGET: ["scripts/budget_results.py"],
     GPU: ["scripts/bench_gpu.py"],
 }
+ELSEWHERE = (GPU, ENGINES)  # only if they are named: they need a GPU, or packages and Java
 OF_ONE_FILE = {
     PREDICTION: bench_tables.render_prediction,
     LEVERS: bench_tables.render_levers,
     SERVING: bench_serve.render,
+    ENGINES: bench_engines.render,
     BUDGET: budget.render,
     GPU: bench_gpu.render,
 }
@@ -188,7 +192,7 @@ def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
         return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
-    if name in (BUDGET, GPU) and not load_results(name):
+    if name in (BUDGET, ENGINES, GPU) and not load_results(name):
         return f"Not measured yet: `make {name.replace('_', '-')}` does it.\n"
     return render(load_results(name))
 
@@ -308,7 +312,7 @@ def main() -> None:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(known)}")
     chosen = [
         name
-        for name in options.names or known
+        for name in options.names or [name for name in known if name not in ELSEWHERE]
         if options.names or options.force or options.quick or not (RESULTS / f"{name}.json").exists()
     ]
     if options.list:

@@ -1,7 +1,7 @@
 """What the tests share: the real data and weights where they are, tiny models made here, and what may be skipped.
 
 BERTKIT_TEST_DATA: the folder of the real data sets; tests that need them are skipped without it.
-BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked gpu, processor or slow.
+BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked engines, gpu, processor or slow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("bertkit")
 
-OPTIONAL = ("gpu", "processor", "slow")
+OPTIONAL = ("engines", "gpu", "processor", "slow")
 END_TO_END = {"run_bertkit", "data_dir", "minilm"}  # fixtures: whole commands, real data, real weights
 
 
@@ -44,6 +44,7 @@ END_TO_END = {"run_bertkit", "data_dir", "minilm"}  # fixtures: whole commands, 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+    parser.addoption("--engines", action="store_true", help="run the tests marked engines too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,10 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         main = getattr(getattr(item, "module", None), "main", None)
         if END_TO_END.intersection(getattr(item, "fixturenames", ())) or getattr(main, "__module__", "") == "bertkit.cli":
             item.add_marker(pytest.mark.e2e)
-    if not config.getoption("--slow"):
+    for name in ("engines", "slow"):
         for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+            if item.get_closest_marker(name) and not config.getoption(f"--{name}"):
+                item.add_marker(pytest.mark.skip(reason=f"{name}: runs with --{name}"))
 
 
 def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -69,9 +70,7 @@ def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     if os.environ.get("BERTKIT_REQUIRE_ALL") == "1" and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = (
-            f"{report.nodeid}: BERTKIT_REQUIRE_ALL=1 allows no skip but of gpu, processor and slow tests: {reason}"
-        )
+        report.longrepr = f"{report.nodeid}: BERTKIT_REQUIRE_ALL=1 allows no skip but of {', '.join(OPTIONAL)} tests: {reason}"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

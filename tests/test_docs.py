@@ -21,6 +21,7 @@ from typing import ClassVar
 import pyarrow.parquet
 import pytest
 import typer
+from engines import MARKS, ray_cluster, spark_session
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 
@@ -49,6 +50,7 @@ def commands(page: str) -> list[str]:
     return [line for language, block in blocks(page) if language == "bash" for line in block.strip().splitlines()]
 
 
+ENGINES = "engines.md"
 RUNNABLE = [page for page in PAGES if any("bertkit " in line for line in commands(page))]
 
 
@@ -222,7 +224,7 @@ def small(command: list[str]) -> list[str]:
     return command
 
 
-@pytest.mark.parametrize("page", RUNNABLE)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=MARKS if page == ENGINES else ()) for page in RUNNABLE])
 def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +235,8 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with ExitStack() as servers:
+        for engine in (ray_cluster, spark_session) if page == ENGINES else ():
+            servers.enter_context(engine())  # what its code finds there
         for language, block in blocks(page):
             block = block.replace(":8000", f":{port}")
             if language == "python":
@@ -387,7 +391,16 @@ def test_the_tree_names_every_file_and_no_other() -> None:
 
 def test_generated_pages_say_so_first() -> None:
     generated = [name for name, text in PAGES.items() if "<!-- results:" in text or "<!-- tree" in text or name == "options.md"]
-    assert set(generated) == {"README.md", "results.md", "speed.md", "scale.md", "serve.md", "architecture.md", "options.md"}
+    assert set(generated) == {
+        "README.md",
+        "results.md",
+        "speed.md",
+        "scale.md",
+        "serve.md",
+        "engines.md",
+        "architecture.md",
+        "options.md",
+    }
     for name in set(generated) - {"README.md"}:
         assert PAGES[name].startswith("<!-- Generated "), name
 

@@ -18,7 +18,7 @@ from bertkit import manifest
 from bertkit.config import PretrainConfig, convert, options_of
 from bertkit.corpus.mixing import Corpus, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
@@ -101,6 +101,9 @@ class LanguageModel(Predictor):
         return {row: f"the row cannot be read ({rows.where(row)})" for row, text in texts if text is None}
 
     def standard(self, examples: Examples) -> Examples:
+        if "text" not in examples.columns:
+            raise DataError(f"no column 'text'; columns: {', '.join(examples.columns)}", where=examples.source)
+        examples.texts("text", may_be_empty=True)
         return examples
 
     def _encode(self, texts: Sequence[str]) -> Encoded:

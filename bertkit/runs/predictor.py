@@ -36,6 +36,7 @@ from bertkit.runs.evaluate import Scored, Split, predict, predict_each, report_r
 from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
+from bertkit.tasks.output import ALL, Layout
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import unread_columns
 from bertkit.tasks.task import FINETUNE, Task
@@ -141,15 +142,32 @@ class Predictor:
                 first += len(part)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """The columns of a batch with those of its predictions, as Ray Data's map_batches and its like call it."""
+        """The columns of a batch with those of its predictions, as `bertkit predict --keep all` names them.
+
+        Raises DataError with the row, by its `id` if it has one.
+        """
         columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
         if len(lengths := {name: len(values) for name, values in columns.items()}) and len({*lengths.values()}) > 1:
             raise UsageError(f"the columns of the batch have different lengths: {lengths}")
-        if not (count := len(next(iter(columns.values()), []))):
-            return columns
-        examples = self.standard(Examples(columns, "batch", range(count)))
-        found = self.rows(self.predict_examples(examples), examples)
-        return columns | {name: [row.get(name) for row in found] for name in dict.fromkeys(key for row in found for key in row)}
+        inputs, added = self.output_columns([*columns])
+        found: list[dict[str, Any]] = []
+        if count := len(next(iter(columns.values()))):
+            place = ("id", columns["id"]) if "id" in columns else ("batch", range(count))
+            examples = self.standard(Examples(columns, *place))
+            found = self.rows(self.predict_examples(examples), examples)
+        return dict(zip(inputs, columns.values(), strict=True)) | {name: [row[name] for row in found] for name in added}
+
+    def output_columns(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Of a batch with these columns: what they are called beside its predictions, and the columns that are added to them.
+
+        A column that has the name of a predicted one is called input_NAME. Raises DataError for a missing column.
+        """
+        rows = Examples({name: [] for name in names}, "batch", [])
+        examples = self.standard(rows)
+        arranged = Layout(keep=(ALL,)).arrange(rows, examples, self.presents.columns(examples), {})
+        shown = {name: shown for shown, name in arranged.kept.items()}
+        inputs = [shown.get(name, name) for name in names]
+        return inputs, [name for name in arranged.columns if name not in {*inputs, "id"}]  # rows of a batch have no numbers
 
     @property
     def presents(self) -> Presents:

@@ -128,9 +128,43 @@ def test_a_batch_of_arrays_gives_columns(run: Path) -> None:
     columns = predictor({"ask": np.array(TEXTS), "id": np.arange(len(TEXTS))})
     assert columns["label"] == [each.value for each in predictor.predict(TEXTS)]
     json.dumps(columns)
-    assert predictor({"ask": []}) == {"ask": []}
+    assert predictor({"ask": [], "id": []}) == {name: [] for name in columns}
     with pytest.raises(UsageError):
         predictor({"ask": ["no"], "id": [1, 2]})
+
+
+def test_a_batch_keeps_its_columns_as_the_command_keeps_them(run: Path, run_bertkit, tmp_path: Path) -> None:
+    """The right label and a text that is not the run's have names of their own beside those of the prediction."""
+    rows = [{"id": 7 + at, "ask": text or "why", "label": "right", "text": "other"} for at, text in enumerate(TEXTS)]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ran = run_bertkit("predict", run, "new.jsonl", "--keep", "all", "--device", "cpu", "--precision", "fp32")
+    written = [json.loads(line) for line in ran.out.splitlines()]
+    columns = bertkit.load(run, **FP32)({name: [row[name] for row in rows] for name in rows[0]})
+    assert {*columns} == {*written[0]}
+    for name in columns:
+        assert columns[name] == (pytest.approx if name == "probability" else list)([row[name] for row in written]), name
+    assert columns["input_label"] == ["right"] * len(TEXTS)
+
+
+def test_an_error_names_the_row_of_a_batch_by_its_id(run: Path) -> None:
+    predictor = bertkit.load(run, **FP32)
+    for columns, place in (({"ask": ["no", None]}, "batch:1"), ({"ask": ["no", None], "id": ["a", "b"]}, "id:b")):
+        with pytest.raises(DataError) as error:
+            predictor(columns)
+        assert error.value.where == place
+    with pytest.raises(DataError, match="ask"):
+        predictor({"question": []})
+
+
+def test_a_batch_of_texts_to_fill(make_model_dir: Callable[..., Path]) -> None:
+    predictor = bertkit.load(make_model_dir("BertForMaskedLM", seed=6, initializer_range=0.5), **FP32)
+    texts = ["the good [MASK]", "no mask"]
+    assert predictor({"text": texts})["fills"] == [each.details["fills"] for each in predictor.predict(texts)]
+    with pytest.raises(DataError) as error:
+        predictor({"text": [*texts, None]})
+    assert error.value.where == "batch:2"
+    with pytest.raises(DataError, match="no column 'text'"):
+        predictor({"ask": texts})
 
 
 def test_it_pickles_as_its_folder_and_threads_share_it(run: Path) -> None:

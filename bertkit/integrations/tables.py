@@ -1,0 +1,97 @@
+"""Arrow tables in, the same tables with a model's predictions out: what the engines share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypedDict
+
+import pyarrow as pa
+import torch
+
+from bertkit.errors import UsageError
+from bertkit.runs.loading import load
+from bertkit.runs.predictor import Predictor
+
+TEXT, NUMBER, PLACE = pa.string(), pa.float64(), pa.int64()
+SPAN = {"start": PLACE, "end": PLACE, "text": TEXT, "probability": NUMBER}
+# What a batch alone does not tell: a list may be empty in all of its rows, and an answer have no place.
+TYPES = {
+    "answer": TEXT,
+    "choice": PLACE,
+    "end": PLACE,
+    "entities": pa.list_(pa.struct(SPAN | {"label": TEXT})),
+    "fills": pa.list_(pa.list_(pa.struct({"token": TEXT, "probability": NUMBER}))),
+    "intent": TEXT,
+    "intent_probability": NUMBER,
+    "label": TEXT,
+    "labels": pa.list_(TEXT),
+    "nbest": pa.list_(pa.struct(SPAN | {"start_logit": NUMBER, "end_logit": NUMBER})),
+    "null_odds": NUMBER,
+    "offsets": pa.list_(pa.list_(PLACE)),
+    "prediction": NUMBER,
+    "probabilities": pa.list_(NUMBER),
+    "probability": NUMBER,
+    "question": TEXT,
+    "start": PLACE,
+    "tags": pa.list_(TEXT),
+    "text": TEXT,
+    "text_pair": TEXT,
+    "tokens": pa.list_(TEXT),
+}
+OF_LABELS = pa.map_(TEXT, NUMBER)  # the probabilities of several labels, by name
+
+
+class Opening(TypedDict):
+    """How every worker opens the model, so that no decision depends on the worker."""
+
+    model: str
+    device: str
+    precision: str
+
+
+def open_here(model: str | Path, device: str, precision: str) -> tuple[Predictor, Opening]:
+    """The model in the process that starts the workers, and how they open it: a precision "auto" is resolved here, once.
+
+    Raises ModelError, MachineError; and UsageError where they have GPUs and this process has none to resolve it on.
+    """
+    name = str(Path(model).absolute()) if Path(model).exists() else str(model)  # workers have other working folders
+    if device == "cpu" or torch.cuda.is_available():
+        predictor = load(name, device, precision)
+        return predictor, {"model": name, "device": device, "precision": predictor.precision.name}
+    if precision not in ("fp32", "bf16"):
+        what = f"precision is {precision!r}, which depends on the workers' GPUs, and there is none here to ask"
+        raise UsageError(what, hint='choose precision="fp32" or precision="bf16"')
+    return load(name, "cpu", precision), {"model": name, "device": device, "precision": precision}
+
+
+def predicted_fields(predictor: Predictor, names: list[str]) -> tuple[list[str], list[pa.Field]]:
+    """Of a table with these columns: what they are called beside the predictions, and the fields that are added to them.
+
+    Raises DataError for a missing column.
+    """
+    inputs, added = predictor.output_columns(names)
+    types = TYPES | ({"probabilities": OF_LABELS} if predictor.presents.family == "text-classification" else {})
+    return inputs, [pa.field(name, types[name]) for name in added]
+
+
+class TablePredictor:
+    """A model in a worker: called on a table it returns the table, its columns untouched, with those of the predictions.
+
+    num_threads: how many it computes with. Torch would take all cores in each worker of a machine, which then wait for each
+    other.
+    """
+
+    def __init__(self, model: str, device: str, precision: str, num_threads: int) -> None:
+        torch.set_num_threads(num_threads)
+        os.environ.setdefault("RAYON_NUM_THREADS", str(num_threads))  # the tokenizer's
+        self.predictor = load(model, device, precision)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Raises DataError with the row, by its id if there is a column `id`."""
+        inputs, fields = predicted_fields(self.predictor, table.column_names)
+        columns = self.predictor(table.to_pydict())
+        table = table.rename_columns(inputs)
+        for field in fields:
+            table = table.append_column(field, pa.array(columns[field.name], field.type))
+        return table
