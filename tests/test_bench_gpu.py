@@ -17,9 +17,11 @@ from entries import GPU
 import results
 
 pytestmark = pytest.mark.e2e
-COMPILED = [
-    pytest.param("finetune", "bertkit-compiled", marks=pytest.mark.slow),
-    pytest.param("pretrain", "compiled", marks=pytest.mark.slow),
+SLOW = [
+    pytest.param(kind, side, marks=pytest.mark.slow)
+    for kind, sides in bench_gpu.SIDES.items()
+    for side in sides
+    if (kind, side) != ("finetune", "bertkit-packed")
 ]
 
 
@@ -33,21 +35,12 @@ def make_it_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_gpu, "TEXTS", 64)
 
 
-@pytest.mark.parametrize(
-    ("kind", "side"),
-    [("finetune", "bertkit-packed"), ("finetune", "best"), ("pretrain", "bertkit"), ("predict", "transformers"), *COMPILED],
-)
+@pytest.mark.parametrize(("kind", "side"), [("finetune", "bertkit-packed"), *SLOW])
 def test_a_row_is_measured(kind: str, side: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_it_small(monkeypatch)
     found = bench_gpu.run_row(Work(kind, "minilm", 16, 4), side, steps=3, warmup=1, folder=folder)
     assert 0 < found["examples_per_s"] < found["real_tokens_per_s"] <= 16 * found["examples_per_s"]
     assert found.get("timed_steps", 2) == 2
-
-
-def test_predictions_of_bertkit_are_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_it_small(monkeypatch)
-    found = bench_gpu.run_row(Work("predict", "minilm", 16, 64), "bertkit", steps=0, warmup=0, folder=folder)
-    assert found["examples_per_s"] > 0
 
 
 def test_the_rows_are_those_that_are_asked_for() -> None:
