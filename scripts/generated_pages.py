@@ -69,7 +69,7 @@ def options_page() -> str:
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in typer.main.get_command(app()).commands.items():  # type: ignore[attr-defined]
         below = getattr(command, "commands", None)
         yield from ((f"{name} {each}", sub) for each, sub in below.items()) if below else [(name, command)]
 

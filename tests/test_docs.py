@@ -317,7 +317,7 @@ def assert_predicted(command: list[str], place: Path, out: str) -> None:
 
 def test_every_command_is_shown_by_some_page() -> None:
     run = {re.sub(r".*bertkit ", "", line).split()[0] for page in RUNNABLE for line in commands(page) if "bertkit " in line}
-    assert run == set(typer.main.get_command(app).commands) - {"submission"}  # which needs all of GLUE's test sets
+    assert run == set(typer.main.get_command(app()).commands) - {"submission"}  # which needs all of GLUE's test sets
 
 
 # --- what pages say ------------------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_the_readme_is_two_screens_and_names_every_command() -> None:
     text = PAGES["README.md"]
     assert len(text.splitlines()) <= 200
     named = {match.split(" ")[0] for match in re.findall(r"^\| `bertkit ([^`]+)`", text, flags=re.MULTILINE)}
-    assert named == set(typer.main.get_command(app).commands)
+    assert named == set(typer.main.get_command(app()).commands)
 
 
 def test_every_recipe_is_named() -> None:

@@ -111,7 +111,7 @@ def test_tables_share_runs() -> None:
 
 def parsed(command: list[str]) -> dict[str, Any]:
     """What a command line gives its command, without what is not given."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app()).commands  # type: ignore[attr-defined]
     group, words = commands[command[0]], command[1:]
     if hasattr(group, "commands"):
         group, words = group.commands[words[0]], words[1:]

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from bertkit.cli.check import check
-from bertkit.cli.compare import compare
-from bertkit.cli.corpus import corpus
-from bertkit.cli.eval import evaluate
-from bertkit.cli.export import export
 from bertkit.cli.failures import Interrupted, speaking_for_all
-from bertkit.cli.finetune import finetune
-from bertkit.cli.options import LocalCommand
-from bertkit.cli.predict import predict
-from bertkit.cli.pretrain import pretrain
-from bertkit.cli.push import push
-from bertkit.cli.recipes import recipes
-from bertkit.cli.report import report
-from bertkit.cli.reproduce import reproduce
-from bertkit.cli.run_glue import translate
-from bertkit.cli.serve import serve
-from bertkit.cli.submission import submission
-from bertkit.cli.tokenizer import tokenizer
-from bertkit.cli.tune import tune
+from bertkit.cli.local import LocalCommand
 from bertkit.errors import UsageError
 from bertkit.manifest import all_read_is_whole
 
@@ -70,27 +56,14 @@ _SETTINGS: dict[str, Any] = {
     "rich_markup_mode": "rich",
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "finetune": finetune,
-    "eval": evaluate,
-    "predict": predict,
-    "pretrain": pretrain,
-    "recipes": recipes,
-    "check": check,
-    "compare": compare,
-    "report": report,
-    "tune": tune,
-    "reproduce": reproduce,
-    "submission": submission,
-    "export": export,
-    "serve": serve,
-    "push": push,
-}
-app = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, **_SETTINGS)
-for _name, _function in _COMMANDS.items():
-    app.command(_name)(_function)
-app.add_typer(tokenizer, name="tokenizer")
-app.add_typer(corpus, name="corpus")
+# In the order of the help; each is a file of this package, with a function of its name.
+_COMMANDS = (
+    *("finetune", "eval", "predict", "pretrain", "recipes", "check", "compare", "report"),
+    *("tune", "reproduce", "submission", "export", "serve", "push"),
+)
+_GROUPS = ("tokenizer", "corpus")  # of commands
+_FUNCTIONS = {"eval": "evaluate"}
+_COMPLETES = "_BERTKIT_COMPLETE"  # the shell asks for what comes next
 
 
 def _version(requested: bool) -> None:
@@ -101,7 +74,6 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _top(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
@@ -117,13 +89,57 @@ def _top(
     """
 
 
+@cache
+def app() -> typer.Typer:
+    """All commands. To import them takes longer than most of them do."""
+    return _application([*_COMMANDS, *_GROUPS])
+
+
+def _application(names: Sequence[str]) -> typer.Typer:
+    application = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, callback=_top, **_SETTINGS)
+    for name in names:
+        if name in _GROUPS:
+            application.add_typer(_imported(name), name=name)
+        else:
+            application.command(name)(_imported(name))
+    return application
+
+
+def _list_of_commands() -> typer.Typer:
+    """What `bertkit --help` shows: the commands by their first lines, which are read and not imported."""
+    application = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, callback=_top, **_SETTINGS)
+    for name in (*_COMMANDS, *_GROUPS):
+        application.command(name, help=_summary(name))(lambda: None)
+    return application
+
+
+def _imported(name: str) -> Any:
+    """The function of a command, or a group as Typer has it."""
+    return getattr(import_module(f"bertkit.cli.{name}"), _FUNCTIONS.get(name, name))
+
+
+def _summary(name: str) -> str:
+    """The first paragraph of a command's help, or of a group's, from its file."""
+    tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+    function = "_group" if name in _GROUPS else _FUNCTIONS.get(name, name)
+    (found,) = (part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name == function)
+    return (ast.get_docstring(found) or "").partition("\n\n")[0]
+
+
 def _chosen(args: Sequence[str], main: Main) -> Any:
-    """What runs these arguments, as Typer builds it: of a command alone if they begin with its name, for that is soon done."""
-    if not args or args[0] not in _COMMANDS:
-        return partial(typer.main.get_command(app).main, args=[*args], prog_name="bertkit", obj=main)
-    alone = typer.Typer(add_completion=False, **_SETTINGS)
-    alone.command(args[0], cls=_Command)(_COMMANDS[args[0]])
-    return partial(typer.main.get_command(alone).main, args=[*args[1:]], prog_name=f"bertkit {args[0]}", obj=main)
+    """What runs these arguments, as Typer builds it: of the command that they begin with alone, for that is soon imported."""
+    name = args[0] if args else ""
+    if name in _COMMANDS:
+        alone = typer.Typer(add_completion=False, **_SETTINGS)
+        alone.command(name, cls=_Command)(_imported(name))
+        return partial(typer.main.get_command(alone).main, args=[*args[1:]], prog_name=f"bertkit {name}", obj=main)
+    if name in _GROUPS:
+        application = _application([name])
+    elif _COMPLETES in os.environ or {*args} & {*_COMMANDS, *_GROUPS}:  # such as bertkit -- finetune
+        application = app()
+    else:
+        application = _list_of_commands()
+    return partial(typer.main.get_command(application).main, args=[*args], prog_name="bertkit", obj=main)
 
 
 @speaking_for_all()
@@ -134,7 +150,11 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
     """
     _check_working_directory()
     try:
-        args = translate(sys.argv[1:] if argv is None else argv)
+        args = sys.argv[1:] if argv is None else argv
+        if [*args[:1]] == ["finetune"]:
+            from bertkit.cli.run_glue import translate
+
+            args = translate(args)
         with all_read_is_whole():
             return _chosen(args, main)(standalone_mode=False) or 0
     except typer.Abort as error:

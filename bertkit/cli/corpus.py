@@ -8,11 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, LocalCommand, MaxFileSize, OnError, Overwrite, TextColumn
+from bertkit.cli.local import LocalCommand
+from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, Overwrite, TextColumn
 from bertkit.errors import UsageError, plural
 from bertkit.readers.content import MAX_FILE_SIZE
 
-corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Turn plain text into shards of tokens.")
+corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+
+@corpus.callback()
+def _group() -> None:
+    """Turn plain text into shards of tokens."""
+
 
 Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder to write.", metavar="DIR")]
 NumProcesses = Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)]

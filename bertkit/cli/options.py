@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
 from bertkit.config import PRESETS, Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
 from bertkit.errors import UsageError, did_you_mean
-from bertkit.readers.remote import is_url
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
@@ -26,31 +24,6 @@ def recipe_names(prefix: str) -> list[str]:
     from bertkit.tasks.catalog import list_recipes
 
     return [name for name in (*(recipe.name for recipe in list_recipes()), *FAMILIES) if name.startswith(prefix)]
-
-
-class LocalCommand(TyperCommand):
-    """A command that refuses a URL for a file or folder that must be local: as a Path it would name a folder s3: here."""
-
-    def make_context(self, info_name: str | None, args: list[str], *more: Any, **others: Any) -> Any:
-        words = [word.partition("=")[2] if word.startswith("--") else word for word in args]
-        urls = {Path(word): word for word in words if is_url(word)}
-        context = super().make_context(info_name, args, *more, **others)
-        declared = inspect.signature(self.callback, eval_str=True).parameters if self.callback and urls else {}
-        for param in self.params:
-            if param.name not in declared or not _is_path(declared[param.name].annotation):
-                continue
-            values = context.params.get(param.name)
-            for value in values if isinstance(values, (list, tuple)) else [values]:
-                if value is not None and Path(value) in urls:
-                    what = f"{max(param.opts, key=len)} is a URL; expected a local file or folder"
-                    hint = "only files of data are read from URLs; copy to and from a local folder yourself"
-                    raise UsageError(what, where=urls[Path(value)], hint=hint)
-        return context
-
-
-def _is_path(annotation: Any) -> bool:
-    """Whether a parameter is a path, or a list of them: Typer may not yet have made them of the words."""
-    return annotation is Path or any(map(_is_path, typing.get_args(annotation)))
 
 
 # Arguments and options of several commands.

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Encoding, Include, LocalCommand, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
+from bertkit.cli.local import LocalCommand
+from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
 from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.remote import path_of
 

@@ -200,7 +200,7 @@ def test_an_error_of_the_web_is_one_line(model: Path, run_bertkit, tmp_path: Pat
 def path_options() -> list[tuple[tuple[str, ...], str]]:
     """Each command with each of its options that is a path."""
     found = []
-    groups: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(app))]
+    groups: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(app()))]
     while groups:
         names, command = groups.pop()
         groups += [((*names, name), each) for name, each in getattr(command, "commands", {}).items()]

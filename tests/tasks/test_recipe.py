@@ -61,7 +61,7 @@ def test_options_are_declared_once() -> None:
         own = set(options_of(family))
         assert len(own) > 5
         assert not own & training
-        for command in app.registered_commands:
+        for command in app().registered_commands:
             parameters = inspect.signature(inspect.unwrap(command.callback)).parameters  # type: ignore[arg-type]
             assert not set(parameters) & (own | training), command.callback
 

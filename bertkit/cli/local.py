@@ -1,0 +1,39 @@
+"""What every command refuses: a URL where a file or folder must be local."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand
+
+from bertkit.errors import UsageError
+
+
+class LocalCommand(TyperCommand):
+    """A command that refuses a URL for a file or folder that must be local: as a Path it would name a folder s3: here."""
+
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **others: Any) -> Any:
+        from bertkit.readers.remote import is_url
+
+        words = [word.partition("=")[2] if word.startswith("--") else word for word in args]
+        urls = {Path(word): word for word in words if is_url(word)}
+        context = super().make_context(info_name, args, *more, **others)
+        declared = inspect.signature(self.callback, eval_str=True).parameters if self.callback and urls else {}
+        for param in self.params:
+            if param.name not in declared or not _is_path(declared[param.name].annotation):
+                continue
+            values = context.params.get(param.name)
+            for value in values if isinstance(values, (list, tuple)) else [values]:
+                if value is not None and Path(value) in urls:
+                    what = f"{max(param.opts, key=len)} is a URL; expected a local file or folder"
+                    hint = "only files of data are read from URLs; copy to and from a local folder yourself"
+                    raise UsageError(what, where=urls[Path(value)], hint=hint)
+        return context
+
+
+def _is_path(annotation: Any) -> bool:
+    """Whether a parameter is a path, or a list of them: Typer may not yet have made them of the words."""
+    return annotation is Path or any(map(_is_path, typing.get_args(annotation)))
