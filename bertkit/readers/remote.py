@@ -55,7 +55,14 @@ def path_of(name: str) -> Path:
 
 def without_query(name: str) -> str:
     """A name without what follows the path in a URL of the web: ?download=true."""
-    return re.split("[?#]", name, maxsplit=1)[0] if name.startswith(("http://", "https://")) else name
+    is_web = name.removeprefix(f"{_CACHE}::").startswith(("http://", "https://"))
+    return re.split("[?#]", name, maxsplit=1)[0] if is_web else name
+
+
+def file_name(name: str) -> str:
+    """The last part of a path or URL, without what follows the path of a URL: it may hold a token."""
+    path = re.split("[?#]", name, maxsplit=1)[0] if is_url(name) else name
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def look_up(url: str) -> Listing:

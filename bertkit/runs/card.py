@@ -11,7 +11,7 @@ import yaml
 
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.progress import format_interval
-from bertkit.readers.remote import without_query
+from bertkit.readers.remote import file_name
 from bertkit.runs.usage import usage
 
 _CARD = """---
@@ -191,7 +191,7 @@ def hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
 def _source(run: dict[str, Any], split: str) -> str:
     """Where a split is from, without the folders of this machine."""
     hub = hub_set(run)
-    return hub["path"] if hub else _one_line(Path(without_query(run["data"][split]["source"])).name)
+    return hub["path"] if hub else _one_line(file_name(run["data"][split]["source"]))
 
 
 def _results(run: dict[str, Any]) -> Iterator[dict[str, Any]]:

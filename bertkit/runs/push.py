@@ -14,7 +14,7 @@ from bertkit.errors import MachineError, UsageError
 from bertkit.files import json_text
 from bertkit.manifest import MANIFEST, Manifest, finish, verify
 from bertkit.model.directory import CONFIG_FILES, weight_files
-from bertkit.readers.remote import is_url, without_query
+from bertkit.readers.remote import file_name, is_url
 from bertkit.report import Report, Table, show
 from bertkit.runs.card import hub_id, hub_set
 from bertkit.runs.directory import RUN_FILE, refuse_folder_of_runs, require_run
@@ -114,11 +114,11 @@ def _without_paths(value: Any, key: str = "") -> Any:
         return value
     if _PATHS.fullmatch(key):
         kept = re.fullmatch(r"\d+/\d+", value) or (key == ".model.name" and hub_id(value))  # a share, as --validation 1/5
-        return value if kept else re.split(r"[/\\]", without_query(value).rstrip("/\\"))[-1]
-    path = PureWindowsPath(value) if "\\" in value else PurePosixPath(without_query(value))
+        return value if kept else file_name(value)
+    path = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
     is_path = path.is_absolute() or is_url(value) or value.startswith(("~", "..", "file:"))
     is_path = is_path or (len(path.parts) > 1 and Path(value).exists())
-    return path.name or value if is_path or value.endswith(".py") else value
+    return file_name(value) or value if is_path or value.endswith(".py") else value
 
 
 def _refused(error: Exception, repo: str) -> MachineError:

@@ -137,6 +137,8 @@ def test_paths_are_told_by_their_keys() -> None:
         "./secret/train.csv",
         "s3://secret/x/train.csv",
         "https://secret.org/train.csv?token=secret/y",
+        "simplecache::https://secret.org/train.csv?sig=secret",
+        "abfs://secret@account/train.csv?sig=secret#secret",
     ]
     for path in paths:
         run = {"recipe": {"train": path, "data": path}, "data": {"train": {"source": path}}, "model": {"name": path}}
@@ -147,7 +149,12 @@ def test_paths_are_told_by_their_keys() -> None:
         assert pushing._without_paths(run) == found
     kept = {"recipe": {"validation": "1/5", "language": "en/de"}, "model": {"name": "bert-base-uncased"}}
     assert pushing._without_paths(kept) == kept
-    for path in ("file:///secret/x.csv", "memory://secret/x.csv", "https://secret.org/x.csv?token=secret/y"):
+    for path in (
+        "file:///secret/x.csv",
+        "memory://secret/x.csv",
+        "https://secret.org/x.csv?token=secret/y",
+        "s3://secret/x.csv?secret",
+    ):
         assert pushing._without_paths({"asked": {"other": path}}) == {"asked": {"other": "x.csv"}}
 
 
