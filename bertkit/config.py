@@ -243,8 +243,8 @@ class TrainConfig:
     )
     compile: bool = option(
         False,
-        "compile what the layers do between matrix products, by torch.compile: half a minute before the first step, for steps "
-        "that are mostly faster on a GPU and hardly on a CPU",
+        "compile the activation and LayerNorm of each layer with torch.compile: about half a minute before the first step; "
+        "on a CPU steps hardly gain",
     )
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1

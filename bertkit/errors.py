@@ -1,8 +1,8 @@
 """Errors that the user can fix: one line that says what is wrong, what was expected, and what to do.
 
 The exit codes of every command: 0 success, 1 a bug in bertkit, 2 usage or configuration, 3 data,
-4 model, 5 environment (disk, memory, network, packages), 130 interrupted (Ctrl-C), 138 asked by a scheduler (SIGUSR1 on Linux),
-143 terminated (SIGTERM).
+4 model, 5 environment (disk, memory, network, packages), 130 interrupted (Ctrl-C), 138 stopped by a scheduler (SIGUSR1 on
+Linux), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations

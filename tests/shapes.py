@@ -373,7 +373,7 @@ class Trained:
 def training_run(shape: Shape, config: TrainConfig, total_steps: int, run_dir: Path, **more: Any) -> Trained:
     """`train` on a shape, by this process and those started beside it."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    accelerator = start_accelerator("cpu")
+    accelerator = start_accelerator("cpu" if config.device == "auto" else config.device)
     sampler = Sampler(len(shape.features), config.batch_size, config.seed)
     places = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     batches = training_batches(shape.features, sampler, config.micro_batch_tokens, **places)

@@ -68,7 +68,7 @@ def pretrain(
         int | None,
         typer.Option(
             min=1,
-            help="With --dry-run and --gpu-type: estimate memory and hours on so many GPUs, which need not be at hand.",
+            help="With --dry-run and --gpu-type: estimate memory and hours on so many GPUs, none of which is needed.",
             metavar="N",
         ),
     ] = None,
@@ -97,6 +97,8 @@ def pretrain(
     """
     if output_dir is None and not dry_run:
         raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
+    if dry_run and continue_with:
+        raise UsageError("--dry-run plans a training from its first step", hint="leave out --continue-with")
     if (gpus is None) != (gpu_type is None):
         raise UsageError("--gpus and --gpu-type need each other", hint="as in --dry-run --gpus 8 --gpu-type h100")
     if gpu_type is not None:

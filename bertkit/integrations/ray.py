@@ -29,7 +29,7 @@ def predict_dataset(
 
     model: a run folder or any Hugging Face BERT, by a path that all nodes see, or a hub id. num_actors: how many copies of the
     model. num_cpus: CPUs reserved for each, and the threads that it computes with. num_gpus: GPUs reserved for each; 0 computes
-    on CPUs. batch_size: rows that are predicted at once. precision: fp32, bf16, int8 on CPUs, or auto, which is resolved here,
+    on CPUs. batch_size: rows that are predicted at once. precision: as of bertkit.load; auto is resolved here,
     once for all actors.
 
     A column that has the name of a predicted one is called input_NAME. Raises ModelError, MachineError, UsageError; DataError

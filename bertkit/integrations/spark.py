@@ -20,7 +20,7 @@ def predict_dataset(model: str | Path, df: DataFrame, *, device: str = "cpu", pr
     """A lazy DataFrame with the columns of `df`, and beside them those of the predictions.
 
     model: a run folder or any Hugging Face BERT, by a path that all executors see, or a hub id. device: cpu or cuda.
-    precision: fp32, bf16, int8 on CPUs, or auto, which is resolved here, once for all workers. Each worker computes with
+    precision: as of bertkit.load; auto is resolved here, once for all workers. Each worker computes with
     spark.task.cpus threads.
 
     A column that has the name of a predicted one is called input_NAME. Raises ModelError, MachineError, UsageError; DataError

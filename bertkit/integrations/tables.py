@@ -59,10 +59,10 @@ def open_here(model: str | Path, device: str, precision: str) -> tuple[Predictor
     if device == "cpu" or torch.cuda.is_available():
         predictor = load(name, device, precision)
         return predictor, {"model": name, "device": device, "precision": predictor.precision.name}
-    if precision not in ("fp32", "bf16"):
+    if precision in ("auto", "int8"):
         what = f"precision is {precision!r}, which depends on the workers' GPUs, and there is none here to ask"
-        raise UsageError(what, hint='choose precision="fp32" or precision="bf16"')
-    return load(name, "cpu", precision), {"model": name, "device": device, "precision": precision}
+        raise UsageError(what, hint='choose precision="bf16", "fp16", "tf32" or "fp32"')
+    return load(name, "cpu", "fp32"), {"model": name, "device": device, "precision": precision}
 
 
 def predicted_fields(predictor: Predictor, names: list[str]) -> tuple[list[str], list[pa.Field]]:

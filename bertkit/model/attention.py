@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 from bertkit.model.dropout import Dropout
 from bertkit.model.layout import Bounds, Heads, Pattern, pad_rows
 
+LARGEST_PACKED = 256  # size of a head that torch's kernel for packed sequences takes
+
 
 def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
     """What each query reads from its own sequence: (R, H).
@@ -26,7 +28,7 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
     Both are packed as the pattern says.
     """
     size = tokens.shape[1] // num_heads // (3 if queries is None else 2)
-    if pattern.bounds is not None and not dropout.active and size % 8 == 0:
+    if pattern.bounds is not None and not dropout.active and size % 8 == 0 and size <= LARGEST_PACKED:
         return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads)
     # On a CPU torch's fused kernel is the slower one for masked cells, to train, and with dropout, which would not draw from
     # our stream either; nor does it on Apple's.

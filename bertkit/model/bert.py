@@ -166,6 +166,11 @@ class BertEncoder(nn.Module):
         self.stream = stream
         self.activation_checkpointing = False  # whether training keeps only what goes into a layer, and computes it twice
 
+    @property
+    def attention_dropout_is_active(self) -> bool:
+        layers: Any = self.layer
+        return any(layer.attention.self.dropout.active for layer in layers)
+
     def _run(self, layer: nn.Module, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if not (self.activation_checkpointing and self.training and torch.is_grad_enabled()):
             return layer(hidden, rows, pattern)
@@ -177,7 +182,7 @@ class BertEncoder(nn.Module):
 
         states: a list that gets (R, H) of what goes into each layer.
         """
-        packing = Packing(batch, self.num_heads, hidden.dtype, causal=self.is_decoder)
+        packing = Packing(batch, self.num_heads, hidden.dtype, causal=self.is_decoder, dropout=self.attention_dropout_is_active)
         hidden = packing.pad(hidden)
         for layer in self.layer[:-1]:
             if states is not None:
@@ -263,7 +268,7 @@ def check_compiler(device: torch.device) -> None:
 
 
 def compile_layers(module: nn.Module, backend: str | Callable = "inductor") -> None:
-    """Compile what each layer does between its products, once for any number of rows."""
+    """Compile each layer's activation with the product before it, and its sums with LayerNorm, once for any number of rows."""
     for part in module.modules():
         if isinstance(part, BertIntermediate):
             part.compile(dynamic=True, backend=backend)

@@ -12,13 +12,13 @@ from bertkit.errors import UsageError, did_you_mean
 
 
 class GpuType(NamedTuple):
-    """memory: GB. rate16: TFLOP/s of products of 16 bits with float32 sums, in the dtype `halves`; where that is bf16, twice
+    """memory: GB. rate16: TFLOP/s of products of 16 bits with float32 sums, in the dtype `dtype16`; where that is bf16, twice
     those of TF32. rate32: in float32."""
 
     memory: int
     rate16: float
     rate32: float
-    halves: str = "bf16"
+    dtype16: str = "bf16"
 
     def rate(self, precision: str) -> float:
         """TFLOP/s of dense products."""
@@ -40,6 +40,6 @@ GPU_TYPES = {
     "l40s": GpuType(48, 362, 91.6),
     "a10g": GpuType(24, 70, 31.5),
     "rtx4090": GpuType(24, 165, 82.6),
-    "v100-16": GpuType(16, 125, 15.7, halves="fp16"),
-    "v100-32": GpuType(32, 125, 15.7, halves="fp16"),
+    "v100-16": GpuType(16, 125, 15.7, dtype16="fp16"),
+    "v100-32": GpuType(32, 125, 15.7, dtype16="fp16"),
 }

@@ -2,7 +2,7 @@
 as in the paper's left-to-right ablation (section 5.1).
 
 Letters as in bert.py, and M rows whose token is predicted, V vocab_size. Only these are scored over the vocabulary, in chunks,
-and the gradient of the cross-entropy is computed in the forward pass: there is never a float32 matrix of tokens times
+and the gradient of the cross-entropy is computed in the forward pass: only a chunk is ever a float32 matrix of tokens times
 vocabulary.
 """
 
@@ -23,6 +23,9 @@ from bertkit.model.layout import round_rows
 CHUNK = 2**20  # vocabulary scores that a CPU computes at once: 4 MB in float32, which stay in the cache
 BLOCK = 2**24  # gradients of them that it multiplies at once: 32 MB in bfloat16
 OF_A_GPU = 2**27  # of both: half a gigabyte in float32; few rows would not keep it busy
+# What gradients of scores are multiplied by in float16, so that fewer round to 0. The loss's own scale comes later, and sums
+# over thousands of rows must stay below 65,504.
+ENLARGED = 16.0
 
 
 class BertPredictionHeadTransform(nn.Module):
@@ -182,6 +185,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         to_weight: Tensor | None = None
         to_bias = torch.zeros_like(bias, dtype=exact)
         most = BLOCK if hidden.device.type == "cpu" else OF_A_GPU
+        enlarged = ENLARGED if hidden.dtype == torch.float16 else 1.0
         blocks = max(1, -(-len(hidden) * len(weight) // most))  # of equally many rows
         begin = 0
         for rows, to_rows in zip(hidden.tensor_split(blocks), to_hidden.tensor_split(blocks), strict=True):
@@ -194,17 +198,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 loss -= scores.gather(1, right[:, None]).sum()
                 scores.exp_().scatter_add_(1, right[:, None], scores.new_full((len(right), 1), -1.0))
                 to_bias += scores.sum(dim=0)
-                into[: len(right)] = scores
+                into[: len(right)] = scores if enlarged == 1.0 else scores.mul_(enlarged)
             torch.mm(gradient, weight, out=to_rows)
             of_block = gradient.T @ rows
             to_weight = of_block if to_weight is None else to_weight.to(exact).add_(of_block)
             begin += len(rows)
         assert to_weight is not None
-        ctx.gradients = to_hidden, to_weight.to(weight.dtype), to_bias.to(bias.dtype)
+        ctx.gradients, ctx.enlarged = (to_hidden, to_weight.to(weight.dtype), to_bias), enlarged
+        ctx.bias_dtype = bias.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = grad
-        gradients, ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
-        return (*(gradient.mul_(factor) for gradient in gradients), None)
+        (to_hidden, to_weight, to_bias), ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
+        of_scores = factor / ctx.enlarged
+        return to_hidden.mul_(of_scores), to_weight.mul_(of_scores), to_bias.mul_(factor).to(ctx.bias_dtype), None

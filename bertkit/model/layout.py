@@ -206,11 +206,14 @@ class Packing:
     tokens, rows: the patterns of all N tokens, and of the R rows that the head reads, which are the last layer's queries.
     """
 
-    def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool) -> None:
+    def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool, dropout: bool = False) -> None:
+        """dropout: whether attention drops, which no kernel for packed sequences does."""
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
+        takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype)
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
-        takes_packed = has_packed_kernel(device, dtype)
+        if takes_packed:
+            groups = [0, len(batch.token_counts)]
         dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
         positions = _positions(batch) if causal else None
 
@@ -308,6 +311,7 @@ def has_packed_kernel(device: torch.device, dtype: torch.dtype) -> bool:
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
         and torch.cuda.get_device_capability(device) >= (8, 0)
+        and torch.backends.cuda.is_flash_attention_available()
         and not torch.compiler.is_exporting()
     )
 

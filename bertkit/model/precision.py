@@ -96,10 +96,12 @@ def refuse_int8(asked: str | None, what: str) -> None:
 
 
 def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
-    """Raise UsageError for a precision that no other device has."""
+    """Raise UsageError for a precision that this device lacks, or only emulates."""
     if asked in OF_GPUS and device.type != "cuda":
         what = f"--precision {asked} is for GPUs by NVIDIA and AMD; this run is on {device.type}"
         raise UsageError(what, hint="choose auto, fp32 or bf16")
+    if asked in ("tf32", "bf16") and device.type == "cuda" and _of_gpu(device) != "bf16":
+        raise UsageError(f"--precision is {asked}, which this GPU lacks", hint="choose auto, fp16 or fp32")
 
 
 def resolve_precision(
@@ -146,8 +148,20 @@ def _of_gpu(device: torch.device) -> str:
 
 
 def use_tf32(precision: str) -> None:
-    """Whether GPUs multiply float32 in TF32, with 10 of its 23 bits behind the point."""
+    """Whether GPUs multiply float32 in TF32, with 10 of its 23 bits behind the point, from now on in this process."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+def multiply_in_tf32(module: torch.nn.Module) -> None:
+    """Let the forward pass of a module, and of no other, multiply float32 in TF32."""
+    before: list[str] = []
+
+    def begin(*_: Any) -> None:
+        before.append(torch.get_float32_matmul_precision())
+        use_tf32("tf32")
+
+    module.register_forward_pre_hook(begin)
+    module.register_forward_hook(lambda *_: torch.set_float32_matmul_precision(before.pop()), always_call=True)
 
 
 # Whether a CPU may compute in them; how fast is then measured.
@@ -226,21 +240,33 @@ def _measure(
     inputs = {name: [random(tokens, columns, dtype=DTYPES[name]) for _, columns in shapes] for name in names}
     best: dict[str, tuple[float, bool]] = {}  # seconds of the fastest pass, and whether it was undisturbed
     start = time.perf_counter()
+    threads, before = _usable_threads(), torch.get_float32_matmul_precision()
     for turn in itertools.count():
         for name in names:
+            use_tf32(name)
             begin, computed = time.perf_counter(), time.process_time()
             _pass(inputs[name], layers[name], training=training)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds, computed = time.perf_counter() - begin, time.process_time() - computed
             if turn:  # the first one prepares
-                undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * torch.get_num_threads()
+                undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * threads
                 best[name] = min(best.get(name, (math.inf, True)), (seconds, undisturbed))
         impatient = time.perf_counter() - start > PATIENCE
         if turn >= ALTERNATIONS and (impatient or all(undisturbed for _, undisturbed in best.values())):
             break
+    torch.set_float32_matmul_precision(before)
     rates = {name: round(tokens * of_token / seconds / 1e9, 1) for name, (seconds, _) in best.items()}
     return rates, all(undisturbed for _, undisturbed in best.values())
+
+
+def _usable_threads() -> float:
+    """How many of torch's threads can compute at once: a container may be given fewer cores than it sees."""
+    threads = float(torch.get_num_threads())
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        threads = min(threads, int(quota) / int(period))  # "max" is no number
+    return threads
 
 
 def _pass(inputs: list[Tensor], layers: list[Any], *, training: bool) -> None:

@@ -1,7 +1,8 @@
 """What a pre-training would take on GPUs that are not at hand: memory by its parts, and a range of hours.
 
-Nothing of it is measured. Memory is that of the tensors of a step, which runs on shapes alone (torch's meta device). Hours are
-the operations that the tokens need, at a range of shares of the published rate.
+Nothing of it is measured. Memory is that of the tensors of the forward and backward pass, which run on shapes alone (torch's
+meta device); attention's scores do not count, which a GPU's kernels do not keep (Dao et al., 2022, FlashAttention). Hours are
+the operations that the tokens need, at a range of model FLOPs utilization (Chowdhery et al., 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from bertkit.model.flops import flop_counter
 from bertkit.model.gpus import GpuType
 from bertkit.model.language_model import LanguageModel
 from bertkit.model.layerwise import freeze
+from bertkit.model.layout import Packing
 from bertkit.model.precision import DTYPES
 from bertkit.training.optimizer import Optimizer
 
-UTILISATION = (0.2, 0.5)  # shares of the published rate, of which a training is hoped to be
+UTILIZATION = (0.2, 0.5)  # of the published rate
 FILLED = 0.9  # of a GPU's memory, by tensors: the rest is for CUDA, NCCL and fragments
 META = torch.device("meta")
 Build = Callable[[], LanguageModel]
-MOMENTS, AVERAGES = "moments of the optimizer", "averages of the weights"
+MOMENTS, AVERAGES, SCORES = "moments of the optimizer", "averages of the weights", "attention's scores"
 
 
 class Gpus(NamedTuple):
@@ -48,9 +50,9 @@ class Gpus(NamedTuple):
 
     def precision(self, asked: str) -> str:
         """What --precision gives on them. Raises UsageError for a dtype that they lack."""
-        if asked in ("bf16", "tf32") and self.type.halves == "fp16":
+        if asked in ("bf16", "tf32") and self.type.dtype16 == "fp16":
             raise UsageError(f"--precision is {asked}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
-        return self.type.halves if asked == "auto" else asked
+        return self.type.dtype16 if asked == "auto" else asked
 
 
 class Phase(NamedTuple):
@@ -81,18 +83,19 @@ def estimate(
     accumulates = any(len(of_rank) > 1 for phase in phases for of_rank in phase.ranks)
     largest = (max(phase.micro_batches, key=lambda batch: len(batch.input_ids)) for phase in phases)
     of_step = partial(memory, build, config=config, num_processes=gpus.number, accumulates=accumulates, averaging=averaging)
-    parts = max(map(of_step, largest), key=lambda parts: sum(parts.values()))
+    each_step = [{name: size for name, size in of_step(batch).items() if name != SCORES} for batch in largest]
+    parts = max(each_step, key=lambda parts: sum(parts.values()))
     num_parameters = sum(parameter.numel() for parameter in module.parameters())
     on_disk = 4 * num_parameters + parts[MOMENTS] + parts[AVERAGES]
     published = gpus.type.rate(config.precision)
-    fastest, slowest = (operations / (share * published * 1e12 * gpus.number) / 3600 for share in reversed(UTILISATION))
+    fastest, slowest = (operations / (share * published * 1e12 * gpus.number) / 3600 for share in reversed(UTILIZATION))
 
     if any(not any(batch.weights.values()) for phase in phases for of_rank in phase.ranks for batch in of_rank):
         progress.warn(f"--batch-size {config.batch_size} leaves some of {gpus.number} GPUs without a sequence")
-    low, high = (f"{share:.0%}" for share in UTILISATION)
-    told = f"an estimate that nobody has measured, for {gpus.number} x {gpus.name}, in {config.precision}"
-    rate = f"{low} to {high} of the {published:g} TFLOP/s of NVIDIA's data sheet"
-    progress.note(f"{told}: the hours are those of {rate}, without evaluations")
+    low, high = (f"{share:.0%}" for share in UTILIZATION)
+    told = f"an unmeasured estimate for {gpus.number} x {gpus.name} in {config.precision}"
+    rate = f"{low} to {high} utilization of the {published:g} TFLOP/s in NVIDIA's data sheet"
+    progress.note(f"{told}: the hours assume {rate}, without evaluations")
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
     sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "together": total, f"of one {gpus.name}": most}
     rows = [[name, f"{size:6.2f}"] for name, size in sizes.items()]
@@ -118,7 +121,7 @@ def memory(
 ) -> dict[str, int]:
     """The most bytes, by what they hold, of a GPU that trains a model on micro-batches like `batch`.
 
-    accumulates: whether steps have several of them.
+    accumulates: whether steps have several of them. SCORES: what the kernel of products keeps, and those of a GPU do not.
     """
     module = _shapes(build, config)
     set_dropout(module, config.dropout, config.attention_dropout)
@@ -133,7 +136,8 @@ def memory(
     batch = batch.to(META)
     with _LiveTensors() as live:
         loss = torch.stack([*module.train()(batch).loss_sums.values()]).sum()
-        kept = live.bytes - _bytes(decoder)
+        scores = 0 if config.activation_checkpointing else _scores(module, batch)
+        kept = live.bytes - _bytes(decoder) - scores
         optimizer.backward(loss, last=optimizer.shared is None)
     return {
         f"weights in {config.precision}": _bytes(optimizer.parameters.values()),
@@ -142,9 +146,25 @@ def memory(
         AVERAGES: _bytes(masters) if averaging else 0,
         "gradients, summed in float32": _bytes(optimizer.masters[name] for name in optimizer.trained) if in_float32 else 0,
         "activations": kept,
+        SCORES: scores,
         "gradient of the vocabulary": _bytes(decoder),
-        "scores of a chunk, gradients on their way": live.most - kept - _bytes(decoder),
+        "scores of a chunk, gradients on their way": live.most - scores - kept - _bytes(decoder),
     }
+
+
+def _scores(module: LanguageModel, batch: Batch) -> int:
+    """Bytes of what the kernel of products keeps of each query and key: the weight, and with dropout also the mask and both
+    multiplied; without dropout it is torch's own kernel of products, which keeps scores and weights."""
+    encoder = module.bert.encoder
+    dropout = encoder.attention_dropout_is_active
+    dtype = next(module.parameters()).dtype
+    packing = Packing(batch, encoder.num_heads, dtype, causal=encoder.is_decoder, dropout=dropout)
+    lower, last = (
+        sum(rows.num_sequences * rows.max_seqlen * keys.max_seqlen for rows, keys in zip(*pattern, strict=True))
+        for pattern in ((each.queries.layouts, each.keys.layouts) for each in (packing.tokens, packing.rows))
+    )
+    kept = 3 if dropout else 2
+    return kept * dtype.itemsize * encoder.num_heads * ((len(encoder.layer) - 1) * lower + last)
 
 
 def _shapes(build: Build, config: TrainConfig) -> LanguageModel:

@@ -111,9 +111,9 @@ def train(
     thread while training goes on. Without it nothing is saved. read_model reads the weights of such a folder. evaluate(module)
     -> scores, and the number that decides which step is best (higher is better); without it the last is. Every `eval_every`
     steps, and at the end, the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a
-    checkpoint, from which training resumes bit-exactly. position: step -> what helps to find its batches soon when it is
-    resumed; the checkpoint keeps it. best_since: evaluations up to this step were on other data, and are not compared with
-    later ones. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then gives the share.
+    checkpoint, from which training resumes, on a CPU bit-exactly. position: step -> what helps to find its batches soon when
+    it is resumed; the checkpoint keeps it. best_since: evaluations up to this step were on other data, and are not compared
+    with later ones. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then has the share.
     average_from: the step (from 0) from which on the mean of the weights after each step is what is evaluated and saved. Raises
     UsageError when the loss is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once what was begun is written.
     """

@@ -247,6 +247,22 @@ def test_fused_dropout_takes_weights_and_scales_the_rest(groups: list[int]) -> N
     assert not torch.equal(dropped[0], dropped[1])
 
 
+def test_fused_dropout_seeds_the_generator_that_the_kernel_draws_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropout = Dropout(0.4, DropoutStream())
+    monkeypatch.setattr(DropoutStream, "generator", lambda self, device: torch.manual_seed(int(self._sequence.entropy[0])))
+    keys = layout([4, 2])
+    tokens = torch.cat([random_heads(seed, 6).flatten(1) for seed in range(3)], 1)
+    pattern = Pattern.of(keys, keys, None, torch.float64)
+
+    def run(seed: int) -> Tensor:
+        dropout.stream.seed(seed)
+        return attention._attend_fused(tokens, None, pattern, HEADS, dropout)
+
+    first = run(1)
+    assert not torch.equal(run(2), first)
+    assert torch.equal(run(1), first)
+
+
 def packed_by_loop(query: Tensor, key: Tensor, value: Tensor, cu_q: Tensor, cu_k: Tensor, *longest: int) -> Tensor:
     """What torch's kernel for packed sequences is documented to compute."""
     assert (cu_q.dtype, cu_k.dtype) == (torch.int32, torch.int32)
@@ -307,7 +323,7 @@ def test_packed_sequences_by_a_kernel_of_their_own(first: bool, packed_kernel: l
 
 @pytest.mark.parametrize("first", [True, False])
 def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
-    """On tensors without values: shapes, dtypes and strides are accepted, and no value is read."""
+    """On tensors without values: the call has its arguments, the result its shape, and no value is read."""
     cu, lengths = torch.zeros(4, dtype=torch.long, device="meta"), np.array([7, 2, 30])
     keys = Grouped.of(cu, lengths, torch.bfloat16, [0, 3], padding_rows=1)
     counts = np.ones(3, dtype=np.int64)
@@ -322,10 +338,26 @@ def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
 
 GPU_KERNELS = {
     "packed": (torch.bfloat16, PLAIN),
+    "packed, fp16": (torch.float16, PLAIN),
     "fused, bf16": (torch.bfloat16, HARDLY_ANY),
     "fused, fp32": (torch.float32, PLAIN),
     "fused with dropout, fp32": (torch.float32, HARDLY_ANY),
 }
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_fused_dropout_is_repeated_by_its_seed() -> None:
+    dropout, cuda = Dropout(0.4, DropoutStream()), torch.device("cuda", 0)
+    packing = Packing(batch_of([30, 12, 7, 2], first=False).to(cuda), 2, torch.bfloat16, causal=False, dropout=True)
+    tokens = packing.pad(torch.randn(51, 3 * 64, dtype=torch.bfloat16, device=cuda))
+
+    def run(*key: int) -> Tensor:
+        dropout.stream.seed(*key)
+        return attention.attend(tokens, None, packing.tokens, 2, dropout)
+
+    first = run(1, 2)
+    assert not torch.equal(run(1, 3), first)
+    assert torch.equal(run(1, 2), first)
 
 
 @pytest.mark.gpu
@@ -338,8 +370,9 @@ def test_on_a_gpu(name: str, first: bool) -> None:
     tokens = torch.randn(51, 3 * 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
 
     def run(given: Batch, dtype: torch.dtype, dropout: Dropout) -> tuple[Tensor, Tensor]:
-        packing = Packing(given, 2, dtype, causal=False)
-        assert (packing.rows.bounds is not None) == (given.input_ids.is_cuda and dtype == torch.bfloat16)
+        packing = Packing(given, 2, dtype, causal=False, dropout=dropout.active)
+        packed = given.input_ids.is_cuda and dtype != torch.float32 and not dropout.active
+        assert (packing.rows.bounds is not None) == packed
         own = tokens.to(given.input_ids.device, dtype).requires_grad_()
         joint = packing.pad(own)
         rows = packing.select(joint[:, :64]) if first else None
@@ -348,4 +381,4 @@ def test_on_a_gpu(name: str, first: bool) -> None:
 
     wanted = run(batch, torch.float64, HARDLY_ANY)
     for one, other in zip(run(batch.to(torch.device("cuda", 0)), dtype, dropout), wanted, strict=True):
-        assert (one - other).norm() <= {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype] * other.norm()
+        assert (one - other).norm() <= {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}[dtype] * other.norm()

@@ -142,6 +142,25 @@ def test_other_devices_than_a_cpu_score_thousands_of_rows_at_once(device: str, p
     assert len(counted) == products
 
 
+def test_in_fp16_few_gradients_of_scores_are_rounded_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model that is sure of its tokens, so that most probabilities are small."""
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(4, 32), torch.randn(4000, 32)
+    targets = torch.randint(0, 4000, (4,))
+
+    def zeros(enlarged: float) -> float:
+        monkeypatch.setattr(module, "ENLARGED", enlarged)
+        inputs = [value.half().requires_grad_() for value in (hidden, weight, torch.zeros(4000))]
+        (module._LinearCrossEntropy.apply(*inputs, targets) * 100.0).backward()
+        assert inputs[1].grad.isfinite().all()
+        return (inputs[1].grad == 0).double().mean().item()
+
+    before = zeros(1.0)
+    monkeypatch.undo()
+    assert before > 0.1
+    assert zeros(module.ENLARGED) < 0.7 * before
+
+
 def test_no_row_is_masked() -> None:
     hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((0, 8), (50, 8), (50,)))
     loss = module._LinearCrossEntropy.apply(hidden, weight, bias, torch.zeros(0, dtype=torch.long))

@@ -67,9 +67,13 @@ def test_one_sequence_alone_has_few_shapes_but_in_training() -> None:
 
 def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     gpu = torch.device("cuda", 0)
     found = {dtype: has_packed_kernel(gpu, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
     assert found == {torch.bfloat16: True, torch.float16: True, torch.float32: False}
     assert not has_packed_kernel(torch.device("cpu"), torch.bfloat16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert not has_packed_kernel(gpu, torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: False)
+    assert not has_packed_kernel(gpu, torch.bfloat16), "a torch without it"

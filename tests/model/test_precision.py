@@ -16,7 +16,7 @@ from bertkit.model import devices as module_of_warnings
 from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
-from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, resolve_precision, use_tf32
+from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, multiply_in_tf32, resolve_precision
 from bertkit.runs.finetune import finetune
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import open_target
@@ -115,16 +115,51 @@ def test_auto_on_a_gpu(capability: tuple[int, int], bf16: bool, name: str, monke
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     gpu = SimpleNamespace(device=torch.device("cuda", 0), is_main_process=True, num_processes=1)
     assert resolve_precision("auto", SMALL, gpu, training=True) == Precision(name)
-    for asked in ("tf32", "fp16", "fp32"):
-        assert resolve_precision(asked, SMALL, gpu, training=True) == Precision(asked)
+    for asked in ("tf32", "bf16", "fp16", "fp32"):
+        if asked in ("tf32", "bf16") and not bf16:
+            with pytest.raises(UsageError, match="which this GPU lacks"):
+                resolve_precision(asked, SMALL, gpu, training=True)
+        else:
+            assert resolve_precision(asked, SMALL, gpu, training=True) == Precision(asked)
     assert resolve_precision("auto", SMALL, gpu, training=True, recorded="float16") == Precision("fp16")
 
 
-def test_tf32_lasts_until_another_precision_is_used() -> None:
-    for name, expected in (("tf32", "high"), ("fp32", "highest"), ("tf32", "high"), ("bf16", "highest")):
-        use_tf32(name)
-        assert torch.get_float32_matmul_precision() == expected
+def test_tf32_is_of_one_model_alone() -> None:
+    seen: list[str] = []
+
+    class Module(torch.nn.Module):
+        def forward(self, fails: bool) -> None:
+            seen.append(torch.get_float32_matmul_precision())
+            if fails:
+                raise ValueError
+
+    exact, fast = Module(), Module()
+    multiply_in_tf32(fast)
+    for each in (exact, fast, exact):
+        each(False)
+    with pytest.raises(ValueError):
+        fast(True)
+    exact(False)
+    assert seen == ["highest", "high", "highest", "high", "highest"]
     assert Precision("tf32").dtype == torch.float32
+
+
+def test_rates_of_tf32_are_measured_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(module, "_pass", lambda *_, **__: seen.append(torch.get_float32_matmul_precision()))
+    measure_rates(64, 128, ["fp32", "tf32"], training=False)
+    assert set(seen[::2]) == {"highest"}
+    assert set(seen[1::2]) == {"high"}
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("150000 100000", 1.5), ("max 100000", 8.0), ("6400000 100000", 8.0)])
+def test_threads_that_a_container_has_no_cores_for_do_not_count(
+    quota: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(Path, "read_text", lambda self, encoding: quota)
+    assert module._usable_threads() == expected
 
 
 def test_the_main_process_decides(rates, monkeypatch: pytest.MonkeyPatch) -> None:

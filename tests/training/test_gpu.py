@@ -1,0 +1,70 @@
+"""Training on a GPU, as on a CPU in float32 but for rounding. These tests wait for a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from shapes import SHAPES, TRAINING, Trained, training_run
+
+from bertkit.config import TrainConfig
+
+pytestmark = pytest.mark.gpu
+CONFIG = dataclasses.replace(TRAINING, warmup_ratio=0.0, schedule="constant", learning_rate=1e-3, dropout=0.0)
+WAYS: dict[str, dict[str, object]] = {
+    "fp32": {},
+    "tf32": {"precision": "tf32"},
+    "bf16": {"precision": "bf16"},
+    "fp16": {"precision": "fp16"},
+    "several micro-batches": {"precision": "bf16", "micro_batch_tokens": 25},
+    "checkpointing": {"precision": "bf16", "activation_checkpointing": True},
+    "compiled": {"precision": "bf16", "compile": True},
+    "muon": {"precision": "bf16", "optimizer": "muon"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _any_device() -> Iterator[None]:
+    AcceleratorState._reset_state(reset_partial_state=True)  # other tests of this process chose the CPU
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def trained(name: str, config: TrainConfig, folder: Path, device: str, steps: int = 12) -> Trained:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    return training_run(SHAPES[name], dataclasses.replace(config, device=device), steps, folder)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_curve_is_that_of_a_cpu(name: str, way: str, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, **WAYS[way])
+    exact = dataclasses.replace(CONFIG, optimizer=config.optimizer, precision="fp32")
+    wanted = trained(name, exact, tmp_path / "cpu", "cpu").losses
+    found = trained(name, config, tmp_path / "gpu", "cuda")
+    np.testing.assert_allclose(found.losses, wanted, rtol=1e-4 if config.precision == "fp32" else 3e-2)
+    assert {tensor.dtype for tensor in found.parameters.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_dropout_draws_the_same_again(checkpointing: bool, tmp_path: Path) -> None:
+    """In another run, and where layers are computed twice: losses are equal but for the order of sums."""
+    config = dataclasses.replace(CONFIG, precision="bf16", dropout=0.3, activation_checkpointing=checkpointing)
+    first = trained("sentence", dataclasses.replace(config, activation_checkpointing=False), tmp_path / "first", "cuda")
+    again = trained("sentence", config, tmp_path / "again", "cuda")
+    other = trained("sentence", dataclasses.replace(config, seed=CONFIG.seed + 1), tmp_path / "other", "cuda")
+    np.testing.assert_allclose(again.losses, first.losses, rtol=1e-2)
+    assert not np.allclose(other.losses, first.losses, rtol=1e-2)
+
+
+def test_a_checkpoint_resumes(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, precision="fp16", save_steps=5, keep_checkpoints="all", device="cuda")
+    whole = training_run(SHAPES["sentence"], config, 10, tmp_path / "whole")
+    checkpoint = tmp_path / "whole" / "checkpoint-5"
+    again = training_run(SHAPES["sentence"], config, 10, tmp_path / "again", resume_from=checkpoint)
+    np.testing.assert_allclose(again.losses[-5:], whole.losses[-5:], rtol=1e-2)
