@@ -52,7 +52,11 @@ def imports(path: str, source: str, modules: set[str]) -> Iterator[str]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__"):
                 target = node.args[0] if node.args else None
-                yield target.value if isinstance(target, ast.Constant) else "?"
+                begin = target.values[0] if isinstance(target, ast.JoinedStr) else None
+                if isinstance(begin, ast.Constant) and begin.value.endswith("."):  # any module of a package, but itself
+                    yield from (name for name in modules - {module_name(path)} if name.startswith(begin.value))
+                else:
+                    yield target.value if isinstance(target, ast.Constant) else "?"
 
 
 def graph(tree: Tree) -> dict[str, set[str]]:
@@ -196,6 +200,8 @@ IMPORTLIB = "from importlib import import_module\nimport_module"
         ("features", "from bertkit.features import x", "a circle of modules: bertkit.features -> bertkit.features"),
         ("features", f"{IMPORTLIB}('bertkit.training.loop')", "a circle of rooms"),
         ("features", f"{IMPORTLIB}(name)", "whose name it computes"),
+        ("features", f"{IMPORTLIB}(f'{{name}}.loop')", "whose name it computes"),
+        ("features", f"{IMPORTLIB}(f'bertkit.training.{{name}}')", "a circle of rooms"),
         ("features", "class A:\n    def f(self):\n        from transformers import BertModel", "imports transformers"),
         ("features", "import transformers.models.bert", "imports transformers"),
         ("features", "from bertkit.nowhere import x", "imports bertkit.nowhere, which does not exist"),
