@@ -60,13 +60,20 @@ def test_states_and_gradients_are_those_of_before(backend: str) -> None:
 
 
 def test_any_number_of_rows_is_compiled_once() -> None:
-    """Of three layers and twelve shapes: an activation, and a LayerNorm behind each of two products."""
+    """Of three layers and twelve shapes: an activation, and a LayerNorm behind each of two products; to evaluate once more."""
     model, counter = make_model(), CompileCounterWithBackend("eager")
     set_dropout(model, 0.1)
     compile_layers(model, counter)
-    for count in range(2, 14):
-        run(model, batch_of([count] * 3))
-    assert 1 <= counter.frame_count <= 4
+    counts = []
+    for evaluates in (False, True):
+        for count in range(2, 14):
+            run(model.train(), batch_of([count] * 3))
+            if evaluates:
+                with torch.inference_mode():
+                    model.eval().encode(batch_of([count] * 3))
+        counts.append(counter.frame_count)
+    assert 1 <= counts[0] <= 4
+    assert counts[0] < counts[1] <= 2 * counts[0] + 1
 
 
 def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
