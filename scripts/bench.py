@@ -1,4 +1,4 @@
-"""Speed and memory of training beside the Trainer of transformers, and start-up time.
+"""Speed and memory of training beside the Trainer of transformers.
 
 It writes results/bench.json, of text classification, results/bench_families.json, of tags and answers, and
 results/bench_pretraining.json.
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from bench_corpus import measure_corpus
 from provenance import ROOT, provenance, write_result
 from task_rows import read_columns
 from timed_training import CORPUS, SIZES, TRAINERS
-from turns import bertkit_command, run_script, take_turns, time_commands, typed
+from turns import run_script, take_turns, typed
 
 TIMED_TRAINING = ROOT / "scripts" / "timed_training.py"
 MODEL = "minilm"
@@ -132,7 +131,6 @@ NOT_REACHED = {("sst2", "bertkit", FASTEST)}  # docs/speed.md says why
 # By the size of the model, "base" or MiniLM's, and our precision: the least share of the rate of plain matrix products.
 SHARE_NEEDED = {("base", "fp32"): 0.8, ("base", "bf16"): 0.7, ("minilm", "fp32"): 0.72, ("minilm", "bf16"): 0.62}
 MOST_MEMORY = {("pretrain_128", "bertkit", "default"): 0.6}
-STARTUP_NEEDED, FIRST_STEP_NEEDED = 0.15, 1.0
 STEPS_OF_ONE_SHAPE = 10  # (a) and (f) pad every batch to the same shape: more timed steps would say no more, and take minutes
 
 
@@ -228,12 +226,6 @@ def compare(task: str, sides: Mapping[str, Mapping[str, list[Any]]], left_out: S
     return rows
 
 
-def startup_commands() -> dict[str, Sequence[str]]:
-    """`bertkit --help` and `transformers --help`, from this environment."""
-    theirs = str(Path(sys.executable).parent / "transformers")
-    return {"bertkit": [*bertkit_command(), "--help"], "transformers": [theirs, "--help"]}
-
-
 def side_rows(values: Mapping[str, Any]) -> list[list[Any]]:
     """Task, side, and the median of every measure: a row each for a table."""
     return [
@@ -285,31 +277,6 @@ def show(values: dict[str, Any]) -> None:
     if "corpus" in values:
         corpus = values["corpus"]["medians"]
         progress.table("corpus build and reading, one core", list(corpus[0]), [list(row.values()) for row in corpus])
-    if "startup" in values:
-        for what, found in (("--help", values["startup"]), ("as far as its first step", values["startup"]["first_step"])):
-            sides = ", ".join(f"{side} {seconds} s" for side, seconds in found["median"].items())
-            progress.note(f"{what}: {sides}, ratio {found['ratio']} (needed: at most {found['needed']})")
-
-
-def first_step_commands(data: str | None) -> dict[str, Sequence[str]]:
-    """`bertkit finetune` as far as its first step, and the imports of run_glue.py."""
-    start = (sys.executable, str(ROOT / "scripts" / "timed_start.py"))
-    own = ("bertkit", "mrpc", "--model", MODEL, *(("--data", str(Path(data) / TASKS["mrpc"].folder)) if data else ()))
-    return {"bertkit": [*start, *own], "run_glue": [*start, "run_glue"]}
-
-
-def measure_startup(times: int, data: str | None) -> dict[str, Any]:
-    """Seconds, medians and ratio of the two --help; and of the first step beside run_glue.py's imports."""
-    whole = time_start(startup_commands(), times, STARTUP_NEEDED)
-    return whole | {"first_step": time_start(first_step_commands(data), times, FIRST_STEP_NEEDED)}
-
-
-def time_start(commands: Mapping[str, Sequence[str]], times: int, needed: float) -> dict[str, Any]:
-    """commands: ours and theirs. needed: the most of their time that ours may take."""
-    seconds = time_commands(commands, times)
-    ours, theirs = (statistics.median(each) for each in seconds.values())
-    median = {name: round(statistics.median(each), 3) for name, each in seconds.items()}
-    return {"seconds": seconds, "median": median, "ratio": round(ours / theirs, 3), "needed": needed}
 
 
 def main() -> None:
@@ -325,16 +292,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side; round N has seed N [%(default)s]")
     parser.add_argument("--steps", type=int, help="optimizer steps of a run, where not the task's own")
     parser.add_argument("--warmup", type=int, default=3, help="of these, steps that do not count [%(default)s]")
-    parser.add_argument("--startups", type=int, default=7, help="runs of each start-up [%(default)s]")
     parser.add_argument("--quick", action="store_true", help="1 round of 4 steps: does it work at all? Nothing is written")
     options = parser.parse_args()
     tasks = options.tasks.split(",")
     if unknown := sorted(set(tasks) - set(TASKS)):
         parser.error(f"unknown tasks {', '.join(unknown)}; known: {', '.join(TASKS)}")
     if options.quick:
-        options.rounds, options.steps, options.warmup, options.startups = 1, 4, 1, 1
-    if min(options.steps or TASKS[task].steps for task in tasks) <= options.warmup or min(options.rounds, options.startups) < 1:
-        parser.error("expected more steps than warm-up, and at least one round and one start-up")
+        options.rounds, options.steps, options.warmup = 1, 4, 1
+    if min(options.steps or TASKS[task].steps for task in tasks) <= options.warmup or options.rounds < 1:
+        parser.error("expected more steps than warm-up, and at least one round")
 
     from bertkit import progress
 
@@ -370,8 +336,6 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
         "left_out": left_out,
         "tasks": {},
     }
-    if result == "bench":
-        values["startup"] = measure_startup(options.startups, options.data)
     with tempfile.TemporaryDirectory() as folder:
         for task, total in steps.items():
             workload, data = TASKS[task], Path(folder) / f"{task}.jsonl"

@@ -69,17 +69,6 @@ def _note(values: Mapping[str, Any]) -> str:
             f" Building a corpus and reading {row['epochs']} epochs of it, one core: {row['tokens_per_s'] / 1e6:.2f} million "
             f"tokens/s, {row['ratio']:.1f} times what google-research's script gave on another machine."
         )
-    if startup := values.get("startup"):
-        note += (
-            f" `bertkit --help` takes {startup['median']['bertkit']:.2f} s, `transformers --help` "
-            f"{startup['median']['transformers']:.2f} s: ratio {startup['ratio']:.2f}, needed at most {startup['needed']:g}."
-        )
-        if first := startup.get("first_step"):
-            median = first["median"]
-            note += (
-                f" `bertkit finetune mrpc` reaches its first step in {median['bertkit']:.1f} s, run_glue.py the end of its "
-                f"imports in {median['run_glue']:.1f} s: ratio {first['ratio']:.2f}, needed at most {first['needed']:g}."
-            )
     return note
 
 

@@ -18,7 +18,7 @@ GLUE = f"{DATA}/GLUE"
 # the results that scripts of these names, or growth_results.py and the like, write
 TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
 PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
-ENGINES, GPU = "bench_engines", "bench_gpu"
+ENGINES, GPU, STARTUP = "bench_engines", "bench_gpu", "bench_startup"
 OWN_TEXT = "own_text"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
@@ -181,4 +181,5 @@ TABLES = {
     "bench_engines": (ENGINES,),
     "budget": (BUDGET,),
     "bench_gpu": (GPU,),
+    "bench_startup": (STARTUP,),
 }

@@ -24,6 +24,7 @@ from typing import Any
 import bench_engines
 import bench_gpu
 import bench_serve
+import bench_startup
 import bench_tables
 import budget_results as budget
 import defaults_results as defaults
@@ -35,7 +36,7 @@ import own_text_results as own_text
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from entries import BENCHES, BUDGET, ENGINES, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, TABLES, Entry, execute
+from entries import BENCHES, BUDGET, ENGINES, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, STARTUP, TABLES, Entry, execute
 from provenance import RESULTS, ROOT, provenance, write_result
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve", "engines")))
@@ -49,6 +50,7 @@ BY_SCRIPTS = {
     ENGINES: ["scripts/bench_engines.py"],
     BUDGET: ["scripts/budget_results.py"],
     GPU: ["scripts/bench_gpu.py"],
+    STARTUP: ["scripts/bench_startup.py"],
 }
 ELSEWHERE = (GPU, ENGINES)  # only if they are named: they need a GPU, or packages and Java
 OF_ONE_FILE = {
@@ -58,6 +60,7 @@ OF_ONE_FILE = {
     ENGINES: bench_engines.render,
     BUDGET: budget.render,
     GPU: bench_gpu.render,
+    STARTUP: bench_startup.render,
 }
 
 # --- running ---------------------------------------------------------------------------------------------------------------
@@ -192,8 +195,9 @@ def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
         return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
-    if name in (BUDGET, ENGINES, GPU) and not load_results(name):
-        return f"Not measured yet: `make {name.replace('_', '-')}` does it.\n"
+    if not load_results(name):
+        target = name.replace("_", "-") if name in BY_SCRIPTS else f"results ARGS={name}"
+        return f"Not measured yet: `make {target}` does it.\n"
     return render(load_results(name))
 
 

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import bench
 import bench_corpus
 import bench_gpu
+import bench_startup
 import timed_corpus
 import timed_training
 import turns
@@ -158,11 +159,13 @@ def test_a_timed_start_ends_at_the_first_step_and_leaves_nothing(tiny_model_dir:
 
 
 def test_start_up_is_the_share_of_the_others_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "time_commands", lambda commands, times: dict(zip(commands, ([1.0, 3.0, 1.5], [4.0, 9.0, 5.0]))))
-    found = bench.measure_startup(3, "data")
-    assert (found["ratio"], found["needed"], found["first_step"]["ratio"], found["first_step"]["needed"]) == (0.3, 0.15, 0.3, 1)
-    assert [*found["first_step"]["median"]] == ["bertkit", "run_glue"]
-    assert "data/GLUE/MRPC" in bench.first_step_commands("data")["bertkit"]
+    taken = ([1.0, 3.0, 1.5], [4.0, 9.0, 5.0])
+    monkeypatch.setattr(bench_startup, "time_commands", lambda commands, times: dict(zip(commands, taken)))
+    values = bench_startup.measure(3, "data")
+    assert [(found["ratio"], found["needed"]) for found in values["starts"].values()] == [(0.3, 0.15), (0.3, 1.0)]
+    assert [*values["starts"]["first_step"]["median"]] == ["bertkit", "run_glue"]
+    assert "data/GLUE/MRPC" in bench_startup.starts("data")["first_step"].commands["bertkit"]
+    assert bench_startup.render(values).count("| 1.50 | 5.00 | **0.30** |") == 2
 
 
 def test_both_sides_are_called_alike(monkeypatch: pytest.MonkeyPatch) -> None:

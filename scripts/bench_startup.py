@@ -1,0 +1,91 @@
+"""How soon a command is there: `bertkit --help` beside `transformers --help`, and finetune's first step beside run_glue.py's
+imports.
+
+It writes results/bench_startup.json. The sides take turns, each in a process of its own. Run it by `make bench-startup`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import markdown
+from entries import STARTUP as NAME
+from provenance import ROOT, provenance, write_result
+from turns import bertkit_command, time_commands
+
+MODEL, DATA = "minilm", "GLUE/MRPC"
+HEADER = ["what", "bertkit, s", "theirs, s", "ratio of medians", "needed: at most"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """commands: ours and theirs, by name. needed: the most of their time that ours may take."""
+
+    what: str
+    commands: Mapping[str, Sequence[str]]
+    needed: float
+
+
+def starts(data: str | None) -> dict[str, Start]:
+    """data: the folder that holds the folders of the data sets; without it they come from the hub."""
+    timed = (sys.executable, str(ROOT / "scripts" / "timed_start.py"))
+    own = ("bertkit", "mrpc", "--model", MODEL, *(("--data", str(Path(data) / DATA)) if data else ()))
+    helps = {
+        "bertkit": [*bertkit_command(), "--help"],
+        "transformers": [str(Path(sys.executable).parent / "transformers"), "--help"],
+    }
+    steps = {"bertkit": [*timed, *own], "run_glue": [*timed, "run_glue"]}
+    return {
+        "help": Start("`--help`, beside that of transformers", helps, 0.15),
+        "first_step": Start("`finetune mrpc` as far as its first step, beside run_glue.py's imports", steps, 1.0),
+    }
+
+
+def measure(times: int, data: str | None) -> dict[str, Any]:
+    """Seconds of each start by side, their medians, and the ratio of these."""
+    found = {}
+    for name, start in starts(data).items():
+        seconds = time_commands(start.commands, times)
+        medians = {side: round(statistics.median(each), 3) for side, each in seconds.items()}
+        ours, theirs = medians.values()
+        found[name] = {"seconds": seconds, "median": medians, "ratio": round(ours / theirs, 3), "needed": start.needed}
+    command = f"python scripts/bench_startup.py --times {times}"
+    return {"name": NAME, "command": [command], "model": {"name": MODEL}, "seeds": [1], **provenance(), "starts": found}
+
+
+def rows(values: Mapping[str, Any]) -> list[list[str]]:
+    told = []
+    for name, found in values["starts"].items():
+        ours, theirs = found["median"].values()
+        told.append(
+            [starts(None)[name].what, f"{ours:.2f}", f"{theirs:.2f}", f"**{found['ratio']:.2f}**", f"{found['needed']:g}"]
+        )
+    return told
+
+
+def render(values: Mapping[str, Any]) -> str:
+    return "\n".join([*markdown.table(HEADER, rows(values), numbers_from=1), "", *markdown.commands([values]), ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=7, help="runs of each side [%(default)s]")
+    tests = os.environ.get("BERTKIT_TEST_DATA")
+    parser.add_argument("--data", default=tests, help=f"folder that holds {DATA} [$BERTKIT_TEST_DATA, else the hub]")
+    options = parser.parse_args()
+    from bertkit import progress
+
+    values = measure(options.times, options.data)
+    progress.table("medians", HEADER, rows(values))
+    progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
