@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench
+import bench_serve
 import bench_startup
 import budget_results
 import defaults_results
@@ -112,6 +113,17 @@ def test_the_chosen_settings_gain_what_was_asked_of_them() -> None:
         assert all(each["interval"][1] > -0.01 for each in gains)
     assert sum(each["interval"][0] > 0 for each in sets) >= 5
     assert all(each["steps"]["chosen"] <= 5 * each["steps"]["fixed"] for each in sets)
+
+
+def test_a_server_is_as_fast_and_as_frugal_as_was_asked_for() -> None:
+    found = read(ROOT / "results" / f"{bench_serve.NAME}.json")
+    ratios, soak, needed = found["ratios"], found["soak"], bench_serve.NEEDED
+    assert ratios == bench_serve.compare(found["sides"])
+    assert ratios["share"] >= needed["share"]
+    assert ratios["times"] >= needed["times"]
+    assert ratios["above_ms"] <= needed["above_ms"]
+    assert (soak["requests"], soak["unexpected"]) == (100_000, 0)
+    assert soak["growth"] <= bench_serve.GROWTH
 
 
 def test_changed_labels_come_first() -> None:
