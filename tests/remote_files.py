@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -81,27 +81,33 @@ fsspec.register_implementation("store", Store, clobber=True)
 
 
 @contextmanager
-def web(pages: dict[str, bytes | int], etags: dict[str, str]) -> Iterator[str]:
-    """The address of a server: each path gives bytes, or a status of failure."""
+def web(pages: dict[str, bytes | int], etags: dict[str, str], *, ranges: bool = True) -> Iterator[str]:
+    """The address of a server: each path gives bytes, or a status of failure. Paths below /page/ are web pages. ranges: whether
+    it gives parts of files."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found = pages.get(self.path, 404)
             body = found if isinstance(found, bytes) else b""
             begin, end = 0, len(body)
-            if "Range" in self.headers:
+            in_part = ranges and "Range" in self.headers
+            if in_part:
                 first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
                 begin, end = int(first), min(len(body), int(last) + 1)
-            status = found if isinstance(found, int) else 206 if "Range" in self.headers else 200
+            status = found if isinstance(found, int) else 206 if in_part else 200
             self.send_response(status)
             self.send_header("Content-Length", str(end - begin))
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
+            if ranges:
+                self.send_header("Accept-Ranges", "bytes")
+                self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
+            if self.path.startswith("/page/"):
+                self.send_header("Content-Type", "text/html; charset=utf-8")
             if self.path in etags:
                 self.send_header("ETag", etags[self.path])
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(body[begin:end])
+                with suppress(OSError):  # the client has enough
+                    self.wfile.write(body[begin:end])
 
         do_HEAD = do_GET
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, listed
 
 
 class GpuType(NamedTuple):
@@ -27,9 +27,10 @@ class GpuType(NamedTuple):
     @classmethod
     def named(cls, name: str) -> GpuType:
         """Raises UsageError for an unknown one."""
-        if name not in GPU_TYPES:
-            raise UsageError(f"--gpu-type is {name!r}, of which no figures are known", hint=did_you_mean(name, GPU_TYPES))
-        return GPU_TYPES[name]
+        if name.lower() not in GPU_TYPES:
+            known = listed([*GPU_TYPES], len(GPU_TYPES))
+            raise UsageError(f"--gpu-type is {name!r}, of which no figures are known", hint=f"known are {known}")
+        return GPU_TYPES[name.lower()]
 
 
 GPU_TYPES = {

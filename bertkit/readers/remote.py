@@ -9,12 +9,12 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.errors import DataError, MachineError, UsageError, UserError, did_you_mean
+from bertkit.errors import DataError, MachineError, UsageError, UserError
 
 # Two letters at least: C://texts is a path of Windows. A path may have a colon, but not this.
 _URL = re.compile(r"[A-Za-z][\w+.:-]+://")
@@ -83,7 +83,23 @@ def look_up(url: str) -> Listing:
         if named["type"] == "directory":
             files = _files(url, path, system.find(path, detail=True))
             return Listing(sorted(files, key=lambda file: file.url.split("/")), is_folder=True)
+        _refuse_web_page(url, named)
         return Listing([_file(url, named)])
+
+
+def _answered(system: Any, path: str) -> Mapping[str, Any]:
+    """What a web server says of a file; nothing where it answers to that question alone with an error."""
+    with suppress(Exception):
+        return system.info(path)
+    return {}
+
+
+def _refuse_web_page(url: str, info: Mapping[str, Any]) -> None:
+    """Raise DataError where a server shows a page, as of a folder or a login, in place of data."""
+    is_page = str(info.get("mimetype", "")) in ("text/html", "application/xhtml+xml")
+    if is_page and not without_query(url).endswith((".html", ".htm", ".xhtml")):
+        hint = "name the files themselves; of a page that is the data, one whose name ends in .html"
+        raise DataError("the server answers with a web page; expected a file of data", where=url, hint=hint)
 
 
 def _system(url: str) -> tuple[Any, str]:
@@ -125,6 +141,7 @@ class _Bytes(io.RawIOBase):
         self.name = url
         with _explained(url):
             system, path = _system(url)
+            _refuse_web_page(url, _answered(system, path) if "http" in url.partition("://")[0] else {})
             try:
                 self._file = system.open(path, "rb")
             except FileNotFoundError:
@@ -175,10 +192,8 @@ def _explain(error: BaseException, url: str) -> UserError:
     if isinstance(error, ImportError):
         return _package_missing(error, url, protocol)
     if isinstance(error, ValueError) and "Protocol not known" in str(error):
-        from fsspec import available_protocols
-
-        what = f"the protocol {protocol}:// is not known"
-        return UsageError(what, where=url, hint=did_you_mean(protocol, available_protocols()))
+        known = "s3://, gs://, abfs://, hf://, https:// and the other protocols of fsspec"
+        return UsageError(f"the protocol {protocol}:// is not known", where=url, hint=f"known are {known}")
     if protocol.startswith("http"):  # to which every failure is a missing file, for a reason
         while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
             error = error.__cause__
@@ -191,6 +206,9 @@ def _explain(error: BaseException, url: str) -> UserError:
     if isinstance(error, PermissionError) or status in (401, 403):
         hint = f"give this machine credentials for {protocol}:// that may read it, or copy the file here"
         return DataError("access to the file is denied", where=url, hint=hint)
+    if "range requests" in str(error):
+        what = "the server sends whole files alone, and a file of more than 5 MB is read in parts"
+        return MachineError(what, where=url, hint=f"write {_CACHE}::{url}, which copies it first, or copy it here")
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     hint = "check the network, the address and the credentials, and repeat the command; or copy the file here"
     return MachineError(f"cannot read the file: {reason}", where=url, hint=hint)

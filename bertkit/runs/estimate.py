@@ -95,7 +95,7 @@ def estimate(
     low, high = (f"{share:.0%}" for share in UTILIZATION)
     told = f"an unmeasured estimate for {gpus.number} x {gpus.name} in {config.precision}"
     rate = f"{low} to {high} utilization of the {published:g} TFLOP/s in NVIDIA's data sheet"
-    progress.note(f"{told}: the hours assume {rate}, without evaluations")
+    progress.note(f"{told}: the hours assume {rate}, without evaluations and waiting for other GPUs")
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
     sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "together": total, f"of one {gpus.name}": most}
     rows = [[name, f"{size:6.2f}"] for name, size in sizes.items()]
@@ -110,7 +110,7 @@ def estimate(
     }
     progress.table("the training: nothing was run", [*values], [[*values.values()]])
     if total > FILLED * most:
-        what = f"it needs {total:.1f} GB of the {most} GB of one {gpus.name}, of which {1 - FILLED:.0%} should stay free"
+        what = f"a step needs {total:.1f} GB; one {gpus.name} has {most} GB, of which {1 - FILLED:.0%} should stay free"
         hint = f"lower --micro-batch-tokens, which is {config.micro_batch_tokens}, or add --activation-checkpointing"
         raise UsageError(what, hint=hint)
     return values | {"memory": parts, "hours": (fastest, slowest), "on_disk": on_disk}

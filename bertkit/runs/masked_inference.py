@@ -103,7 +103,6 @@ class LanguageModel(Predictor):
     def standard(self, examples: Examples) -> Examples:
         if "text" not in examples.columns:
             raise DataError(f"no column 'text'; columns: {', '.join(examples.columns)}", where=examples.source)
-        examples.texts("text", may_be_empty=True)
         return examples
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
@@ -118,7 +117,7 @@ class LanguageModel(Predictor):
     def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
         """Features of the texts that have masks. Raises UsageError for a causal model."""
         _refuse_causal(self.pretrained)
-        encoded = self._encode(examples.columns["text"])
+        encoded = self._encode(examples.texts("text", may_be_empty=True))
         masks = self.masks(encoded)
         masked = np.flatnonzero([len(places) for places in masks])
         rows = Ragged.of([masks[text].tolist() for text in masked])

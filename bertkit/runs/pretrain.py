@@ -170,8 +170,13 @@ def pretrain(
     # Each phase's steps, counted as if all batches were whole.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:
-        ranks = [partial(typical, rank=rank, world_size=gpus.number) for rank in range(gpus.number)]
-        phases = [Phase(n, [of_rank(mix, mix.numbers_at(0)) for of_rank in ranks]) for n, mix in zip(whole, mixes, strict=True)]
+        looked_at = sorted({*range(min(gpus.number, 8)), gpus.number - 1})  # all have about as much to do
+        ranks = [partial(typical, rank=rank, world_size=gpus.number) for rank in looked_at]
+        times = gpus.number / len(ranks)
+        phases = [
+            Phase(times * n, [of_rank(mix, mix.numbers_at(0)) for of_rank in ranks])
+            for n, mix in zip(whole, mixes, strict=True)
+        ]
         build = partial(objective.head, model_config)
         return estimate(build, phases, in_precision, gpus, steps=steps, averaging=average_from < steps)
     progress.note(

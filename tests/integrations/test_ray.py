@@ -59,7 +59,7 @@ def test_actors_share_threads_and_precision(ray, make_model_dir: Callable[..., P
 
     monkeypatch.setattr(module, "TablePredictor", Telling)
     monkeypatch.setattr("bertkit.model.precision._COMPUTED", {"fp32": lambda: True, "bf16": lambda: True})
-    monkeypatch.setattr("bertkit.model.precision._measure", lambda *_, **__: ({"fp32": 1.0, "bf16": 3.0}, True))
+    monkeypatch.setattr("bertkit.model.precision._rates", lambda *_, **__: {"fp32": 1.0, "bf16": 3.0})
     ds = ray.data.from_items([{"text": "no"}])
     (row,) = predict_dataset(model_of(CASES["classes"], make_model_dir), ds, num_cpus=2).take_all()
     assert row["told"] == "2 threads, bf16"

@@ -70,7 +70,7 @@ def test_a_worker_opens_the_model_once_with_its_threads_and_the_precision_of_her
 ) -> None:
     """What "auto" is here, where bf16 is made to look fast, holds for workers, which would not resolve it so."""
     monkeypatch.setattr("bertkit.model.precision._COMPUTED", {"fp32": lambda: True, "bf16": lambda: True})
-    monkeypatch.setattr("bertkit.model.precision._measure", lambda *_, **__: ({"fp32": 1.0, "bf16": 3.0}, True))
+    monkeypatch.setattr("bertkit.model.precision._rates", lambda *_, **__: {"fp32": 1.0, "bf16": 3.0})
     model = model_of(CASES["classes"], make_model_dir)
     df = spark.createDataFrame([(f"the {number}",) for number in range(400)], "text string").repartition(16)
 

@@ -61,7 +61,7 @@ def test_auto_is_resolved_where_workers_are_started(
     make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of(CASES["classes"], make_model_dir)
-    monkeypatch.setattr("bertkit.model.precision._measure", lambda *_, **__: ({"fp32": 1.0, "bf16": 3.0}, True))
+    monkeypatch.setattr("bertkit.model.precision._rates", lambda *_, **__: {"fp32": 1.0, "bf16": 3.0})
     monkeypatch.setattr("bertkit.model.precision._COMPUTED", {"fp32": lambda: True, "bf16": lambda: True})
     monkeypatch.chdir(model.parent)
     predictor, opening = open_here(model.name, "cpu", "auto")

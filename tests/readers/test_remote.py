@@ -24,7 +24,7 @@ from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.readers.content import extension
 from bertkit.readers.documents import Documents, Source, look_for
 from bertkit.readers.formats import read_blocks, read_file
-from bertkit.readers.remote import is_url, look_up, path_of
+from bertkit.readers.remote import is_url, look_up, open_url, path_of
 
 ROWS = [{"text": f"the movie was {kind} {row}", "label": kind} for row in range(50) for kind in ("good", "bad")]
 CSV = ("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in ROWS)).encode()
@@ -282,7 +282,7 @@ def test_the_package_of_a_protocol_is_missing(monkeypatch: pytest.MonkeyPatch) -
         assert error.hint == "python -m pip install far-away-fs"
         assert refused(read, "near://bucket/a.csv", kind=MachineError).hint == "Install near"
         error = refused(read, "memry://bucket/a.csv", kind=UsageError)
-        assert ("memry://" in error.what, error.hint) == (True, "did you mean memory?")
+        assert ("memry://" in error.what, "s3://, gs://" in str(error.hint)) == (True, True)
 
 
 def test_a_url_may_have_a_cache_and_no_other_chain(tmp_path: Path) -> None:
@@ -305,3 +305,25 @@ def test_folders_and_patterns_of_nothing(tmp_path: Path) -> None:
     error = refused(look_for, ["memory://store"])
     assert (error.what, "a.pdf is of another kind" in str(error.hint)) == ("the folder holds no text files", True)
     assert refused(look_for, ["memory://store/b.txt"]).what == "no such file"
+
+
+def test_a_page_is_no_data() -> None:
+    page = b"<html><a href='rows.csv'>rows</a></html>"
+    with web({"/page/texts": page, "/page/text.html": page}, {}) as address:
+        for read in (look_up, open_url):
+            with pytest.raises(DataError, match="the server answers with a web page") as raised:
+                read(f"{address}/page/texts")
+            assert "name the files themselves" in str(raised.value.hint)
+        assert look_up(f"{address}/page/text.html").files
+        assert open_url(f"{address}/page/text.html").read() == page
+
+
+def test_a_server_that_sends_whole_files_alone_is_told_what_to_do() -> None:
+    rows = CSV * 4000
+    assert len(rows) > 10_000_000
+    with web({"/rows.csv": rows}, {}, ranges=False) as address:
+        with open_url(f"{address}/rows.csv") as file, pytest.raises(MachineError, match="read in parts") as raised:
+            file.read()
+        assert f"simplecache::{address}/rows.csv" in str(raised.value.hint)
+        with open_url(f"simplecache::{address}/rows.csv") as file:
+            assert file.read() == rows

@@ -670,15 +670,15 @@ def test_examples_are_shown_and_three_steps_timed(
 ) -> None:
     from safetensors.numpy import load_file
 
-    from bertkit.runs import finetune as finetuning
+    from bertkit.runs import dry_run
 
-    steps, train = [], finetuning.train
+    steps, train = [], dry_run.train
 
     def counted(*arguments: Any, total_steps: int, **keywords: Any) -> Any:
         steps.append(total_steps)
         return train(*arguments, total_steps=total_steps, **keywords)
 
-    monkeypatch.setattr(finetuning, "train", counted)
+    monkeypatch.setattr(dry_run, "train", counted)
     model, before = make_model_dir(), files_of(tmp_path)
     own = ("--max-length", 60, "--examples", 2, "--class-weights", "balanced", "--json")
     ran = run_bertkit("check", "helpdesk", "-m", model, *own)

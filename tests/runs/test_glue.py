@@ -252,8 +252,8 @@ def test_the_command_names_tasks_and_options(run_bertkit, monkeypatch: pytest.Mo
 
 def test_only_a_recipe_in_a_file_is_an_input() -> None:
     recipe = load_recipe("mrpc").overridden({"data": "glue/MRPC"})
-    assert [path for path in input_paths(recipe, "mrpc") if path] == ["glue/MRPC"]  # a folder mrpc may be the run's
-    assert [path for path in input_paths(recipe, "/my/mrpc.py") if path] == ["glue/MRPC", "/my/mrpc.py"]
+    assert [path for path in input_paths(recipe, "mrpc") if path] == [Path("glue/MRPC")]  # a folder mrpc may be the run's
+    assert [path for path in input_paths(recipe, "/my/mrpc.py") if path] == [Path("glue/MRPC"), Path("/my/mrpc.py")]
 
 
 # --- predictions for the test sets -----------------------------------------------------------------------------------------
