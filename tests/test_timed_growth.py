@@ -33,6 +33,7 @@ def test_texts_of_a_length_fill_it_and_differ() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_runs_are_timed(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
     options = argparse.Namespace(rows=[40, 80], lengths=[8, 16], steps=7, max_length=32, model=str(tiny_model_dir))
