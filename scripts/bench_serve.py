@@ -163,7 +163,7 @@ def note(values: Mapping[str, Any]) -> str:
         f"(needed: {NEEDED['times']:g}); at one client **{found['above_ms']:.1f} ms** above the model's own time (at most "
         f"{NEEDED['above_ms']:g}). {soak['requests']:,} requests, one of a hundred malformed: {soak['unexpected']} answered "
         f"otherwise than they should be; the memory after the first {WARM_UP:,} was at most {soak['growth']:.3f} times what it "
-        "was then."
+        f"was then (needed: {GROWTH:g})."
     )
 
 
