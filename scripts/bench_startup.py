@@ -50,6 +50,8 @@ def starts(data: str | None) -> dict[str, Start]:
 
 def measure(times: int, data: str | None) -> dict[str, Any]:
     """Seconds of each start by side, their medians, and the ratio of these."""
+    from bertkit.model.directory import MINILM_SHA256
+
     found = {}
     for name, start in starts(data).items():
         seconds = time_commands(start.commands, times)
@@ -57,7 +59,8 @@ def measure(times: int, data: str | None) -> dict[str, Any]:
         ours, theirs = medians.values()
         found[name] = {"seconds": seconds, "median": medians, "ratio": round(ours / theirs, 3), "needed": start.needed}
     command = f"python scripts/bench_startup.py --times {times}"
-    return {"name": NAME, "command": [command], "model": {"name": MODEL}, "seeds": [1], **provenance(), "starts": found}
+    model = {"name": MODEL, "sha256": MINILM_SHA256}
+    return {"name": NAME, "command": [command], "model": model, "seeds": [1], **provenance(), "starts": found}
 
 
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
