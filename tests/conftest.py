@@ -262,3 +262,16 @@ def tiny_chinese_dir(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -
         torch.manual_seed(0)
         transformers.BertModel(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def empty_stores() -> Generator[None]:
+    """Whatever a test stores in memory by URL is gone behind it."""
+    import fsspec
+    from remote_files import Store
+
+    memory = fsspec.filesystem("memory")
+    yield
+    Store.clear()
+    memory.store.clear()
+    memory.pseudo_dirs[:] = [""]

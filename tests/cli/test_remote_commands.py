@@ -6,7 +6,7 @@ import gzip
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,10 @@ from remote_files import Store, put, web
 
 from bertkit.cli.commands import app
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("empty_stores")]
 CPU = ("--device", "cpu", "--precision", "fp32")
 ROWS = [(f"the {kind} movie {row}", label) for row in range(20) for kind, label in (("good", "praise"), ("bad", "blame"))]
 TEXT = "".join(f"The good movie plays {row}.\nIt was late.\n\nA bad bank {row}.\n\n" for row in range(200))
-
-
-@pytest.fixture(autouse=True)
-def empty_stores() -> Iterator[None]:
-    memory = fsspec.filesystem("memory")
-    yield
-    Store.clear()
-    memory.store.clear()
-    memory.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture(scope="module")

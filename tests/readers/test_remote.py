@@ -6,7 +6,6 @@ import bz2
 import gzip
 import lzma
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,11 @@ from bertkit.readers.documents import Documents, Source, look_for
 from bertkit.readers.formats import read_blocks, read_file
 from bertkit.readers.remote import is_url, look_up, open_url, path_of
 
+pytestmark = pytest.mark.usefixtures("empty_stores")
+
 ROWS = [{"text": f"the movie was {kind} {row}", "label": kind} for row in range(50) for kind in ("good", "bad")]
 CSV = ("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in ROWS)).encode()
 LINES = "".join(f'{{"text": "{row["text"]}", "label": "{row["label"]}"}}\n' for row in ROWS).encode()
-
-
-@pytest.fixture(autouse=True)
-def empty_stores() -> Iterator[None]:
-    memory = fsspec.filesystem("memory")
-    yield
-    Store.clear()
-    memory.store.clear()
-    memory.pseudo_dirs[:] = [""]
 
 
 @pytest.mark.parametrize(
