@@ -77,9 +77,7 @@ def note(values: Mapping[str, Any]) -> str:
 
 def render(values: Mapping[str, Any]) -> str:
     """The block of docs/engines.md."""
-    return "\n".join(
-        [*markdown.table(HEADER, rows(values), numbers_from=1), "", note(values), "", *markdown.commands([values]), ""]
-    )
+    return markdown.block([values], markdown.table(HEADER, rows(values), numbers_from=1), [note(values)])
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------

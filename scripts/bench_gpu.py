@@ -166,18 +166,15 @@ def render(values: Mapping[str, Any]) -> str:
             ratio = f"**{ours[first] / theirs[second]:.2f}**"
             ratios.append([work.name, f"{label(first)} to {label(second)}", ratio, f"{NEEDED_RATIO:g}"])
     columns = ["work", "side", "examples/s", "real tokens/s", "share of products' rate", "peak MiB", "GPU"]
-    return "\n".join(
-        [
-            *markdown.table(columns, table, numbers_from=2),
-            "",
-            *markdown.table(["work", "real tokens/s", "ratio", "needed"], ratios, numbers_from=2),
-            "",
-            f"Needed of pre-training besides: {NEEDED_SHARE:.0%} of the rate of plain matrix products for BERT-large at 512, "
-            f"{NEEDED_TOKENS:,} real tokens/s for BERT-base on an H100. The tests marked gpu: {values['tests']}.",
-            "",
-            *markdown.commands([{**values, "seeds": [1], "model": {"name": "random weights"}}]),
-            "",
-        ]
+    needed = (
+        f"Needed of pre-training besides: {NEEDED_SHARE:.0%} of the rate of plain matrix products for BERT-large at 512, "
+        f"{NEEDED_TOKENS:,} real tokens/s for BERT-base on an H100. The tests marked gpu: {values['tests']}."
+    )
+    return markdown.block(
+        [{**values, "seeds": [1], "model": {"name": "random weights"}}],
+        markdown.table(columns, table, numbers_from=2),
+        markdown.table(["work", "real tokens/s", "ratio", "needed"], ratios, numbers_from=2),
+        [needed],
     )
 
 

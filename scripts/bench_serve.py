@@ -169,9 +169,7 @@ def note(values: Mapping[str, Any]) -> str:
 
 def render(values: Mapping[str, Any]) -> str:
     """The block of docs/serve.md."""
-    return "\n".join(
-        [*markdown.table(HEADER, rows(values), numbers_from=1), "", note(values), "", *markdown.commands([values]), ""]
-    )
+    return markdown.block([values], markdown.table(HEADER, rows(values), numbers_from=1), [note(values)])
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------

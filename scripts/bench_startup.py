@@ -74,7 +74,7 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
 
 
 def render(values: Mapping[str, Any]) -> str:
-    return "\n".join([*markdown.table(HEADER, rows(values), numbers_from=1), "", *markdown.commands([values]), ""])
+    return markdown.block([values], markdown.table(HEADER, rows(values), numbers_from=1))
 
 
 def main() -> None:

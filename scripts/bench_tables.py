@@ -23,17 +23,11 @@ def render_training(results: Sequence[Mapping[str, Any]]) -> str:
         for values in results
         for task, pair, ex, tok, mem, needed in bench.ratio_rows(values)
     ]
-    notes = [line for values in results for line in (_note(values), "")]
-    return "\n".join(
-        [
-            *markdown.table(["task", "side, medians", *units], sides, numbers_from=2),
-            "",
-            *markdown.table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
-            "",
-            *notes,
-            *markdown.commands(results),
-            "",
-        ]
+    return markdown.block(
+        results,
+        markdown.table(["task", "side, medians", *units], sides, numbers_from=2),
+        markdown.table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
+        *([_note(values)] for values in results),
     )
 
 
@@ -75,9 +69,9 @@ def _note(values: Mapping[str, Any]) -> str:
 def render_prediction(values: Mapping[str, Any]) -> str:
     sides = markdown.table(bench_prediction.HEADER, bench_prediction.rows(values), numbers_from=2)
     ratios = markdown.table(bench_prediction.RATIOS, bench_prediction.ratio_rows(values), numbers_from=1)
-    return "\n".join([*sides, "", *ratios, "", bench_prediction.note(values), "", *markdown.commands([values]), ""])
+    return markdown.block([values], sides, ratios, [bench_prediction.note(values)])
 
 
 def render_levers(values: Mapping[str, Any]) -> str:
     table = markdown.table(bench_levers.header(values), bench_levers.rows(values), numbers_from=1)
-    return "\n".join([*table, "", *markdown.commands([values]), ""])
+    return markdown.block([values], table)

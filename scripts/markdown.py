@@ -23,6 +23,11 @@ def commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, "```"]
 
 
+def block(results: Sequence[Mapping[str, Any]], *parts: Sequence[str]) -> str:
+    """What a page shows of results: parts of some lines each, and the commands."""
+    return "\n".join([line for part in (*parts, commands(results)) for line in (*part, "")])
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int) -> list[str]:
     rules = ["---" if at < numbers_from else "---:" for at in range(len(header))]
     return ["| " + " | ".join(cells) + " |" for cells in (header, rules, *rows)]
