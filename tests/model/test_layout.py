@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -17,19 +18,40 @@ from bertkit.model.layout import Packing, group, group_by_length, has_packed_ker
 HEADS, SIZE = 3, 5
 
 
+def cost(groups: list[int], lengths: list[int]) -> int:
+    """In scores: of grids of round length, and of starting them."""
+    grids = [(end - begin) * HEADS * (-(-max(lengths[begin:end]) // 8) * 8) ** 2 for begin, end in itertools.pairwise(groups)]
+    return sum(grids) + layout.SCORES_OF_A_START * len(grids)
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=30))
+def test_groups_are_the_cheapest_that_four_parts_allow(lengths: list[int]) -> None:
+    part = math.ceil(len(lengths) / 4)
+    bounds = [*range(part, len(lengths), part)]
+    several = [
+        [0, *chosen, len(lengths)] for count in range(len(bounds) + 1) for chosen in itertools.combinations(bounds, count)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "SCORES_OF_A_GROUP", 2**40)
+        groups = group(np.array(lengths), HEADS)
+    assert groups in several
+    assert cost(groups, lengths) == min(cost(each, lengths) for each in several)
+
+
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4000))
-def test_groups_are_as_large_as_the_scores_allow(lengths: list[int], most: int) -> None:
+def test_groups_have_no_more_scores_than_allowed(lengths: list[int], most: int) -> None:
     def scores(begin: int, end: int) -> int:
         return (end - begin) * HEADS * max(lengths[begin:end]) ** 2
 
     with pytest.MonkeyPatch.context() as patch:
+        joined = group(np.array(lengths), HEADS)
         patch.setattr(layout, "SCORES_OF_A_GROUP", most)
         groups = group(np.array(lengths), HEADS)
     assert (groups[0], groups[-1]) == (0, len(lengths))
-    assert groups == sorted(set(groups))
+    assert groups == sorted(set(groups) | set(joined))
     for begin, end in itertools.pairwise(groups):
         assert scores(begin, end) <= most or end == begin + 1
-        assert end == len(lengths) or scores(begin, end + 1) > most, "one more would have fitted"
+        assert end in joined or scores(begin, end + 1) > most, "one more would have fitted"
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=40))
