@@ -92,16 +92,21 @@ def test_these_steps_have_an_empty_micro_batch_on_a_rank_and_uneven_targets() ->
 
 @pytest.fixture(scope="module")
 def curves_of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, list[float]]]:
-    """The losses that one process gives, by precision and micro_batch_tokens."""
-    folder = tmp_path_factory.mktemp("one")
+    """The losses that one process gives, by precision and micro_batch_tokens; with one thread, as each of several has."""
+    folder, threads = tmp_path_factory.mktemp("one"), torch.get_num_threads()
 
     def losses(precision: str, tokens: int) -> list[float]:
         config = dataclasses.replace(CURVES[precision, 1], micro_batch_tokens=tokens)
         return training_run(SHAPES["pretraining"], config, LONG, folder / f"{precision}-{tokens}").losses
 
-    return {
-        precision: {tokens: losses(precision, tokens) for tokens in (1, 25, 40, 70, 10_000)} for precision in ("fp32", "bf16")
-    }
+    torch.set_num_threads(1)
+    try:
+        return {
+            precision: {tokens: losses(precision, tokens) for tokens in (1, 25, 40, 70, 10_000)}
+            for precision in ("fp32", "bf16")
+        }
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
