@@ -272,6 +272,11 @@ class TrainConfig:
             what = f"--decay-ratio has no effect with --schedule {self.schedule}"
             raise UsageError(what, hint=f"add --schedule {stable}, or leave it out")
 
+    @property
+    def longer(self) -> str:
+        """How the user makes a run longer."""
+        return "a higher --max-steps" if self.max_steps else "more --num-epochs"
+
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
 # want of steps, warm-up and bias correction. few-sample: Zhang et al. (2021), section 5, fresh top layers; Howard and Ruder

@@ -101,8 +101,7 @@ class Baselines:
         """What may help a model with this score; nothing where no score is higher."""
         if score == 1 and self.task.recipe.greater_is_better:
             return None
-        longer = "a higher --max-steps" if self.task.recipe.training.max_steps else "more --num-epochs"
-        return f"try {longer}, or a higher --learning-rate"
+        return f"try {self.task.recipe.training.longer}, or a higher --learning-rate"
 
 
 def fit_baselines(

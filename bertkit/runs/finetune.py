@@ -263,7 +263,7 @@ def finetune(
     if to_beat is not None:
         best = open_target(str(output_dir), None, {}, to_predict=True)
         show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
-    _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read())
+    _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read(), recipe.training)
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
     progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
@@ -302,7 +302,7 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
         progress.note(f"held out: no row has {listed(missing, 12)}: the scores do not cover them")
 
 
-def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]]) -> None:
+def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], config: TrainConfig) -> None:
     """Say where a run ends too early, or comes to nothing. events: of metrics.jsonl."""
     for name in state.best_scores:
         if name.endswith(CONSTANT):
@@ -311,4 +311,5 @@ def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]]) ->
     loss = next((name for name in state.last_scores if name.endswith("/loss")), None)
     losses = [event[loss] for event in events if loss is not None and loss in event]
     if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses):
-        progress.note("still improving: the last evaluation is the best, and its loss the lowest; more --num-epochs may help")
+        improving = "still improving: the last evaluation is the best, and its loss the lowest"
+        progress.note(f"{improving}; {config.longer} may help")
