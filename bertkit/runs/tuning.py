@@ -272,6 +272,8 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
             for each in mattered
         ]
         parts.append(Table("what mattered", ["setting", "share of the variance", f"mean {score} by value"], told))
+    elif mattered is not None:
+        parts.append(Finding("note", "what mattered cannot be told: no two complete trials have different scores"))
     if winner and gap:
         split = score.rpartition("/")[0]
         rows = [

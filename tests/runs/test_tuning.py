@@ -25,12 +25,13 @@ from shell import ROOT
 from bertkit.cli.tune import _seconds
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
+from bertkit.report import Finding, Table
 from bertkit.runs.directory import require_run, write_run_file
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.rate_range import WINDOW, report_range
 from bertkit.runs.search_space import Range, Space, read_space
 from bertkit.runs.trials import LOST, TRIES, Trials
-from bertkit.runs.tuning import compare_splits
+from bertkit.runs.tuning import _describe, compare_splits, report_tuning
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.task import Task
 
@@ -552,6 +553,25 @@ def test_importance_is_that_of_the_setting_that_decides(tmp_path: Path) -> None:
         importances = found.importances()
         assert (found.best().params["matters"], [*importances]) == (3.0, ["matters", "idle"])
     assert (importances["matters"] > 0.95, sum(importances.values())) == (True, pytest.approx(1))
+
+
+@pytest.mark.parametrize("scores", [(0.5,), (0.5, 0.5), (0.5, 0.75)])
+def test_what_mattered_is_told_or_why_not(scores: tuple[float, ...], tmp_path: Path) -> None:
+    with Trials(tmp_path, Space(matters=tuple(range(len(scores)))), seed=0, prunes=False) as found:
+        for score in scores:
+            trial = found.next(len(scores))
+            assert trial is not None
+
+            def run(evaluated: Callable[[float], None], score: float = score) -> dict[str, Any]:
+                evaluated(score)
+                return {"best": {"scores": {"validation/accuracy": score}}}
+
+            found.train(trial, run)
+        report = report_tuning({"plan": {"tuning": {"search": ["matters"]}}, **_describe(found, 1)}, tmp_path)
+    titles = [part.title for part in report.parts if isinstance(part, Table)]
+    told = [part.what for part in report.parts if isinstance(part, Finding)]
+    assert ("what mattered" in titles, len(told)) == (len(set(scores)) > 1, len(set(scores)) == 1)
+    assert len(report_tuning({"plan": {"tuning": {"search": ["matters"]}}}, tmp_path).parts) == 1, "it has not ended"
 
 
 def test_the_range_is_where_the_loss_falls() -> None:
