@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import bench
@@ -11,7 +11,7 @@ import bench_prediction
 import markdown
 
 
-def render_training(results: Sequence[Mapping[str, Any]]) -> str:
+def render_training(*results: Mapping[str, Any]) -> str:
     units = ["examples/s", "real tokens/s", "peak MiB"]
     sides = [
         [task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"]

@@ -20,8 +20,8 @@ from typing import Any
 
 import markdown
 import pretraining_results as pretraining
+from command_lines import execute
 from entries import BUDGET as NAME
-from entries import execute
 from provenance import ROOT, provenance, write_result
 from scipy.stats import ttest_1samp
 from turns import take_turns

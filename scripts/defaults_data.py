@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from entries import DATA, filled_in
+from command_lines import DATA, filled_in
 
 from bertkit.readers import Examples
 from bertkit.tasks.catalog import load_recipe

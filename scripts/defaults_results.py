@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import comparison
+import markdown
+from command_lines import execute
 from defaults_data import CHOSEN_ON, MEASURED_ON, PAIRS, TEXTS, DataSet
 from entries import DEFAULTS
 from provenance import ROOT, provenance
@@ -30,11 +33,11 @@ def commands() -> list[str]:
     return [
         f"{finetune} {FIXED} --output-dir $SET/fixed",
         f"{finetune} --output-dir $SET/chosen",
-        "bertkit compare $SET/fixed $SET/chosen --split test --json",
+        comparison.command("$SET/fixed", "$SET/chosen", "--split test"),
     ]
 
 
-def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
+def measure(*, force: bool) -> dict[str, Any]:
     """What results/defaults.json keeps. Each set is kept when it ends, and taken from there the next time."""
     origin = provenance()
     sets: dict[str, dict[str, Any]] = {}
@@ -44,7 +47,7 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
         if kept.is_file() and not force:
             sets[each.name] = json.loads(kept.read_text(encoding="utf-8"))
             continue
-        sets[each.name] = _measure_set(each, folder, execute)
+        sets[each.name] = _measure_set(each, folder)
         kept.write_text(json.dumps(sets[each.name]), encoding="utf-8")
     return {
         "name": NAME,
@@ -57,15 +60,12 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
     }
 
 
-def _measure_set(each: DataSet, folder: Path, execute: Callable[..., str]) -> dict[str, Any]:
+def _measure_set(each: DataSet, folder: Path) -> dict[str, Any]:
     each.write(ROOT / folder)
-    lines = [line.replace("$SET", shlex.quote(str(folder))).replace("$FAMILY", each.family) for line in commands()]
-    *training, comparing = lines
-    for line in training:
-        execute(line, 0)
-    compared = json.loads(execute(comparing, 0))
-    score = next(iter(compared["sides"][0]["scores"]))
-    (difference,) = [row for row in compared["differences"] if row["score"] == score]
+    quoted = shlex.quote(str(folder))
+    for line in commands()[:-1]:
+        execute(line.replace("$SET", quoted).replace("$FAMILY", each.family), 0)
+    compared = comparison.compare(f"{quoted}/fixed", f"{quoted}/chosen", "--split test")
     runs = {
         side: [json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder / side).glob("seed-*/run.json"))]
         for side in ("fixed", "chosen")
@@ -76,10 +76,10 @@ def _measure_set(each: DataSet, folder: Path, execute: Callable[..., str]) -> di
         "kind": each.kind,
         "model": first["model"],
         "rows": {split: data["rows"] for split, data in first["data"].items()} | {"test": compared["rows"]},
-        "score": score,
-        "scores": {side["name"].rpartition("/")[2]: side["scores"][score] for side in compared["sides"]},
-        "difference": difference["difference"],
-        "interval": difference["interval"],
+        "score": compared["score"],
+        "scores": dict(zip(("fixed", "chosen"), compared["scores"], strict=True)),
+        "difference": compared["difference"],
+        "interval": compared["interval"],
         "probe": probe,
         "chosen": first["chosen"],
         "steps": {side: of_side[0]["total_steps"] for side, of_side in runs.items()},
@@ -138,8 +138,8 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
                 str(each["rows"]["train"]),
                 each["score"],
                 *(f"{100 * each['scores'][side]:.1f}" for side in ("fixed", "chosen")),
-                f"**{_gain(each)}**",
-                _gain(each["probe"]) if each["probe"] else "-",
+                f"**{comparison.told(each)}**",
+                comparison.told(each["probe"]) if each["probe"] else "-",
                 " -> ".join(str(each["steps"][side]) for side in ("fixed", "chosen")),
                 " -> ".join(minutes),
             ]
@@ -147,7 +147,6 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
     return table
 
 
-def _gain(each: Mapping[str, Any]) -> str:
-    """A difference in points with its 95% interval."""
-    low, high = (100 * bound for bound in each["interval"])
-    return f"{100 * each['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/results.md."""
+    return markdown.block([values], markdown.table(HEADER, rows(values), numbers_from=4))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import bench
+import paper_tables
 import pretraining_results as pretraining
-from provenance import ROOT
+from command_lines import DATA
 
-DATA = "$BERTKIT_TEST_DATA"
 GLUE = f"{DATA}/GLUE"
 # the results that scripts of these names, or growth_results.py and the like, write
 TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
 PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
 ENGINES, GPU, STARTUP = "bench_engines", "bench_gpu", "bench_startup"
-OWN_TEXT = "own_text"
+OWN_TEXT, PRECISION = "own_text", "precision"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -28,25 +24,6 @@ BENCHES = {
 
 KIN = "MiniLM was trained on AllNLI, which holds MultiNLI: do not compare these figures with published ones."
 SENTENCES = "These weights were trained to embed sentences, which is far from this task."
-
-
-def filled_in(words: Iterable[str]) -> list[str]:
-    """Words of a command with the shell's variables filled in. Raises SystemExit for one that is not set."""
-    found = [os.path.expandvars(word) for word in words]
-    if missing := next((word for word in found if "$" in word), None):
-        raise SystemExit(f"error: {missing} is not set\nhint: BERTKIT_TEST_DATA names the folder of the data sets")
-    return found
-
-
-def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
-    """Run a command line of bertkit; returns its standard output. Raises SystemExit with its exit code when it fails."""
-    words = [word.replace("$SEED", str(seed)) for word in shlex.split(line)]
-    print(f"\n$ {shlex.join([*words, *more])}", flush=True)
-    command = [sys.executable, "-m", "bertkit", *filled_in(words[1:]), *more]
-    done = subprocess.run(command, cwd=ROOT, input=stdin, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -182,4 +159,6 @@ TABLES = {
     "budget": (BUDGET,),
     "bench_gpu": (GPU,),
     "bench_startup": (STARTUP,),
+    "precision": (PRECISION,),
+    "paper_tables": tuple(paper_tables.TABLES),
 }

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import markdown
+import scale_results as scale
 from entries import GROWTH
 from provenance import ROOT, provenance
 
@@ -21,7 +23,7 @@ def commands() -> list[str]:
     return [COMMAND]
 
 
-def measure() -> dict[str, Any]:
+def measure(*, force: bool) -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "scripts" / "timed_growth.py")]
     out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     return {"name": NAME, "command": commands(), **json.loads(out.splitlines()[-1]), **provenance()}
@@ -39,3 +41,10 @@ def by_length(values: Mapping[str, Any]) -> list[list[str]]:
         [str(each["max_length"]), f"{each['us_per_token']:.0f}", f"{each['linear_us_per_token']:.0f}"]
         for each in values["lengths"]
     ]
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/speed.md."""
+    tables = ((BY_ROWS, by_rows(values)), (BY_LENGTH, by_length(values)))
+    lines = [line for header, rows in tables for line in (*markdown.table(header, rows, numbers_from=0), "")]
+    return "\n".join([*lines, f"`{COMMAND}`; {scale.note(values)}", ""])

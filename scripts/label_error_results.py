@@ -9,12 +9,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import markdown
 import numpy as np
-from entries import DATA, LABEL_ERRORS, filled_in
+from command_lines import DATA, execute, filled_in
+from entries import LABEL_ERRORS
 from provenance import PACKAGES, ROOT, provenance
 
 NAME = LABEL_ERRORS
@@ -41,9 +44,11 @@ def commands() -> list[str]:
     return [*COMMANDS.values()]
 
 
-def measure(execute: Callable[..., str]) -> dict[str, Any]:
-    """What results/label_errors.json keeps. Finished folds are not trained again."""
+def measure(*, force: bool) -> dict[str, Any]:
+    """What results/label_errors.json keeps. Finished folds are not trained again, unless `force`."""
     folder = ROOT / FOLDER
+    if force:
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (data,) = map(Path, filled_in([DATA]))
     changed = {"SST-2": _write_sst2(data, folder / "sst2.csv"), "CoNLL-2003": _write_conll(data, folder / "conll2003.conll")}
@@ -143,3 +148,8 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
         ]
         for name, each in values["sets"].items()
     ]
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/results.md."""
+    return markdown.block([values], markdown.table(HEADER, rows(values), numbers_from=1))

@@ -8,13 +8,16 @@ was stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import comparison
+import markdown
 import numpy as np
 import pretraining_results as pretraining
-from entries import DATA, OWN_TEXT, filled_in
+from command_lines import DATA, filled_in
+from entries import OWN_TEXT
 from provenance import ROOT, provenance
 
 NAME = OWN_TEXT
@@ -40,8 +43,8 @@ class Language:
     def folder(self, origin: str) -> str:
         return f"{FOLDER}/{self.name}/{origin.replace(' ', '_')}"
 
-    def compare(self, *origins: str) -> str:
-        return f"bertkit compare {' '.join(f'{self.folder(origin)}/task' for origin in origins)} --json"
+    def task_runs(self, origin: str) -> str:
+        return f"{self.folder(origin)}/task"
 
     def commands(self) -> dict[str, str]:
         """What is there when a command has done its work -> the command."""
@@ -57,7 +60,7 @@ class Language:
             made |= {f"{folder}/corpus/meta.json": build, f"{folder}/model/README.md": pretrain}
             trained[origin] = f"{folder}/model"
         for origin, model in trained.items():
-            runs = f"{self.folder(origin)}/task"
+            runs = self.task_runs(origin)
             made[f"{runs}/seeds.json"] = f"bertkit finetune {self.task} --model {model} --seeds {SEEDS} --output-dir {runs}"
         return made
 
@@ -84,18 +87,22 @@ LANGUAGES = (
 
 def commands() -> list[str]:
     """The command lines, as a user types them."""
-    return [line for each in LANGUAGES for line in (*each.commands().values(), *(each.compare(*pair) for pair in PAIRS))]
+    lines = []
+    for each in LANGUAGES:
+        lines += each.commands().values()
+        lines += [comparison.command(*map(each.task_runs, pair)) for pair in PAIRS]
+    return lines
 
 
-def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
-    """What results/own_text.json keeps. execute: (command line, seed) -> standard output."""
+def measure(*, force: bool) -> dict[str, Any]:
+    """What results/own_text.json keeps."""
     languages = {}
     for each in LANGUAGES:
-        pretraining.run_commands(each.commands(), ROOT / FOLDER / each.name, execute, force=force)
+        pretraining.run_commands(each.commands(), ROOT / FOLDER / each.name, force=force)
         characters = _held_out_characters(each)
         languages[each.name] = {
             "vocabularies": {origin: _measure_vocabulary(each, origin, characters) for origin in ORIGINS[1:]},
-            "task": _compare(each, execute),
+            "task": _compare(each),
         }
     origin = provenance() | {"model": {"name": " and ".join(each.model for each in LANGUAGES)}}
     return {"name": NAME, "command": commands(), **origin, "seeds": [*range(1, SEEDS + 1)], "languages": languages}
@@ -134,17 +141,15 @@ def _held_out_characters(each: Language) -> int:
     return int(sum(lengths[Shard.load(corpus / shard["name"]).input_ids].sum() for shard in shards))
 
 
-def _compare(each: Language, execute: Callable[..., str]) -> dict[str, Any]:
+def _compare(each: Language) -> dict[str, Any]:
     """The task's score from each model, and what one gains over another, with 95% intervals paired over rows and seeds."""
     scores: dict[str, float] = {}
     gains = {}
-    for first, second in PAIRS:
-        compared = json.loads(execute(each.compare(first, second), 0))
-        score = next(iter(compared["sides"][0]["scores"]))
-        (gain,) = [row for row in compared["differences"] if row["score"] == score]
-        gains[f"{first} -> {second}"] = {name: gain[name] for name in ("difference", "interval")}
-        scores |= {origin: side["scores"][score] for origin, side in zip((first, second), compared["sides"], strict=True)}
-    return {"score": score, "scores": scores, "gains": gains}
+    for pair in PAIRS:
+        compared = comparison.compare(*map(each.task_runs, pair))
+        gains[" -> ".join(pair)] = {name: compared[name] for name in ("difference", "interval")}
+        scores |= dict(zip(pair, compared["scores"], strict=True))
+    return {"score": compared["score"], "scores": scores, "gains": gains}
 
 
 # --- for docs/results.md ---------------------------------------------------------------------------------------------------
@@ -171,7 +176,7 @@ def task_rows(values: Mapping[str, Any]) -> list[list[str]]:
     """The rows of the table under SCORED."""
     rows = []
     for each, found in zip(LANGUAGES, values["languages"].values(), strict=True):
-        gains = {name: _gain(gain) for name, gain in found["task"]["gains"].items()}
+        gains = {name: comparison.told(gain) for name, gain in found["task"]["gains"].items()}
         for origin, score in found["task"]["scores"].items():
             own = [
                 gains.get(f"{ORIGINS[0]} -> {origin}", "-"),
@@ -181,7 +186,7 @@ def task_rows(values: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _gain(gain: Mapping[str, Any]) -> str:
-    """A difference in points with its 95% interval."""
-    low, high = (100 * bound for bound in gain["interval"])
-    return f"{100 * gain['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/results.md."""
+    split = markdown.table(SPLIT, split_rows(values), numbers_from=1)
+    return markdown.block([values], split, markdown.table(SCORED, task_rows(values), numbers_from=2))

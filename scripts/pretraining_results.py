@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+import markdown
+from command_lines import DATA, execute
 from provenance import RESULTS, ROOT, provenance
 
 NAME = "pretraining"
 SEED = 42
-TEXT = "$BERTKIT_TEST_DATA/text-en"
+TEXT = f"{DATA}/text-en"
 FOLDER = f"runs/results/{NAME}"
 MODEL, RANDOM, CONTINUED = f"{FOLDER}/model", f"{FOLDER}/random", f"{FOLDER}/continued"
 OWN_TEXT = "recipes/data/helpdesk/text"
@@ -55,17 +57,17 @@ def commands() -> list[str]:
     return [*COMMANDS.values(), EVALUATE, f"printf '%s\\n' {shown} | {PREDICT}"]
 
 
-def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
-    """What results/pretraining.json keeps. execute: (command line, seed, stdin=text) -> standard output."""
+def measure(*, force: bool) -> dict[str, Any]:
+    """What results/pretraining.json keeps; its picture is written beside it."""
     origin = provenance()
-    made_by = run_commands(COMMANDS, ROOT / FOLDER, execute, force=force)
+    made_by = run_commands(COMMANDS, ROOT / FOLDER, force=force)
     scores = json.loads(execute(EVALUATE, SEED))
     fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
     run = json.loads((ROOT / MODEL / "run.json").read_text(encoding="utf-8"))
     log = [json.loads(line) for line in (ROOT / MODEL / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     meta = json.loads((ROOT / FOLDER / "corpus" / "meta.json").read_text(encoding="utf-8"))
     counts = ("documents", "sentences", "tokens")
-    return {
+    values = {
         "name": NAME,
         "command": commands(),
         **origin,
@@ -82,11 +84,11 @@ def measure(execute: Callable[..., str], *, force: bool) -> dict[str, Any]:
         "fills": fills,
         **course(log),
     }
+    (RESULTS / f"{NAME}.svg").write_text(draw(values), encoding="utf-8")
+    return values
 
 
-def run_commands(
-    commands: Mapping[str, str], folder: Path, execute: Callable[..., str], *, force: bool
-) -> dict[str, dict[str, str]]:
+def run_commands(commands: Mapping[str, str], folder: Path, *, force: bool) -> dict[str, dict[str, str]]:
     """Run each command whose file is not there, and resume one that was stopped; returns the command and the commit that made
     each file, which are kept in the folder."""
     commit = provenance()["commit"]
@@ -140,8 +142,8 @@ def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:
 # --- for docs/results.md ---------------------------------------------------------------------------------------------------
 
 
-def render(values: Mapping[str, Any]) -> list[str]:
-    """Lines of markdown: the picture, the scores and the filled masks."""
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/results.md: the picture, the scores and the filled masks."""
     scores, steps = values["scores"], values["steps"]
     loss, corpus = scores["validation/mlm_loss"], values["corpus"]
     rows = [
@@ -152,7 +154,7 @@ def render(values: Mapping[str, Any]) -> list[str]:
         ("masked-token accuracy, in percent", f"{100 * scores['validation/mlm_accuracy']:.1f}"),
         ("next-sentence accuracy, in percent (chance: 50)", f"{100 * scores['validation/nsp_accuracy']:.1f}"),
     ]
-    return [
+    lines = [
         f"![Loss over the steps](../results/{NAME}.svg)",
         "",
         f"{corpus['train']['tokens'] / 1e6:.1f} million tokens of film reviews and novels, a vocabulary of "
@@ -167,6 +169,7 @@ def render(values: Mapping[str, Any]) -> list[str]:
         "| --- | --- |",
         *(f"| {row['text']} | {_likeliest(row['fills'][0])} |" for row in values["fills"]),
     ]
+    return markdown.block([values], lines)
 
 
 def _likeliest(fills: Sequence[Mapping[str, Any]]) -> str:
@@ -212,7 +215,3 @@ def draw(values: Mapping[str, Any]) -> str:
         parts += [line(points, COLOURS[name]), text(LEFT + 12, HEIGHT - BOTTOM - 26 + 16 * number, name, COLOURS[name])]
     parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="#c33"/>' for x, y in (place(*point) for point in held_out)]
     return "\n".join([*parts, "</svg>", ""])
-
-
-def write_picture(values: Mapping[str, Any]) -> None:
-    (RESULTS / f"{NAME}.svg").write_text(draw(values), encoding="utf-8")

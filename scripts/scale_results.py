@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import markdown
 from entries import SCALE
 from provenance import ROOT, provenance
 
@@ -30,8 +31,8 @@ def _command(part: str) -> str:
     return " ".join(["python scripts/timed_scale.py", *PARTS[part]])
 
 
-def measure() -> dict[str, Any]:
-    """Run all parts, one after the other."""
+def measure(*, force: bool) -> dict[str, Any]:
+    """Run all parts, one after the other; nothing is kept of a stopped run, whatever `force` says."""
     found: dict[str, Any] = {}
     for options in PARTS.values():
         command = [sys.executable, str(ROOT / "scripts" / "timed_scale.py"), *options]
@@ -75,3 +76,8 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
     what = f"writing the shards of {splits['mb'] / 1000:.1f} GB, by one process and by two"
     told.append((what, f"{one:.0f} s, {two:.0f} s", "splits"))
     return [[what, figure, f"`{_command(part)}`"] for what, figure, part in told]
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/scale.md."""
+    return "\n".join([*markdown.table(HEADER, rows(values), numbers_from=3), "", note(values), ""])

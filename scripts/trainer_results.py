@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from entries import ENTRIES, FIVE_SEEDS, TRAINER, Entry, filled_in
+import markdown
+from command_lines import filled_in
+from entries import ENTRIES, FIVE_SEEDS, TRAINER, Entry
 from provenance import RESULTS, ROOT, provenance
 
 NAME = TRAINER
@@ -32,6 +34,11 @@ FOLDER = Path("runs/results") / NAME
 
 def command(task: str) -> str:
     return f"python scripts/trainer_results.py {task} --seed $SEED"
+
+
+def commands() -> list[str]:
+    """The command lines, as a user types them."""
+    return [command(task) for task in TASKS]
 
 
 def measure(*, force: bool) -> dict[str, Any]:
@@ -54,7 +61,7 @@ def measure(*, force: bool) -> dict[str, Any]:
     first = runs[next(iter(TASKS))][str(SEEDS[0])]
     return {
         "name": NAME,
-        "command": [command(task) for task in TASKS],
+        "command": commands(),
         **provenance(),
         "seeds": list(SEEDS),
         "model": first["model"],
@@ -172,6 +179,13 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
         shown = [f"{100 * statistics.fmean(side):.1f} ({' '.join(f'{100 * score:.1f}' for score in side)})" for side in both]
         found.append([task, *shown, f"**{mean:+.1f}**", f"{low:+.1f} to {high:+.1f}"])
     return found
+
+
+def render(*results: Mapping[str, Any]) -> str:
+    """bertkit's scores at the last step beside the Trainer's."""
+    (values,) = (values for values in results if values["name"] == NAME)
+    header = ["task", "bertkit (each seed)", "Trainer, fp32 (each seed)", "difference, points", "95% interval"]
+    return markdown.block(results, markdown.table(header, rows(values), numbers_from=1))
 
 
 def main() -> None:

@@ -19,14 +19,16 @@ import bench
 import bench_serve
 import bench_startup
 import budget_results
+import command_lines
 import defaults_results
+import entry_results
 import growth_results
 import headlines
 import label_error_results
-import own_text_results
 import pretraining_results
 import scale_results
 import trainer_results
+from entries import ENTRIES, Entry
 
 import results
 from bertkit.config import PretrainConfig, filled
@@ -39,9 +41,9 @@ from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-ENTRIES = {entry.name: entry for entry in results.ENTRIES}
+BY_NAME = {entry.name: entry for entry in ENTRIES}
 FILES = sorted((ROOT / "results").glob("*.json"))
-RUNS = [path for path in FILES if path.stem in ENTRIES]
+RUNS = [path for path in FILES if path.stem in BY_NAME]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 BLOCKS = {page: list(results.BLOCK.finditer(text)) for page, text in PAGES.items()}
 
@@ -87,21 +89,7 @@ def test_every_result_is_shown_once() -> None:
         for name in results.TABLES[block["name"]]
     ]
     assert len(shown) == len(set(shown))
-    assert (
-        {path.stem for path in FILES}
-        <= set(shown)
-        == {
-            pretraining_results.NAME,
-            trainer_results.NAME,
-            defaults_results.NAME,
-            scale_results.NAME,
-            growth_results.NAME,
-            label_error_results.NAME,
-            own_text_results.NAME,
-            *ENTRIES,
-            *results.BY_SCRIPTS,
-        }
-    )
+    assert {path.stem for path in FILES} <= set(shown) == set(results.SOURCES)
 
 
 def test_the_chosen_settings_gain_what_was_asked_of_them() -> None:
@@ -183,7 +171,7 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert all(isinstance(seed, int) for seed in values.get("seeds", ()))
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
     if of_a_model and path.stem not in (pretraining_results.NAME, budget_results.NAME):
-        assert values["model"]["name"] == (ENTRIES[path.stem].model if path.stem in ENTRIES else "minilm")
+        assert values["model"]["name"] == (BY_NAME[path.stem].model if path.stem in BY_NAME else "minilm")
         assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
     assert all(line.startswith(("bertkit ", "python scripts/", "printf ")) for line in values["command"])
     assert not re.search(r'[ "]/', path.read_text(encoding="utf-8")), "a path of a machine"
@@ -224,8 +212,8 @@ def test_fine_tuning_grows_as_was_asked_of_it() -> None:
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_a_result_is_of_the_commands_of_today_and_means_are_of_its_seeds(path: Path) -> None:
-    entry, values = ENTRIES[path.stem], read(path)
-    assert values["command"] == results.commands(entry), f"python scripts/results.py {entry.name}"
+    entry, values = BY_NAME[path.stem], read(path)
+    assert values["command"] == entry_results.commands(entry), f"python scripts/results.py {entry.name}"
     assert values["seeds"] == list(entry.seeds)
     assert list(values["scores"]) == [str(seed) for seed in values["seeds"]] == list(values["seconds"])
     for name, mean in values["mean"].items():
@@ -239,7 +227,7 @@ def test_a_result_is_of_the_commands_of_today_and_means_are_of_its_seeds(path: P
 def test_bag_of_words_stays_ten_points_below_on_the_help_desk() -> None:
     values = read(ROOT / "results" / "helpdesk.json")
     assert len(values["seeds"]) == 3
-    today = results.baseline_scores(ENTRIES["helpdesk"])
+    today = entry_results.baseline_scores(BY_NAME["helpdesk"])
     assert list(today) == list(values["baselines"]) == [MAJORITY, BAG_OF_WORDS]
     for who, scores in today.items():
         assert values["baselines"][who] == pytest.approx(scores), "the data has changed since"
@@ -315,11 +303,11 @@ def test_the_default_precision_costs_no_more_than_was_allowed() -> None:
 
 
 def test_summary_by_hand() -> None:
-    found = results.summarize([{"a": 0.5, "b": None}, {"a": 0.6, "b": 1.0}, {"a": 1.0, "b": 1.0}])
+    found = entry_results.summarize([{"a": 0.5, "b": None}, {"a": 0.6, "b": 1.0}, {"a": 1.0, "b": 1.0}])
     assert found["mean"] == {"a": pytest.approx(0.7), "b": None}
     assert found["median"] == {"a": 0.6, "b": None}
     assert found["std"] == {"a": pytest.approx(0.07**0.5), "b": None}
-    assert results.summarize([{"a": 0.25}]) == {"mean": {"a": 0.25}, "median": {"a": 0.25}, "std": {"a": None}}
+    assert entry_results.summarize([{"a": 0.25}]) == {"mean": {"a": 0.25}, "median": {"a": 0.25}, "std": {"a": None}}
 
 
 SCORES = {"validation/best_f1": 0.5, "validation/best_f1_thresh": 3.0}
@@ -346,7 +334,7 @@ def test_the_difference_by_hand() -> None:
 
 
 def test_thresholds_are_no_percentages() -> None:
-    rendered = results.render([MADE_UP])
+    rendered = entry_results.render(MADE_UP)
     assert "| toy | validation | best_f1 | **50.0** | 50.0 | 50.0 | 50.0 50.0 |" in rendered
     assert "thresh" not in rendered
 
@@ -375,28 +363,28 @@ def test_the_unigram_loss_by_counting(tiny_tokenizer_dir: Path, tmp_path: Path) 
 
 def test_blocks_show_what_has_been_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(results, "TABLES", {"two": ("second", "absent", "first"), "none": ("absent",)})
+    monkeypatch.setattr(results, "TABLES", {"two": ("second", "budget", "first"), "none": ("budget",)})
     made = [{**MADE_UP, "name": name} for name in ("second", "first")]
     for values in made:
         (tmp_path / f"{values['name']}.json").write_text(json.dumps(values), encoding="utf-8")
     page = "before\n<!-- results:two -->\nold\n<!-- /results:two -->\n<!-- results:none -->\n<!-- /results:none -->\nafter\n"
     rewritten = results.rewrite(page)
-    told = "<!-- results:none -->\nNot measured yet: `make results ARGS=none` does it.\n"
-    assert rewritten == page.replace("old\n", results.render(made)).replace("<!-- results:none -->\n", told)
+    told = "<!-- results:none -->\nNot measured yet: `make budget` does it.\n"
+    assert rewritten == page.replace("old\n", entry_results.render(*made)).replace("<!-- results:none -->\n", told)
     assert results.rewrite(rewritten) == rewritten
 
 
 def test_commands_name_no_machine_and_every_entry_differs() -> None:
-    lines = [line for entry in results.ENTRIES for line in results.commands(entry)]
+    lines = [line for entry in ENTRIES for line in entry_results.commands(entry)]
     assert len(lines) == len(set(lines))
     assert all("$SEED" in line and " /" not in line and "  " not in line for line in lines)
-    assert set(ENTRIES) >= {"helpdesk", "cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam", "conll2003", "codah"}
+    assert set(BY_NAME) >= {"helpdesk", "cola", "sst2", "mrpc", "stsb", "rte", "mnli", "sms_spam", "conll2003", "codah"}
 
 
 def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BERTKIT_TEST_DATA", raising=False)
     with pytest.raises(SystemExit, match=r"\$BERTKIT_TEST_DATA/GLUE/CoLA"):
-        results.execute(results.commands(ENTRIES["cola"])[0], 1)
+        command_lines.execute(entry_results.commands(BY_NAME["cola"])[0], 1)
 
 
 class Runs:
@@ -411,7 +399,7 @@ class Runs:
         self.lines.append(f"{line.split()[1]} {seed}")
         if line.startswith("bertkit eval"):
             return json.dumps({"test/accuracy": seed / 10, "test/loss": 1.0})
-        run = self.root / results.RUNS / "toy" / f"seed-{seed}"
+        run = self.root / entry_results.RUNS / "toy" / f"seed-{seed}"
         run.mkdir(parents=True)
         end = {"step": 4, "scores": {"validation/accuracy": seed / 100, "validation/loss": 1.0}}
         values = {"status": "finished", "best": end, "last": end, "seconds": 1.5, "model": {"name": "minilm", "sha256": "0"}}
@@ -423,24 +411,24 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     made = Runs(tmp_path)
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    monkeypatch.setattr(results, "execute", made)
-    monkeypatch.setattr(results, "provenance", lambda: {"commit": "c" * 40})
+    monkeypatch.setattr(entry_results, "ROOT", tmp_path)
+    monkeypatch.setattr(entry_results, "execute", made)
+    monkeypatch.setattr(entry_results, "provenance", lambda: {"commit": "c" * 40})
     return made
 
 
 ALL_FOUR = ["finetune 1", "eval 1", "finetune 2", "eval 2"]
-TOY = results.Entry("toy", "toy", (1, 2), {"": "--split test"})
+TOY = Entry("toy", "toy", (1, 2), {"": "--split test"})
 
 
 def test_an_entry_is_measured_and_its_folders_go_away(runs: Runs) -> None:
-    values = results.measure(TOY, force=False)
+    values = entry_results.measure(TOY, force=False)
     assert runs.lines == ALL_FOUR
     assert values["scores"] == {"1": {"test/accuracy": 0.1}, "2": {"test/accuracy": 0.2}}
     assert values["last"] == {"1": {"validation/accuracy": 0.01}, "2": {"validation/accuracy": 0.02}}
     assert values["mean"] == {"test/accuracy": pytest.approx(0.15)}
     assert (values["training"], values["rows"]) == ({"num_epochs": 1}, {"train": 3})
-    assert not list((runs.root / results.RUNS / "toy").glob("seed-*/"))
+    assert not list((runs.root / entry_results.RUNS / "toy").glob("seed-*/"))
 
 
 @pytest.mark.parametrize(
@@ -451,22 +439,22 @@ def test_an_entry_is_measured_and_its_folders_go_away(runs: Runs) -> None:
     ],
 )
 def test_scores_are_named_by_their_evaluation(evaluate: dict[str, str], scores: dict[str, float], runs: Runs) -> None:
-    assert results.measure(results.Entry("toy", "toy", (3,), evaluate), force=False)["scores"] == {"3": scores}
+    assert entry_results.measure(Entry("toy", "toy", (3,), evaluate), force=False)["scores"] == {"3": scores}
 
 
 def test_a_stopped_entry_resumes(runs: Runs) -> None:
     runs.stop_at = 3
     with pytest.raises(KeyboardInterrupt):
-        results.measure(TOY, force=False)
+        entry_results.measure(TOY, force=False)
     runs.stop_at = 10**6
-    results.measure(TOY, force=False)
+    entry_results.measure(TOY, force=False)
     assert runs.lines == ALL_FOUR
 
 
 def test_other_settings_another_commit_or_force_start_over(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (results.Entry("toy", finetune, (1,)) for finetune in ("toy", "toy --num-epochs 9"))
+    one, other = (Entry("toy", finetune, (1,)) for finetune in ("toy", "toy --num-epochs 9"))
     rows = [(one, "c", False, 1), (one, "c", False, 1), (other, "c", False, 2), (other, "d", False, 3), (other, "d", True, 4)]
     for entry, commit, force, count in rows:
-        monkeypatch.setattr(results, "provenance", lambda commit=commit: {"commit": commit})
-        results.measure(entry, force=force)
+        monkeypatch.setattr(entry_results, "provenance", lambda commit=commit: {"commit": commit})
+        entry_results.measure(entry, force=force)
         assert runs.lines == ["finetune 1"] * count

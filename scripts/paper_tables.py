@@ -1,0 +1,61 @@
+"""The papers' tables at the scale of two cores: what `bertkit reproduce` finds, and how docs/results.md shows it.
+
+A table takes hours; its runs are kept in runs/results/tables, and the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import markdown
+from command_lines import DATA, execute
+from provenance import ROOT, provenance
+
+from bertkit import progress
+from bertkit.report import Finding, Table
+from bertkit.reproduce.results import report_table
+from bertkit.reproduce.table import read_scale, tables_at
+
+SCALE = "laptop"
+FOLDER = "runs/results/tables"
+# result -> table
+TABLES = {f"table_{table.name.replace('-', '_')}": table.name for table in tables_at(read_scale(SCALE))}
+
+
+def commands(name: str) -> list[str]:
+    """The command line of a result, as a user types it."""
+    return [f"bertkit reproduce {TABLES[name]} --scale {SCALE} --data {DATA} --output-dir {FOLDER}"]
+
+
+def measure(name: str, *, force: bool) -> dict[str, Any]:
+    """What results/NAME.json keeps: what the command writes, without the commands of its runs. force: all runs anew."""
+    if force:
+        shutil.rmtree(ROOT / FOLDER, ignore_errors=True)
+    (line,) = commands(name)
+    execute(line, 0)
+    found = json.loads((ROOT / FOLDER / f"{TABLES[name]}.json").read_text(encoding="utf-8"))
+    cells = [{key: value for key, value in cell.items() if key != "commands"} for cell in found["cells"]]
+    seeds = list(range(1, max(cell["seeds"] for cell in cells) + 1))
+    starts = ", ".join(dict.fromkeys(cell["start"].partition("/")[0] for cell in cells))
+    own = {"name": name, "command": commands(name), **provenance(), "seeds": seeds, "model": {"name": starts}}
+    return {**own, **found, "cells": cells}
+
+
+def render(*results: Mapping[str, Any]) -> str:
+    """The block of docs/results.md: each table with its claims, and the names of those that are still to be made."""
+    parts: list[Sequence[str]] = []
+    for values in results:
+        parts.append([f"### {values['title']}"])
+        for part in report_table(values).parts:
+            if isinstance(part, Table):
+                rows = [[progress.format_cell(cell) for cell in row] for row in part.rows]
+                parts.append(markdown.table(part.columns, rows, numbers_from=3))
+            elif isinstance(part, Finding):
+                parts.append([f"{part.what[0].upper()}{part.what[1:]}."])
+    lines = markdown.block(results, *parts)
+    made = {values["name"] for values in results}
+    left = [name for name in TABLES if name not in made]
+    return lines + (f"\nNot measured yet: {', '.join(f'`make results ARGS={name}`' for name in left)}.\n" if left else "")
