@@ -91,7 +91,7 @@ TASKS = {
     "mrpc": Workload("text-classification", "GLUE/MRPC", "bench", ORDER, 32, 128, 53),
     "sst2": Workload("text-classification", "GLUE/SST-2", "bench", ORDER, 32, 128, 53),
     "conll2003": Workload("token-classification", "CoNLL2003", "bench_families", SHORT_ORDER, 32, 128, 103),
-    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 53, rows=4000),
+    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 33, rows=4000),
     "pretrain_128": _pretraining("minilm", 32, 128),
     "pretrain_512": _pretraining("minilm", 8, 512),
     "pretrain_base": _pretraining("base", 8, 128),
@@ -127,7 +127,7 @@ NEEDED: dict[tuple[str, str, str], float | dict[str, float]] = {
     ("pretrain_128", "bertkit", FASTEST): 2.0,
     ("pretrain_512", "bertkit", FASTEST): 3.0,
 }
-NOT_REACHED = {("sst2", "bertkit", FASTEST)}  # docs/speed.md says why
+NOT_REACHED = {("sst2", "bertkit", FASTEST), ("conll2003", "bertkit", FASTEST)}  # docs/speed.md says why
 # By the size of the model, "base" or MiniLM's, and our precision: the least share of the rate of plain matrix products.
 SHARE_NEEDED = {("base", "fp32"): 0.8, ("base", "bf16"): 0.7, ("minilm", "fp32"): 0.72, ("minilm", "bf16"): 0.62}
 MOST_MEMORY = {("pretrain_128", "bertkit", "default"): 0.6}

@@ -30,7 +30,8 @@ SCORES_OF_A_START = 2**15
 PARTS = 4
 CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
-# Digits of `round_up_shape`. FEW: for rows that a head reads and for one sequence alone, which vary more and are fewer.
+# Digits of `round_up_shape`. MANY: in training, where batches are alike, and padding costs most. FEW: in use, where any number
+# of tokens comes: oneDNN keeps parts of every kernel that it has compiled, and a server's memory grows with their number.
 FEW, MANY = 4, 6
 
 
@@ -223,9 +224,9 @@ class Packing:
         positions = _positions(batch) if causal else None
 
         # Dropout draws for padding rows too: another number of them would be another training.
-        few = MANY if torch.is_grad_enabled() else FEW
+        digits = MANY if torch.is_grad_enabled() else FEW
 
-        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], digits: int) -> Grouped:
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64]) -> Grouped:
             count = int(counts.sum())
             return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=round_up_shape(count, digits) - count)
 
@@ -234,11 +235,11 @@ class Packing:
                 return None
             return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen)
 
-        keys = grouped(batch.cu_seqlens, batch.token_counts, few if len(batch.token_counts) == 1 else MANY)
+        keys = grouped(batch.cu_seqlens, batch.token_counts)
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
         self.selected = batch.rows
         if batch.rows is not None:
-            queries = grouped(batch.cu_rows, batch.row_counts, few)
+            queries = grouped(batch.cu_rows, batch.row_counts)
             positions = positions if positions is None else positions[batch.rows]
             self.rows = Pattern.of(queries, keys, positions, dtype, bounds(batch.cu_rows, batch.max_rows))
 

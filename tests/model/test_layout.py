@@ -73,18 +73,18 @@ def test_few_counts_are_round_and_little_is_added() -> None:
     assert [round_up_shape(count) for count in (0, 63, 64, 65, 129, 4097)] == [0, 63, 64, 66, 132, 4224]
 
 
-def test_one_sequence_alone_has_few_shapes_but_in_training() -> None:
-    def rows(*shape: int) -> int:
-        batch, _ = pack(torch.zeros(shape, dtype=torch.long), None, None)
-        return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(shape[0] * shape[1], SIZE)))
+@pytest.mark.parametrize("count", [1, 2])
+def test_there_are_fewer_shapes_but_in_training(count: int) -> None:
+    def rows(length: int) -> int:
+        batch, _ = pack(torch.zeros((count, length), dtype=torch.long), None, None)
+        return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(count * length, SIZE)))
 
     lengths = range(1, 513)
-    assert [rows(1, length) for length in lengths] == [round_up_shape(length) for length in lengths]
+    assert [rows(length) for length in lengths] == [round_up_shape(count * length) for length in lengths]
     with torch.no_grad():
-        alone = [rows(1, length) for length in lengths]
-        assert all(length <= own <= 1.13 * length for length, own in zip(lengths, alone, strict=True))
-        assert len({*alone}) < 60
-        assert [rows(2, length) for length in lengths] == [round_up_shape(2 * length) for length in lengths]
+        in_use = [rows(length) for length in lengths]
+    assert all(count * length <= own <= 1.13 * count * length for length, own in zip(lengths, in_use, strict=True))
+    assert len({*in_use}) < 60
 
 
 def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
