@@ -16,16 +16,20 @@ from serving import listening, serving
 
 
 class Picture(NamedTuple):
-    """What is asked of the model of a recipe, in which colours."""
+    """What is asked of the model of a recipe, in which colours, and how large the window is, in pixels."""
 
     recipe: str
     text: str
     scheme: Any
+    width: int = 1280
+    height: int = 640
 
 
+CHARGED = "You took the money for the same lamp from my card two times."
 PICTURES = {
-    "serve": Picture("helpdesk", "You took the money for the same lamp from my card two times.", "light"),
+    "serve": Picture("helpdesk", CHARGED, "light"),
     "serve-dark": Picture("helpdesk_mentions", "Grace paid $129 for the Quill e-reader on 12 March, order HD-5127.", "dark"),
+    "serve-narrow": Picture("helpdesk", CHARGED, "light", width=360, height=1100),
 }
 ROOT = Path(__file__).resolve().parent.parent
 RUNS, IMAGES = ROOT / "runs" / "pictures", ROOT / "docs" / "images"
@@ -36,7 +40,7 @@ def bertkit(*command: object) -> None:
 
 
 def main() -> None:
-    for recipe, _, _ in PICTURES.values():
+    for recipe in {picture.recipe for picture in PICTURES.values()}:
         if not (RUNS / recipe / "model.safetensors").exists():
             bertkit("finetune", recipe, "--model", "minilm", "--output-dir", RUNS / recipe)
     IMAGES.mkdir(exist_ok=True)
@@ -45,10 +49,10 @@ def main() -> None:
     with open_browser() as browser, browser.new_page(viewport={"width": 1280, "height": 1150}) as page:
         page.goto(report.as_uri())
         page.screenshot(path=IMAGES / "report.png")
-    names = {recipe: RUNS / recipe for recipe, _, _ in PICTURES.values()}
-    size = {"width": 1280, "height": 640}
+    names = {picture.recipe: RUNS / picture.recipe for picture in PICTURES.values()}
     with serving(names) as served, listening(served.app) as url, open_browser() as browser:
-        for name, (recipe, text, scheme) in PICTURES.items():
+        for name, (recipe, text, scheme, width, height) in PICTURES.items():
+            size = {"width": width, "height": height}
             with open_page(browser, url, viewport=size, color_scheme=scheme, reduced_motion="reduce") as page:
                 page.locator("#choose select").select_option(recipe)
                 page.locator("[name=text]").fill(text)
