@@ -91,7 +91,7 @@ TASKS = {
     "mrpc": Workload("text-classification", "GLUE/MRPC", "bench", ORDER, 32, 128, 53),
     "sst2": Workload("text-classification", "GLUE/SST-2", "bench", ORDER, 32, 128, 53),
     "conll2003": Workload("token-classification", "CoNLL2003", "bench_families", SHORT_ORDER, 32, 128, 103),
-    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 33, rows=4000),
+    "squad": Workload("question-answering", "SQuAD", "bench_families", SHORT_ORDER, 16, 384, 53, rows=4000),
     "pretrain_128": _pretraining("minilm", 32, 128),
     "pretrain_512": _pretraining("minilm", 8, 512),
     "pretrain_base": _pretraining("base", 8, 128),

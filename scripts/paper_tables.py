@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import markdown
-from command_lines import DATA, execute
+from command_lines import DATA, execute, filled_in
 from provenance import ROOT, provenance
 
-from bertkit import progress
-from bertkit.report import Finding, Table
-from bertkit.reproduce.results import report_table
 from bertkit.reproduce.table import read_scale, tables_at
 
 SCALE = "laptop"
@@ -31,21 +29,34 @@ def commands(name: str) -> list[str]:
 
 
 def measure(name: str, *, force: bool) -> dict[str, Any]:
-    """What results/NAME.json keeps: what the command writes, without the commands of its runs. force: all runs anew."""
+    """What results/NAME.json keeps: what the command writes, without the commands of its runs.
+
+    Finished runs are kept. force: once a process, the runs of all tables are removed before, as these share some.
+    """
     if force:
-        shutil.rmtree(ROOT / FOLDER, ignore_errors=True)
-    (line,) = commands(name)
+        _forget()
+    origin, (line,) = provenance(), commands(name)
     execute(line, 0)
     found = json.loads((ROOT / FOLDER / f"{TABLES[name]}.json").read_text(encoding="utf-8"))
     cells = [{key: value for key, value in cell.items() if key != "commands"} for cell in found["cells"]]
     seeds = list(range(1, max(cell["seeds"] for cell in cells) + 1))
     starts = ", ".join(dict.fromkeys(cell["start"].partition("/")[0] for cell in cells))
-    own = {"name": name, "command": commands(name), **provenance(), "seeds": seeds, "model": {"name": starts}}
+    own = {"name": name, "command": [line], **origin, "seeds": seeds, "model": {"name": starts}}
     return {**own, **found, "cells": cells}
 
 
+@cache
+def _forget() -> None:
+    filled_in([DATA])  # refused before anything is lost
+    shutil.rmtree(ROOT / FOLDER, ignore_errors=True)
+
+
 def render(*results: Mapping[str, Any]) -> str:
-    """The block of docs/results.md: each table with its claims, and the names of those that are still to be made."""
+    """The block of docs/results.md: each table with its claims."""
+    from bertkit import progress
+    from bertkit.report import Finding, Table
+    from bertkit.reproduce.results import report_table
+
     parts: list[Sequence[str]] = []
     for values in results:
         parts.append([f"### {values['title']}"])
@@ -55,7 +66,4 @@ def render(*results: Mapping[str, Any]) -> str:
                 parts.append(markdown.table(part.columns, rows, numbers_from=3))
             elif isinstance(part, Finding):
                 parts.append([f"{part.what[0].upper()}{part.what[1:]}."])
-    lines = markdown.block(results, *parts)
-    made = {values["name"] for values in results}
-    left = [name for name in TABLES if name not in made]
-    return lines + (f"\nNot measured yet: {', '.join(f'`make results ARGS={name}`' for name in left)}.\n" if left else "")
+    return markdown.block(results, *parts)

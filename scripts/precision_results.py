@@ -6,13 +6,13 @@ Everything that rounds in bf16 counts: products, attention, dropout, and the wor
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
 import comparison
 import markdown
-from command_lines import DATA, execute
+import pretraining_results as pretraining
+from command_lines import DATA
 from entries import GLUE, PRECISION
 from provenance import ROOT, provenance
 
@@ -47,13 +47,11 @@ def _training(task: str) -> list[str]:
 
 def measure(*, force: bool) -> dict[str, Any]:
     """What results/precision.json keeps. Finished runs are not made again, unless `force`."""
-    if force:
-        shutil.rmtree(ROOT / FOLDER, ignore_errors=True)
-    origin, found = provenance(), {}
-    for task in TASKS:
-        for line in _training(task):
-            execute(line, 0)
-        found[task] = comparison.compare(*folders(task))
+    lines = [line for task in TASKS for line in _training(task)]
+    made = [f"{folder}/seeds.json" for task in TASKS for folder in folders(task)]
+    made_by = pretraining.run_commands(dict(zip(made, lines, strict=True)), ROOT / FOLDER, force=force)
+    origin = provenance() | {"commit": made_by[made[0]]["commit"]}
+    found = {task: comparison.compare(*folders(task)) for task in TASKS}
     run = json.loads((ROOT / folders("MRPC")[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
     seeds = list(range(1, SEEDS + 1))
     return {"name": NAME, "command": commands(), **origin, "seeds": seeds, "model": run["model"], "tasks": found}

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import bench_engines
@@ -59,50 +59,45 @@ class Source:
     by_name: bool = False
 
 
-def _module(module: ModuleType) -> Source:
-    def measure(force: bool) -> None:
-        write_result(module.NAME, module.measure(force=force))
-
-    return Source(module.commands, measure, f"results ARGS={module.NAME}")
-
-
-def _entry(entry: Entry) -> Source:
-    def measure(force: bool) -> None:
-        write_result(entry.name, entry_results.measure(entry, force=force))
-
-    return Source(lambda: entry_results.commands(entry), measure, f"results ARGS={entry.name}")
+def _source(name: str, commands: Callable[[], Sequence[str]], measure: Callable[..., Any], *, by_name: bool = False) -> Source:
+    """measure: returns what the file keeps."""
+    return Source(
+        commands, lambda force: write_result(name, measure(force=force)), target=f"results ARGS={name}", by_name=by_name
+    )
 
 
-def _paper_table(name: str) -> Source:
-    def measure(force: bool) -> None:
-        write_result(name, paper_tables.measure(name, force=force))
-
-    return Source(lambda: paper_tables.commands(name), measure, f"results ARGS={name}", by_name=True)
-
-
-def _script(name: str, *words: str, by_name: bool = False) -> Source:
-    """A script that writes its result itself."""
+def _script(target: str, *words: str, by_name: bool = False) -> Source:
+    """A script that writes its result itself, whether or not to begin anew."""
 
     def measure(force: bool) -> None:
         subprocess.run([sys.executable, *words], cwd=ROOT, check=True)
 
-    return Source(lambda: [shlex.join(["python", *words])], measure, name.replace("_", "-"), by_name)
+    return Source(lambda: [shlex.join(["python", *words])], measure, target.replace("_", "-"), by_name)
 
 
+MODULES = (trainer, defaults, scale, growth, label_errors, own_text, precision)
 # In this order: the pre-trained model is what some entries begin with.
 SOURCES: dict[str, Source] = {
-    pretraining.NAME: _module(pretraining),
-    **{entry.name: _entry(entry) for entry in ENTRIES},
-    **{module.NAME: _module(module) for module in (trainer, defaults, scale, growth, label_errors, own_text, precision)},
+    pretraining.NAME: _source(pretraining.NAME, pretraining.commands, pretraining.measure),
+    **{
+        entry.name: _source(entry.name, partial(entry_results.commands, entry), partial(entry_results.measure, entry))
+        for entry in ENTRIES
+    },
+    **{module.NAME: _source(module.NAME, module.commands, module.measure) for module in MODULES},
     **{name: _script("bench", "scripts/bench.py", "--tasks", ",".join(tasks)) for name, tasks in BENCHES.items()},
     PREDICTION: _script("bench_predict", "scripts/bench_prediction.py"),
     LEVERS: _script(LEVERS, "scripts/bench_levers.py"),
     SERVING: _script(SERVING, "scripts/bench_serve.py"),
     STARTUP: _script(STARTUP, "scripts/bench_startup.py"),
     BUDGET: _script(BUDGET, "scripts/budget_results.py"),
-    # these take many hours; need packages and Java; need a GPU
-    **{name: _paper_table(name) for name in paper_tables.TABLES},
+    # hours each
+    **{
+        name: _source(name, partial(paper_tables.commands, name), partial(paper_tables.measure, name), by_name=True)
+        for name in paper_tables.TABLES
+    },
+    # needs packages and Java
     ENGINES: _script(ENGINES, "scripts/bench_engines.py", by_name=True),
+    # needs a GPU
     GPU: _script(GPU, "scripts/bench_gpu.py", by_name=True),
 }
 # The blocks that are not made of entries' scores, and what writes their Markdown from their results.
@@ -116,7 +111,7 @@ RENDERERS: dict[str, Callable[..., str]] = {
     ENGINES: bench_engines.render,
     GPU: bench_gpu.render,
     STARTUP: bench_startup.render,
-    **{m.NAME: m.render for m in (pretraining, trainer, defaults, scale, growth, label_errors, own_text, precision, budget)},
+    **{module.NAME: module.render for module in (pretraining, *MODULES, budget)},
 }
 
 # --- tables ----------------------------------------------------------------------------------------------------------------
@@ -129,9 +124,11 @@ def table_of(name: str) -> str:
     """The Markdown of a block."""
     if name == headlines.NAME:
         return "\n".join([*markdown.table(headlines.HEADER, headlines.rows(), numbers_from=len(headlines.HEADER)), ""])
-    if results := load_results(name):
-        return RENDERERS.get(name, entry_results.render)(*results)
-    return f"Not measured yet: `make {SOURCES[TABLES[name][0]].target}` does it.\n"
+    results = load_results(name)
+    left = [SOURCES[part].target for part in TABLES[name] if not (RESULTS / f"{part}.json").is_file()]
+    shown = RENDERERS.get(name, entry_results.render)(*results) if results else ""
+    told = f"Not measured yet: {', '.join(f'`make {target}`' for target in dict.fromkeys(left))}.\n" if left else ""
+    return "\n".join(part for part in (shown, told) if part)
 
 
 def load_results(table: str) -> list[dict[str, Any]]:
@@ -153,14 +150,14 @@ def rewrite(page: str) -> str:
 # --- the command -----------------------------------------------------------------------------------------------------------
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="entries to run, whether or not they have a file")
     parser.add_argument("--force", action="store_true", help="run all again, from the beginning")
     parser.add_argument("--list", action="store_true", help="show the entries and their commands")
     parser.add_argument("--tables", action="store_true", help="only rewrite the tables of README and docs")
     parser.add_argument("--quick", action="store_true", help="2 steps of one seed, to see that all works; nothing is kept")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if unknown := [name for name in options.names if name not in SOURCES]:
         parser.error(f"unknown entries {', '.join(unknown)}; known: {', '.join(SOURCES)}")
     chosen = [
@@ -186,7 +183,8 @@ def main() -> None:
 
 def _quick(entry: Entry) -> None:
     trial = dataclasses.replace(entry, name=f"{entry.name}-quick", seeds=entry.seeds[:1])
-    print(entry_results.render(entry_results.measure(trial, force=True, max_steps="2")), flush=True)
+    render = entry_results.render_many if entry.many else entry_results.render
+    print(render(entry_results.measure(trial, force=True, max_steps="2")), flush=True)
     shutil.rmtree(ROOT / entry_results.RUNS / trial.name)
 
 

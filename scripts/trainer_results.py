@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import entry_results
 import markdown
 from command_lines import filled_in
 from entries import ENTRIES, FIVE_SEEDS, TRAINER, Entry
@@ -182,8 +183,10 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
 
 
 def render(*results: Mapping[str, Any]) -> str:
-    """bertkit's scores at the last step beside the Trainer's."""
-    (values,) = (values for values in results if values["name"] == NAME)
+    """bertkit's scores at the last step beside the Trainer's, where that has been run."""
+    values = next((values for values in results if values["name"] == NAME), None)
+    if values is None:
+        return entry_results.render(*results)
     header = ["task", "bertkit (each seed)", "Trainer, fp32 (each seed)", "difference, points", "95% interval"]
     return markdown.block(results, markdown.table(header, rows(values), numbers_from=1))
 

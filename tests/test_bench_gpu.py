@@ -72,4 +72,4 @@ def test_without_a_gpu_nothing_is_measured_or_claimed(monkeypatch: pytest.Monkey
     with pytest.raises(SystemExit, match="no GPU here"):
         bench_gpu.main()
     if not (results.RESULTS / f"{GPU}.json").exists():
-        assert "Not measured yet: `make bench-gpu` does it." in results.table_of(GPU)
+        assert "Not measured yet: `make bench-gpu`." in results.table_of(GPU)

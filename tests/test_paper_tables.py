@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import comparison
 import paper_tables
 import precision_results
+import pretraining_results
 
 CELL = {
     "row": "fine-tuned",
@@ -67,6 +68,8 @@ def executed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setattr(paper_tables, "execute", execute)
     monkeypatch.setattr(paper_tables, "ROOT", tmp_path)
+    monkeypatch.setenv("BERTKIT_TEST_DATA", "data")
+    paper_tables._forget.cache_clear()
     return lines
 
 
@@ -80,17 +83,23 @@ def test_a_reproduced_table_becomes_a_result_without_the_paths_of_its_runs(execu
     assert "| fine-tuned | CoNLL-2003 F1 | validation/f1 | 2 |" in rendered
     assert "| fine-tuning is better | fine-tuned - last layer |" in rendered
     assert rendered.count("| shown |") == 1
-    assert "`make results ARGS=table_glue`" in rendered, "what is still to be measured is not said"
-    assert "ARGS=table_ner_features`" not in rendered
 
 
-def test_only_force_makes_the_runs_anew(executed: list[str], tmp_path: Path) -> None:
+def test_only_force_makes_the_runs_anew_and_once(executed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / paper_tables.FOLDER / "runs" / "a"
     run.mkdir(parents=True)
     paper_tables.measure("table_ner_features", force=False)
     assert run.exists()
+    monkeypatch.delenv("BERTKIT_TEST_DATA")
+    with pytest.raises(SystemExit, match="BERTKIT_TEST_DATA"):
+        paper_tables.measure("table_ner_features", force=True)
+    assert run.exists(), "refused before anything is lost"
+    monkeypatch.setenv("BERTKIT_TEST_DATA", "data")
     paper_tables.measure("table_ner_features", force=True)
     assert not run.exists()
+    run.mkdir(parents=True)
+    paper_tables.measure("table_ner_features", force=True)
+    assert run.exists(), "what the table before it has made is shared"
 
 
 def test_every_table_that_two_cores_make_is_a_result() -> None:
@@ -108,17 +117,20 @@ def test_both_precisions_train_alike_and_are_compared(monkeypatch: pytest.Monkey
         lines.append(line)
         if line.startswith("bertkit compare"):
             return json.dumps({"rows": 1234, "sides": sides, "differences": differences})
-        folder = tmp_path / line.split("--output-dir ")[1] / "seed-1"
+        folder = tmp_path / line.split("--output-dir ")[1].split()[0] / "seed-1"
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({"model": {"name": "minilm"}}), encoding="utf-8")
         return ""
 
-    for module in (comparison, precision_results):
+    for module in (comparison, pretraining_results):
         monkeypatch.setattr(module, "execute", execute)
-    monkeypatch.setattr(precision_results, "ROOT", tmp_path)
+    for module in (precision_results, pretraining_results):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     values: dict[str, Any] = precision_results.measure(force=False)
-    assert lines == values["command"] == precision_results.commands()
-    for fp32, bf16, compared in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+    shown = values["command"]
+    assert sorted(lines) == sorted(line if "compare" in line else f"{line} --overwrite" for line in shown)
+    assert shown == precision_results.commands()
+    for fp32, bf16, compared in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
         assert fp32.replace("fp32", "bf16") == bf16 != fp32
         assert compared == " ".join(["bertkit compare", fp32.split()[-1], bf16.split()[-1], "--json"])
     assert precision_results.rows(values)[0] == ["MRPC", "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]

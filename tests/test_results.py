@@ -25,7 +25,10 @@ import entry_results
 import growth_results
 import headlines
 import label_error_results
+import own_text_results
+import paper_tables
 import pretraining_results
+import provenance
 import scale_results
 import trainer_results
 from entries import ENTRIES, Entry
@@ -170,7 +173,8 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert not of_a_model or values["seeds"]
     assert all(isinstance(seed, int) for seed in values.get("seeds", ()))
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
-    if of_a_model and path.stem not in (pretraining_results.NAME, budget_results.NAME):
+    of_several = (pretraining_results.NAME, budget_results.NAME, own_text_results.NAME, *paper_tables.TABLES)
+    if of_a_model and path.stem not in of_several:
         assert values["model"]["name"] == (BY_NAME[path.stem].model if path.stem in BY_NAME else "minilm")
         assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
     assert all(line.startswith(("bertkit ", "python scripts/", "printf ")) for line in values["command"])
@@ -369,8 +373,9 @@ def test_blocks_show_what_has_been_run(monkeypatch: pytest.MonkeyPatch, tmp_path
         (tmp_path / f"{values['name']}.json").write_text(json.dumps(values), encoding="utf-8")
     page = "before\n<!-- results:two -->\nold\n<!-- /results:two -->\n<!-- results:none -->\n<!-- /results:none -->\nafter\n"
     rewritten = results.rewrite(page)
-    told = "<!-- results:none -->\nNot measured yet: `make budget` does it.\n"
-    assert rewritten == page.replace("old\n", entry_results.render(*made)).replace("<!-- results:none -->\n", told)
+    left = "Not measured yet: `make budget`.\n"
+    shown = page.replace("old\n", f"{entry_results.render(*made)}\n{left}")
+    assert rewritten == shown.replace("<!-- results:none -->\n", f"<!-- results:none -->\n{left}")
     assert results.rewrite(rewritten) == rewritten
 
 
@@ -385,6 +390,41 @@ def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BERTKIT_TEST_DATA", raising=False)
     with pytest.raises(SystemExit, match=r"\$BERTKIT_TEST_DATA/GLUE/CoLA"):
         command_lines.execute(entry_results.commands(BY_NAME["cola"])[0], 1)
+
+
+def test_every_block_and_every_target_is_there() -> None:
+    assert set(results.RENDERERS) <= set(results.TABLES)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {source.target.split()[0] for source in results.SOURCES.values()}
+    assert targets >= {"results", "bench", "bench-predict", "bench-levers", "bench-serve", "bench-gpu", "budget"}
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+@pytest.mark.parametrize("words", [[], ["--force"]])
+def test_what_is_named_is_measured_and_shown(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Whether or not it has a file; what has one is not measured again without a name."""
+    page, forced = tmp_path / "page.md", []
+    page.write_text("<!-- results:toy -->\n<!-- /results:toy -->\n", encoding="utf-8")
+
+    def measure(*, force: bool) -> dict[str, Any]:
+        forced.append(force)
+        return {**MADE_UP, "name": "toy"}
+
+    monkeypatch.setattr(provenance, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "PAGES", [page])
+    monkeypatch.setattr(results, "TABLES", {"toy": ("toy",)})
+    monkeypatch.setattr(results, "SOURCES", {"toy": results._source("toy", lambda: ["bertkit toy"], measure)})
+    results.main(["--list"])
+    assert capsys.readouterr().out == "toy (to do)\n    bertkit toy\n"
+    results.main([*words, "toy"])
+    assert page.read_text(encoding="utf-8").count("| toy |") == 1
+    results.main([])
+    assert forced == [bool(words)]
+    results.main([*words, "toy"])
+    assert forced == [bool(words)] * 2
 
 
 class Runs:

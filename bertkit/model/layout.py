@@ -25,13 +25,13 @@ from bertkit.model.batch import Batch
 SCORES_OF_A_GROUP = 2**21
 # What it costs to start a group, in scores: a layer's attention has some 25 operations for each. And how many parts of a batch
 # may become groups: every number of sequences is another shape of the products. Training MiniLM on the short texts of SST-2 and
-# CoNLL-2003 (two cores, bf16), a step takes a tenth less than with one group; as much with 8 parts.
+# CoNLL-2003 (two cores, bf16), a step takes a tenth less than with one group; 8 parts gain no more.
 SCORES_OF_A_START = 2**15
 PARTS = 4
 CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
-# Digits of `round_up_shape`. MANY: in training, where batches are alike, and padding costs most. FEW: in use, where any number
-# of tokens comes: oneDNN keeps parts of every kernel that it has compiled, and a server's memory grows with their number.
+# Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
+# number of tokens comes: oneDNN keeps parts of every kernel that it has compiled, and the memory of a server grows with them.
 FEW, MANY = 4, 6
 
 
@@ -224,7 +224,7 @@ class Packing:
         positions = _positions(batch) if causal else None
 
         # Dropout draws for padding rows too: another number of them would be another training.
-        digits = MANY if torch.is_grad_enabled() else FEW
+        digits = FEW if on_cpu and not torch.is_grad_enabled() else MANY
 
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64]) -> Grouped:
             count = int(counts.sum())

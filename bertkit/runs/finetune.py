@@ -263,7 +263,7 @@ def finetune(
     if to_beat is not None:
         best = open_target(str(output_dir), None, {}, to_predict=True)
         show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
-    _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read(), recipe.training)
+    _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read(), config)
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
     progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")

@@ -74,7 +74,7 @@ def test_few_counts_are_round_and_little_is_added() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_there_are_fewer_shapes_but_in_training(count: int) -> None:
+def test_there_are_fewer_shapes_except_in_training(count: int) -> None:
     def rows(length: int) -> int:
         batch, _ = pack(torch.zeros((count, length), dtype=torch.long), None, None)
         return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(count * length, SIZE)))
