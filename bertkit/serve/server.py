@@ -23,8 +23,8 @@ from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig, is_local
 from bertkit.tasks.task import FINETUNE
 
-# Kernels that oneDNN keeps, one for each shape of a product on a CPU: bounds a server's memory, which with its own 1,024 grows
-# by a quarter over 80,000 requests. Read before the first product.
+# Kernels that oneDNN keeps, one for each shape of a product on a CPU: bounds most of a server's memory, which with its own
+# 1,024 grows by a quarter over 80,000 requests. Read before the first product.
 KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "192"
 
 
