@@ -87,7 +87,7 @@ LANGUAGES = (
 
 def commands() -> list[str]:
     """The command lines, as a user types them."""
-    lines = []
+    lines: list[str] = []
     for each in LANGUAGES:
         lines += each.commands().values()
         lines += [comparison.command(*map(each.task_runs, pair)) for pair in PAIRS]
