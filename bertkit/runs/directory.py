@@ -344,7 +344,8 @@ def corpora_of(run: Mapping[str, Any]) -> dict[str, Any]:
 def require_run(folder: Path) -> dict[str, Any]:
     """The content of run.json. Raises UsageError if there is none."""
     if (values := read_run_file(folder)) is None:
-        raise UsageError("this is not a bertkit run: there is no run.json", where=str(folder))
+        lacks = "run.json" if folder.is_dir() else "such folder"
+        raise UsageError(f"this is not a bertkit run: there is no {lacks}", where=str(folder))
     return values
 
 
@@ -354,7 +355,8 @@ def refuse_folder_of_runs(folder: Path) -> None:
         return
     if runs := sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}")):
         what = f"this is a folder of runs, not a model: {listed(runs, 4)}"
-        raise UsageError(what, where=str(folder), hint=f"choose one of them: {folder / runs[0]}")
+        winners = sorted(path.parent for path in folder.glob(f"best/*/{RUN_FILE}"))  # of tune, whose trials keep no weights
+        raise UsageError(what, where=str(folder), hint=f"choose one of them: {(winners or [folder / runs[0]])[0]}")
 
 
 def is_recipe_of(values: Mapping[str, Any], name: str) -> bool:

@@ -75,7 +75,7 @@ def finetune(
     data: Splits | None = None,
     chosen: Mapping[str, Any] | None = None,
     baselines: bool = False,
-    intervals: bool = True,
+    is_part: bool = False,
     evaluated: Callable[[float | None], object] = lambda objective: None,
 ) -> dict[str, Any]:
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
@@ -83,9 +83,9 @@ def finetune(
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
     differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: remarks on the rows were
     shown before, and are not repeated. data, chosen: the recipe's splits, and the settings that nobody stated, where they are
-    already read and chosen. baselines: compare with what it must beat. intervals: bootstrap those of the best scores, for the
-    model card. evaluated: called after each evaluation with the score that decides which step is best, higher is better; what
-    it raises ends the run, which stays unfinished.
+    already read and chosen. baselines: compare with what it must beat. is_part: of what another command makes, such as a trial
+    of tune: without intervals for a model card, and without a word on what comes next. evaluated: called after each evaluation
+    with the score that decides which step is best, higher is better; what it raises ends the run, which stays unfinished.
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
@@ -229,7 +229,7 @@ def finetune(
         return write
 
     def finish() -> str:
-        wanted = intervals and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
+        wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
         if wanted and best_scored is not None and best_scored.scores == values["best"]["scores"]:  # else: before a resume
             values["intervals"] = score_intervals(best_scored, RESAMPLES)
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
@@ -266,7 +266,8 @@ def finetune(
     _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read(), config)
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
-    progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
+    if not is_part:
+        progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
     return values
 
 

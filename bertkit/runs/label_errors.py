@@ -89,7 +89,7 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
     """
     refuse_classless(recipe)
     accelerator = start_accelerator(recipe.training.device or "auto")
-    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "intervals": False}
+    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
     read: dict[str, Examples] = {}  # the file once for all folds
     own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]

@@ -60,7 +60,7 @@ def measure_learning_curve(
         progress.note(f"{share:g}% of the training rows: {size}")
         folder = output_dir / RUNS / f"{share:g}"
         some = replace(recipe, max_train_samples=size)
-        how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "intervals": False}
+        how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
         finetune_series(SEEDS, some, count=seeds, output_dir=folder, **how)
         scorers.append([])
         for seed in range(1, seeds + 1):

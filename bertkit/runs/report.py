@@ -101,7 +101,7 @@ def write_report(
     page = render(f"Report of {', '.join(found)}", sections, paths=_relative_paths(names, runs))
     if not progress.console.quiet:
         write_files(output.absolute().parent, {output.name: page}, locked=False)
-    progress.note(f"wrote {output}, {len(page.encode()) / 1e6:.2f} MB")
+    progress.note(f"wrote {output}, {len(page.encode()) / 1e3:.0f} kB")
 
 
 # The results that other commands leave in their folders, and how to show them.

@@ -109,12 +109,12 @@ def finetune_series(
     overwrite: bool = False,
     fresh_head: bool | None = False,
     baselines: bool = False,
-    intervals: bool = True,
+    is_part: bool = False,
 ) -> dict[str, Any]:
     """Fine-tune each of the runs 1 to `count` into output_dir/NOUN-N; returns the final content of the summary.
 
     Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. baselines: compare with
-    what a run must beat, once for runs of the same rows. intervals: as `finetune` takes it. Raises UsageError if the existing
+    what a run must beat, once for runs of the same rows. is_part: as `finetune` takes it. Raises UsageError if the existing
     runs have different settings, model or data.
     """
     refuse_int8(recipe.training.precision, "training")
@@ -169,7 +169,7 @@ def finetune_series(
                 data=read_splits(own.resolved(), read=read) if series.own_rows else data,
                 chosen=chosen,
                 baselines=baselines and (series.own_rows or number == 1),
-                intervals=intervals,
+                is_part=is_part,
             )
             remarked = not series.own_rows
             _refuse_changed_inputs(series, runs, output_dir)

@@ -113,7 +113,7 @@ def tune(
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
             progress.note(f"trial {trial.number} ({number + 1} of this process): {_told(trial.params)}")
             own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
-            of_trial: dict[str, Any] = {"output_dir": folder, "data": of_trials, "checked": number > 0, "intervals": False}
+            of_trial: dict[str, Any] = {"output_dir": folder, "data": of_trials, "checked": number > 0, "is_part": True}
             trials.train(trial, partial(finetune, own, **of_trial, **how))
             if not keep_trials:
                 trials.drop_weights()

@@ -102,7 +102,7 @@ class Service:
                 asked = await _read(request, self.settings.max_request_bytes)
             kind = "batch" if isinstance(asked.get("inputs"), list) else "single"
             self.metrics.count("te_request_count", "method", kind)
-            found = await method(asked, self._model(request.path_params.get("model", asked.get("model"))))
+            found = await method(asked, self._model(asked.get("model"), request.path_params.get("model")))
             content = json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
             response = Response(content, media_type="application/json")
             self.metrics.count("te_request_success", "method", kind)
@@ -115,8 +115,11 @@ class Service:
             progress.note(json.dumps({"path": request.url.path, "status": response.status_code, "request": asked}))
         return response
 
-    def _model(self, name: Any) -> Served:
-        """The model of a name; the first one for None."""
+    def _model(self, name: Any, in_path: str | None = None) -> Served:
+        """The model that the request or its path names; the first one where neither does."""
+        if in_path is not None and name not in (None, in_path):
+            raise Refusal(422, f"the path names the model {in_path!r}, and the request {name!r}; leave one of them out")
+        name = name if in_path is None else in_path
         found = next(iter(self.models.values())) if name is None else self.models.get(name) if isinstance(name, str) else None
         if found is None:
             raise Refusal(404, f"no model {name!r}; known: {', '.join(self.models)}")

@@ -141,8 +141,8 @@ _EXAMPLES: dict[str, Any] = {
 }
 # By parameter: a check of its value, and the values in words.
 _PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "top_k": (lambda value: type(value) is int and value > 0, "a number from 1"),
-    "function_to_apply": (lambda value: value in ("softmax", "sigmoid", "none"), "softmax, sigmoid or none"),
+    "top_k": (lambda value: type(value) is int and value > 0, "a whole number from 1"),
+    "function_to_apply": (lambda value: isinstance(value, str), "the name of one"),  # which one is served depends on the model
     "aggregation_strategy": (lambda value: value in ("none", "simple", "first"), "none, simple or first"),
     "ignore_labels": (lambda value: _are_texts(value), "a list of labels"),
     "handle_impossible_answer": (lambda value: isinstance(value, bool), "true or false"),
@@ -273,6 +273,8 @@ class Served:
         row: dict[str, Any] = {}
         for role, value in given.items():
             name: Any = self.columns.get(role, role)
+            if twice := {name} & {*row} if isinstance(name, str) else {*name} & {*row}:
+                raise DataError(f"the row gives {min(twice)!r} twice: by this name, and as one of {', '.join(self.columns)}")
             if isinstance(name, str):
                 row[name] = value
             elif isinstance(value, list) and len(value) <= len(name):

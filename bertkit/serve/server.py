@@ -81,7 +81,7 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        what = f"cannot listen on {host} port {port}: {error.strerror}"
+        what = f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
         raise UsageError(what, hint="choose another --port, or --host") from None
     # An answer is two writes, head and body. Connections inherit this; without it the body waits for the client's delayed ACK.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

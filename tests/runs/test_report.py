@@ -529,8 +529,8 @@ def test_bad_input_is_one_line(runs: Path, pretrained: Path, tmp_path: Path, mon
     (tmp_path / "folder").mkdir()
     cases = [
         ([tmp_path / "folder"], 2, "this is not a bertkit run: there is no run.json"),
-        ([tmp_path / "none"], 2, "this is not a bertkit run: there is no run.json"),
-        ([runs / "helpdesk", tmp_path / "none"], 2, "this is not a bertkit run: there is no run.json"),
+        ([tmp_path / "none"], 2, "this is not a bertkit run: there is no such folder"),
+        ([runs / "helpdesk", tmp_path / "none"], 2, "this is not a bertkit run: there is no such folder"),
         ([runs / "helpdesk", runs / "helpdesk_pages"], 2, "the runs are of different tasks: "),
         ([runs / "helpdesk", pretrained], 2, "the runs are of different tasks: "),
         ([runs / "helpdesk", "--output", tmp_path / "folder"], 2, "--output is a folder; expected a file"),

@@ -239,6 +239,7 @@ def test_without_optuna_one_line_says_what_to_install(tune, monkeypatch: pytest.
 def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, place: Path) -> None:
     ran = tune(*SIX, task="text-classification")
     assert ran.code == 0, ran.err
+    assert "the best model is in out/trial-" not in ran.err, "all but one lose their weights"
     found = trials()
     assert states() == ["finished"] * 6
     tried = {(trial["settings"]["learning_rate"], trial["settings"]["batch_size"]) for trial in found}

@@ -448,6 +448,24 @@ def test_parameters_of_wrong_types(client: TestClient, name: str) -> None:
         ("/models/tags", {"inputs": {"question": "a", "context": "b"}}, "for question-answering: POST /models/answers"),
         ("/models/trained", {"inputs": {"context": "b", "question": "a"}}, "; for question-answering: POST /models/answers"),
         ("/models/answers", {"inputs": {"text": "a"}}, "reads question, context; for text-classification: POST /models/labels"),
+        (
+            "/models/trained",
+            {"inputs": {"text": "a", "ask": "b"}},
+            "the row gives 'ask' twice: by this name, and as one of text",
+        ),
+        (
+            "/models/trained",
+            {"inputs": {"ask": "a", "text": "b"}},
+            "the row gives 'ask' twice: by this name, and as one of text",
+        ),
+        ("/models/quiz", {"inputs": {"text": "a", "end1": "b", "choices": ["c", "d"]}}, "the row gives 'end1' twice"),
+        (
+            "/models/tags",
+            {"model": "labels"},
+            "the path names the model 'tags', and the request 'labels'; leave one of them out",
+        ),
+        ("/", {"parameters": {"function_to_apply": "foo"}}, "function_to_apply is 'foo'; expected softmax, as in training"),
+        ("/", {"parameters": {"top_k": 2.5}}, "top_k is 2.5; expected a whole number from 1"),
     ],
 )
 def test_what_is_not_read_is_refused(client: TestClient, path: str, asked: dict[str, Any], said: str) -> None:
