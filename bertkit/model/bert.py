@@ -130,10 +130,14 @@ class BertIntermediate(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.hidden_act, self.activation = config.hidden_act, ACTIVATIONS[config.hidden_act]
+        self.packed = Packed()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.activation(self.dense(hidden))
+        return self.packed(hidden) if self.packed.serves(hidden) else self.activation(self.dense(hidden))
+
+    def pack(self) -> None:
+        self.packed = Packed(self.dense, activation=self.hidden_act)
 
 
 class BertLayer(nn.Module):
@@ -151,7 +155,8 @@ class BertLayer(nn.Module):
 
     def pack(self, *, last: bool) -> None:
         self.attention.self.pack(last=last)
-        for part in (self.attention.output, self.intermediate, self.output):
+        self.intermediate.pack()
+        for part in (self.attention.output, self.output):
             part.dense = PackedLinear(part.dense)
 
 

@@ -9,14 +9,28 @@ import torch
 from torch import Tensor, nn
 
 
+# What oneDNN computes of a product before it is rounded and written: its name, and by which formula.
+_POST_OPS = {
+    "none": ("none", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "gelu_pytorch_tanh": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+    "silu": ("swish", ""),
+    "swish": ("swish", ""),
+    "tanh": ("tanh", ""),
+}
+
+
 class Packed:
     """What linear layers make of the same rows, side by side, by a copy of their weights: without gradients.
 
-    A copy of a copy, and one that was read from a pickle, is empty: nothing is computed with it.
+    activation: the config's name of what follows. A copy of a copy, and one that was read from a pickle, is empty: nothing is
+    computed with it.
     """
 
-    def __init__(self, *layers: nn.Linear) -> None:
-        self.layers = layers
+    def __init__(self, *layers: nn.Linear, activation: str = "none") -> None:
+        self.layers, self.activation = layers, _POST_OPS[activation]
         if layers:
             with torch.no_grad():
                 weight = torch.cat([layer.weight for layer in layers])
@@ -36,7 +50,8 @@ class Packed:
         return Packed, ()  # torch neither copies nor saves packed tensors
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        name, formula = self.activation
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], formula)
 
 
 class PackedLinear(nn.Linear):

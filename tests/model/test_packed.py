@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
 import torch
 
-from bertkit.model.bert import BertModel, initialize, pack_weights
+from bertkit.model.bert import ACTIVATIONS, BertIntermediate, BertModel, initialize, pack_weights
 from bertkit.model.config import BertConfig
 from bertkit.model.packed import PackedLinear, can_pack
 
@@ -31,7 +32,7 @@ def test_packed_weights_give_the_same_outputs(dtype: torch.dtype, tolerance: flo
         pytest.skip("this machine has no bfloat16 products")
     packed = copy.deepcopy(plain)
     pack_weights(packed)
-    assert sum(isinstance(part, PackedLinear) for part in packed.modules()) == 7  # 3 a layer, and the last one's query
+    assert sum(isinstance(part, PackedLinear) for part in packed.modules()) == 5  # 2 a layer, and the last one's query
     assert [*packed.state_dict()] == [*plain.state_dict()]
     with torch.inference_mode():
         pairs = zip(copy.deepcopy(packed)(IDS, MASK), plain(IDS, MASK), strict=True)
@@ -44,6 +45,19 @@ def test_packed_weights_give_the_same_outputs(dtype: torch.dtype, tolerance: flo
         torch.testing.assert_close(
             packed(IDS, MASK).last_hidden_state, plain(IDS, MASK).last_hidden_state, rtol=0, atol=tolerance
         )
+
+
+@needs_onednn
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_activation_is_computed_with_the_product(name: str) -> None:
+    part = BertIntermediate(dataclasses.replace(CONFIG, hidden_act=name))
+    x = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        wanted = part(x)
+        part.pack()
+        part.dense.weight.data.zero_()
+        torch.testing.assert_close(part(x), wanted, rtol=0, atol=1e-5)
+    assert float(wanted.std()) > 0.1
 
 
 @needs_onednn
