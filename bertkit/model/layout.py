@@ -31,8 +31,9 @@ PARTS = 4
 CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 # Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
-# number of tokens comes: oneDNN keeps parts of every kernel that it has compiled, and the memory of a server grows with them.
-FEW, MANY = 4, 6
+# number of tokens comes: oneDNN keeps a kernel of half a megabyte for every shape, and the memory of a server grows with them.
+# SEQUENCES: of a group, in use on a CPU.
+SEQUENCES, FEW, MANY = 2, 4, 6
 
 
 @dataclass(frozen=True)
@@ -145,15 +146,19 @@ class Grouped:
         groups: list[int],
         *,
         padding_rows: int = 0,
+        digits: int = MANY,
     ) -> Grouped:
-        """counts: (B,) the rows between cu_seqlens (B + 1,). groups: the sequences at which groups begin, and B."""
+        """counts: (B,) the rows between cu_seqlens (B + 1,). groups: the sequences at which groups begin, and B.
+
+        digits: of padded lengths.
+        """
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(counts[begin:end].sum()))
             longest = int(counts[begin:end].max())
-            if torch.is_grad_enabled() or end - begin > 1:  # one sequence alone needs no padding
-                longest = _padded_length(longest)
+            if torch.is_grad_enabled() or len(groups) <= len(counts):  # sequences that are all alone need no padding
+                longest = _padded_length(longest, digits)
             layouts.append(Layout.of(part, longest, sizes[-1], dtype))
         return cls(sizes, layouts, padding_rows)
 
@@ -217,18 +222,21 @@ class Packing:
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
         takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype)
+        # Dropout draws for padding rows too: another number of them would be another training.
+        in_use = on_cpu and not torch.is_grad_enabled()
+        digits = FEW if in_use else MANY
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
+        if in_use:
+            groups = _round_groups(groups)
         if takes_packed:
             groups = [0, len(batch.token_counts)]
         dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
         positions = _positions(batch) if causal else None
 
-        # Dropout draws for padding rows too: another number of them would be another training.
-        digits = FEW if on_cpu and not torch.is_grad_enabled() else MANY
-
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64]) -> Grouped:
             count = int(counts.sum())
-            return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=round_up_shape(count, digits) - count)
+            padding_rows = round_up_shape(count, digits) - count
+            return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, digits=digits)
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
             if not takes_packed or not longest:
@@ -275,8 +283,8 @@ def round_rows(rows: Tensor) -> Tensor:
     return pad_rows(rows, round_up_shape(len(rows), FEW) - len(rows))
 
 
-def _padded_length(max_seqlen: int) -> int:
-    return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
+def _padded_length(max_seqlen: int, digits: int) -> int:
+    return round_up_shape(-(-max_seqlen // MULTIPLE) * MULTIPLE, digits) if max_seqlen > 1 else max_seqlen
 
 
 def round_up_shape(count: int, digits: int = MANY) -> int:
@@ -319,6 +327,17 @@ def _joined_parts(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
             choices.append((cost + SCORES_OF_A_START + scores, [*groups, bounds[begin]]))
         cheapest.append(min(choices))
     return [*cheapest[-1][1], len(lengths)]
+
+
+def _round_groups(groups: list[int]) -> list[int]:
+    """Divide groups so that their numbers of sequences have at most SEQUENCES binary digits: 1 to 4, 6, 8, 12, 16, 24 ..."""
+    divided: list[int] = []
+    for begin, end in pairwise(groups):
+        while begin < end:
+            divided.append(begin)
+            unit = 1 << max(0, (end - begin).bit_length() - SEQUENCES)
+            begin += (end - begin) // unit * unit
+    return [*divided, groups[-1]]
 
 
 def group_by_length(lengths: NDArray[np.int64]) -> list[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-
 # What oneDNN computes of a product before it is rounded and written: its name, and by which formula.
 _POST_OPS = {
     "none": ("none", ""),

@@ -23,10 +23,6 @@ from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig, is_local
 from bertkit.tasks.task import FINETUNE
 
-# Kernels that oneDNN keeps, one for each shape of a product on a CPU: bounds most of a server's memory, which with its own
-# 1,024 grows by a quarter over 80,000 requests. Read before the first product.
-KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "192"
-
 
 def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, Any]) -> None:
     """Serve runs, or other models, under the names of their folders until SIGINT or SIGTERM; accepted requests are finished.
@@ -48,7 +44,6 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     if is_open and settings.auth:
         what = f"--host {settings.host} lets other machines in, and there is no --token"
         raise UsageError(what, hint="give one: --token SECRET; or let anyone in: --no-auth")
-    os.environ.setdefault(*KERNELS)
     with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as model_thread:
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
         models = model_thread.submit(_open_models, named, options).result()

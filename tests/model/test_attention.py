@@ -90,7 +90,9 @@ def test_any_lengths(dropout: Dropout, lengths: tuple[list[int], tuple[int, ...]
             torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("lengths", "groups"), [([25], [0, 1]), ([16, 16, 16], [0, 3]), ([30, 16, 16, 9], [0, 1, 3, 4])])
+@pytest.mark.parametrize(
+    ("lengths", "groups"), [([25], [0, 1]), ([16, 16, 16], [0, 3]), ([32, 16, 16, 8], [0, 1, 3, 4]), ([30, 9], [0, 1, 2])]
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_sequences_that_fill_their_cells(lengths: list[int], groups: list[int], first: bool) -> None:
     """Nothing is masked there, and nothing gathered. first: of each sequence the first row alone is a query."""

@@ -87,6 +87,35 @@ def test_there_are_fewer_shapes_except_in_training(count: int) -> None:
     assert len({*in_use}) < 60
 
 
+ROUND = {unit << shift for unit in (1, 2, 3) for shift in range(9)}  # two binary digits
+
+
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=100))
+def test_attention_in_use_has_few_shapes(lengths: list[int]) -> None:
+    lengths.sort(reverse=True)
+    mask = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
+    batch, _ = pack(torch.zeros(mask.shape, dtype=torch.long), mask, None)
+
+    def layouts() -> list[layout.Layout]:
+        return Packing(batch, HEADS, torch.float32, causal=False).tokens.keys.layouts
+
+    def sequences(found: list[layout.Layout]) -> list[int]:
+        return [each.num_sequences for each in found]
+
+    in_training = layouts()
+    with torch.no_grad():
+        in_use = layouts()
+    assert sum(sequences(in_use)) == len(lengths)
+    assert {*sequences(in_use)} <= ROUND
+    assert {*itertools.accumulate(sequences(in_use))} >= {*itertools.accumulate(sequences(in_training))}, "only divided"
+    if len(in_use) == len(lengths):  # each is alone: another kernel takes them as they are
+        return
+    begins = itertools.accumulate(sequences(in_use), initial=0)
+    for begin, each in zip(begins, in_use, strict=False):
+        assert each.max_seqlen in {1, *range(8, 129, 8), *range(144, 257, 16), *range(288, 513, 32)}
+        assert 0 <= each.max_seqlen - lengths[begin] < max(8, each.max_seqlen / 8)
+
+
 def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
