@@ -24,7 +24,7 @@ from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, list
 from bertkit.features import Features
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.bert import pack_weights
-from bertkit.model.devices import OneProcess, Processes, start_accelerator
+from bertkit.model.devices import OneProcess, Processes, keep_freed_memory, start_accelerator
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.int8 import quantize
@@ -111,6 +111,7 @@ class Predictor:
     def _ready(self) -> Self:
         """This predictor, for Python code, with its weights in memory: otherwise the first use reads them."""
         self.warns = True
+        keep_freed_memory(of_library=True)
         assert self._modules
         return self
 
