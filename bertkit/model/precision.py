@@ -225,7 +225,8 @@ def _measure(
     hidden_size: int, intermediate_size: int, names: Sequence[str], *, training: bool, device: torch.device = CPU
 ) -> tuple[dict[str, float], bool]:
     """The rates, and whether no other program disturbed the passes that they are of."""
-    shapes = [(hidden_size, hidden_size)] * 4 + [(intermediate_size, hidden_size), (hidden_size, intermediate_size)]
+    of_attention = [(3 * hidden_size, hidden_size), (hidden_size, hidden_size)]  # query, key and value are one product
+    shapes = [*of_attention, (intermediate_size, hidden_size), (hidden_size, intermediate_size)]
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
     tokens = int(min(max(OPERATIONS / of_token, 64), 1024)) if device.type == "cpu" else TOKENS_OF_A_GPU
 
