@@ -32,8 +32,7 @@ CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 # Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
 # number of tokens comes: oneDNN keeps a kernel of half a megabyte for every shape, and the memory of a server grows with them.
-# SEQUENCES: of a group, in use on a CPU.
-SEQUENCES, FEW, MANY = 2, 4, 6
+FEW, MANY = 4, 6
 
 
 @dataclass(frozen=True)
@@ -330,13 +329,12 @@ def _joined_parts(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
 
 
 def _round_groups(groups: list[int]) -> list[int]:
-    """Divide groups so that their numbers of sequences have at most SEQUENCES binary digits: 1 to 4, 6, 8, 12, 16, 24 ..."""
+    """Divide groups so that each has a power of two of sequences."""
     divided: list[int] = []
     for begin, end in pairwise(groups):
         while begin < end:
             divided.append(begin)
-            unit = 1 << max(0, (end - begin).bit_length() - SEQUENCES)
-            begin += (end - begin) // unit * unit
+            begin += 1 << (end - begin).bit_length() - 1
     return [*divided, groups[-1]]
 
 
