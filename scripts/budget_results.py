@@ -1,10 +1,11 @@
 """What the levers of `bertkit pretrain --preset budget` gain: masked loss after equal time, one lever on top of the others.
 
     python scripts/budget_results.py                          about eight hours on two cores
-    python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal, under another name
+    python scripts/budget_results.py --seeds 1                the first seed alone; the next call goes on with the second
+    python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
 Each seed takes its turn with the baseline and all levers. A finished run is not made again, an unfinished one resumes. A lever
-stands on top of those before it that are in the preset. It writes results/budget.json. Run it by `make budget`.
+stands on top of those before it that are in the preset. It writes results/budget.json after each seed. Run it by `make budget`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ LEVERS = {  # in the table's words -> options
 }
 FOLDER = "runs/results/budget"
 CORPUS = f"{pretraining.FOLDER}/corpus"
-MEASURES = {"loss": 4, "steps": None, "seconds": None}
+MINUTES = 15  # of a run that counts
+MEASURES = {"loss": 4, "steps": None, "seconds": None, "commit": None, "machine": None}  # of each run
 SEED = 42  # of the held-out sequences and their masks
 HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "in the preset"]
 
@@ -69,9 +71,19 @@ def command(stage: str, minutes: float) -> str:
     return f"bertkit pretrain {CORPUS} --model-size mini {time} {' '.join(words)} --seed $SEED --output-dir {folder}"
 
 
+def stored() -> dict[str, Any]:
+    """results/budget.json, or what is in it before the first seed."""
+    path = ROOT / "results" / f"{NAME}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"command": [], "seeds": []}
+
+
 def run(stage: str, seed: int, minutes: float) -> dict[str, Any]:
-    """What one seed of a row gives; kept beside its folder, which goes away then, and taken from there the next time."""
-    line = command(stage, minutes)
+    """What one seed of a row gives: from results/budget.json, or made. What is made is kept beside its folder, which goes away
+    then, and taken from there the next time.
+    """
+    line, known = command(stage, minutes), stored()
+    if line in known["command"] and seed in known["seeds"]:
+        return {name: values[known["seeds"].index(seed)] for name, values in known["stages"][stage].items()}
     folder = ROOT / shlex.split(line)[-1].replace("$SEED", str(seed))
     kept, made_by = folder.with_suffix(".json"), folder.with_suffix(".txt")
     if kept.is_file() and (values := json.loads(kept.read_text(encoding="utf-8")))["command"] == line:
@@ -84,7 +96,9 @@ def run(stage: str, seed: int, minutes: float) -> dict[str, Any]:
     if not (folder / "README.md").is_file():  # the end of a run
         execute(line, seed)
     finished = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    values = {"command": line, "loss": held_out_loss(folder), "steps": finished["total_steps"], "seconds": finished["seconds"]}
+    made = {name: value for name, value in provenance().items() if name in MEASURES}
+    figures = {"loss": held_out_loss(folder), "steps": finished["total_steps"], "seconds": finished["seconds"]}
+    values = {"command": line, **figures, **made}
     kept.write_text(json.dumps(values), encoding="utf-8")
     shutil.rmtree(folder)
     return values
@@ -111,7 +125,7 @@ def held_out_loss(run: Path) -> float:
 
 
 def measure(minutes: float, seeds: int) -> dict[str, Any]:
-    """All runs, as results/budget.json keeps them."""
+    """All runs of seeds 1 to `seeds`, as results/budget.json keeps them."""
 
     def said(number: int, stage: str, values: Mapping[str, Any]) -> None:
         print(f"seed {number}/{seeds}  {values['loss']:.3f} nats in {values['steps']} steps  {stage}", flush=True)
@@ -156,10 +170,15 @@ def render(values: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=15, help="of each run")
-    parser.add_argument("--seeds", type=int, default=3, help="of each row")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of each run [%(default)s]")
+    parser.add_argument("--seeds", type=int, default=3, help="of each row [%(default)s]")
     options = parser.parse_args()
-    print(write_result(NAME, measure(options.minutes, options.seeds)))
+    if options.minutes != MINUTES:
+        print(render(measure(options.minutes, options.seeds)))
+        return
+    known = len(stored()["seeds"])
+    for seeds in range(max(1, known), max(known, options.seeds) + 1):
+        print(write_result(NAME, measure(MINUTES, seeds)))
 
 
 if __name__ == "__main__":

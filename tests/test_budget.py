@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import transformers
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import budget_results as budget
+import pretraining_results as pretraining
+import provenance
 
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus
@@ -96,6 +99,48 @@ def test_a_finished_run_is_not_made_again_and_an_unfinished_one_goes_on(
     monkeypatch.setattr(budget, "BASELINE", "batch_size=32")
     assert budget.run("Muon", 1, 2)["command"] == budget.command("Muon", 2)
     assert made == [False, True, False]
+
+
+def test_seeds_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in results/budget.json are not made again, but where a row's command has changed."""
+    made: list[tuple[str, int]] = []
+
+    def execute(line: str, seed: int) -> None:
+        folder = tmp_path / shlex.split(line)[-1].replace("$SEED", str(seed))
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({"total_steps": seed, "seconds": 1.5}), encoding="utf-8")
+        (folder / "README.md").touch()
+        made.append((folder.parent.name, seed))
+
+    def call(*words: str) -> Any:
+        monkeypatch.setattr(sys, "argv", ["budget_results.py", *words])
+        made.clear()
+        budget.main()
+        shutil.rmtree(tmp_path / "runs" / "results" / "budget")
+        return json.loads((tmp_path / "results" / "budget.json").read_text("utf-8"))
+
+    monkeypatch.setattr(budget, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon"})
+    monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
+    monkeypatch.setattr(budget, "execute", execute)
+    (tmp_path / budget.CORPUS).mkdir(parents=True)
+    for path in (tmp_path / budget.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert call("--seeds", "1")["seeds"] == [1]
+    assert made == [("baseline", 1), ("Muon", 1)]
+    two = call("--seeds", "2")
+    assert made == [("Muon", 2), ("baseline", 2)]
+    assert two["stages"]["Muon"]["steps"] == [1, 2]
+    assert len(two["stages"]["Muon"]["commit"]) == 2
+    monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon batch_size=32"})
+    assert call("--seeds", "2")["seeds"] == [1, 2]
+    assert made == [("Muon", 1), ("Muon", 2)]
+    before = (tmp_path / "results" / "budget.json").read_bytes()
+    call("--seeds", "2", "--minutes", "2")
+    assert len(made) == 4
+    assert (tmp_path / "results" / "budget.json").read_bytes() == before, "a rehearsal counts for nothing"
 
 
 def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
