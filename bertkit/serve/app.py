@@ -51,7 +51,7 @@ class Service:
             raise Refusal(424, f"{model.name} is for {model.form.task}: POST /models/{model.name}", "Backend")
         for name, fixed in (("raw_scores", False), ("truncate", True)):
             if asked.get(name) not in (fixed, None):
-                raise Refusal(422, f"{name} is {asked[name]!r}; expected {json.dumps(fixed)}")
+                raise Refusal(422, f"{name} is {json.dumps(asked[name])}; expected {json.dumps(fixed)}")
         rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)
         answers = await self._answers(model, rows, {})
         return answers[0] if is_row else answers
