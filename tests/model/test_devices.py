@@ -34,5 +34,5 @@ def test_freed_memory_is_kept() -> None:
     for how in ("glibc", "library", "own"):
         done = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
         faults[how] = int(done.stdout)
-    assert faults["glibc"] > 5000, "by itself it returns 24 MiB, and maps pages of 4 KiB again"
+    assert faults["glibc"] > 1000, "by itself it returns one block or both, and maps pages of 4 KiB again"
     assert max(faults["library"], faults["own"]) < 100
