@@ -154,13 +154,16 @@ def _warn_once(what: str) -> None:
 def keep_freed_memory(*, of_library: bool = False) -> None:
     """Have glibc keep freed memory for the next batch: to return it and map it again takes 2% of a step, 5% of a prediction.
 
-    Only on Linux. of_library: inside somebody's program, no more than glibc comes to keep by itself once 32 MiB were freed. The
-    numbers are those of malloc.h.
+    Only on Linux. of_library: inside somebody's program, by the thresholds that glibc reaches by itself once a block of 32 MiB
+    was freed, and not where the environment sets others. The numbers are those of malloc.h.
     """
     import ctypes
 
     trim_threshold, mmap_threshold = -1, -3
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(mmap_threshold, 2**25 if of_library else 2**30)
-        mallopt(trim_threshold, 2**26 if of_library else 2**31 - 1)
+    is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    if mallopt is None or (of_library and is_set):
+        return
+    if of_library or not mallopt(mmap_threshold, 2**30):  # older ones take no more than 32 MiB
+        mallopt(mmap_threshold, 2**25)
+    mallopt(trim_threshold, 2**26 if of_library else 2**31 - 1)
