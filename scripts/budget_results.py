@@ -157,9 +157,11 @@ def render(values: Mapping[str, Any]) -> str:
         row = [stage, f"`{LEVERS[stage]}`" if stage in LEVERS else "", f"**{statistics.fmean(runs['loss']):.3f}**"]
         if stage in LEVERS:
             gains = [was - loss for was, loss in zip(before, runs["loss"], strict=True)]
-            low, high = ttest_1samp(gains, 0).confidence_interval(0.95)
-            gain = statistics.fmean(gains)
-            row += [f"{gain:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{100 * gain / statistics.fmean(before):+.1f}"]
+            interval, gain = "-", statistics.fmean(gains)
+            if len(gains) > 1:
+                low, high = ttest_1samp(gains, 0).confidence_interval(0.95)
+                interval = f"{low:+.3f} to {high:+.3f}"
+            row += [f"{gain:+.3f}", interval, f"{100 * gain / statistics.fmean(before):+.1f}"]
         else:
             row += ["-", "-", "-"]
         kept = values["preset"].get(stage, True)
@@ -177,7 +179,9 @@ def main() -> None:
         print(render(measure(options.minutes, options.seeds)))
         return
     known = len(stored()["seeds"])
-    for seeds in range(max(1, known), max(known, options.seeds) + 1):
+    lines = {command(stage, MINUTES) for stage in stages()}
+    first = known + 1 if lines <= {*stored()["command"]} else max(1, known)
+    for seeds in range(first, max(known, options.seeds) + 1):
         print(write_result(NAME, measure(MINUTES, seeds)))
 
 

@@ -157,4 +157,6 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         ["**3.900**", "-0.100", "-2.6", "15", "no"],
         ["**3.700**", "+0.100", "+2.6", "15", "yes"],
     ]
+    alone = {stage: {"loss": of["loss"][:1], "steps": [10]} for stage, of in stages.items()}
+    assert "| +0.500 | - | +12.5 |" in budget.render({"stages": alone, "preset": preset})
     assert cells[1][4] == "-1.841 to +3.241"  # 0.7 and 12.706 standard errors of 0.2
