@@ -134,7 +134,9 @@ class BertIntermediate(nn.Module):
         self.packed = Packed()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.packed(hidden) if self.packed.serves(hidden) else self.activation(self.dense(hidden))
+        if self.packed.layers == (self.dense,) and self.packed.serves(hidden):
+            return self.packed(hidden)
+        return self.activation(self.dense(hidden))
 
     def pack(self) -> None:
         self.packed = Packed(self.dense, activation=self.hidden_act)

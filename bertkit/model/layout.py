@@ -145,19 +145,21 @@ class Grouped:
         groups: list[int],
         *,
         padding_rows: int = 0,
-        digits: int = MANY,
+        few: bool = False,
     ) -> Grouped:
         """counts: (B,) the rows between cu_seqlens (B + 1,). groups: the sequences at which groups begin, and B.
 
-        digits: of padded lengths.
+        few: whether padded lengths are rounded to FEW digits, so that few shapes occur.
         """
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(counts[begin:end].sum()))
             longest = int(counts[begin:end].max())
-            if torch.is_grad_enabled() or len(groups) <= len(counts):  # sequences that are all alone need no padding
-                longest = _padded_length(longest, digits)
+            # One sequence alone needs no padding; where shapes are to be few, only if all are alone.
+            if torch.is_grad_enabled() or (len(groups) <= len(counts) if few else end - begin > 1):
+                longest = _padded_length(longest)
+                longest = round_up_shape(longest, FEW) if few else longest
             layouts.append(Layout.of(part, longest, sizes[-1], dtype))
         return cls(sizes, layouts, padding_rows)
 
@@ -223,7 +225,6 @@ class Packing:
         takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype)
         # Dropout draws for padding rows too: another number of them would be another training.
         in_use = on_cpu and not torch.is_grad_enabled()
-        digits = FEW if in_use else MANY
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
         if in_use:
             groups = _round_groups(groups)
@@ -234,8 +235,8 @@ class Packing:
 
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64]) -> Grouped:
             count = int(counts.sum())
-            padding_rows = round_up_shape(count, digits) - count
-            return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, digits=digits)
+            padding_rows = round_up_shape(count, FEW if in_use else MANY) - count
+            return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, few=in_use)
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
             if not takes_packed or not longest:
@@ -282,8 +283,8 @@ def round_rows(rows: Tensor) -> Tensor:
     return pad_rows(rows, round_up_shape(len(rows), FEW) - len(rows))
 
 
-def _padded_length(max_seqlen: int, digits: int) -> int:
-    return round_up_shape(-(-max_seqlen // MULTIPLE) * MULTIPLE, digits) if max_seqlen > 1 else max_seqlen
+def _padded_length(max_seqlen: int) -> int:
+    return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
 
 def round_up_shape(count: int, digits: int = MANY) -> int:

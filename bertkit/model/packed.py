@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-# What oneDNN computes of a product before it is rounded and written: its name, and by which formula.
+# oneDNN's name and formula for each activation, which it applies before the product is rounded and written.
 _POST_OPS = {
     "none": ("none", ""),
     "gelu": ("gelu", "none"),
@@ -24,8 +24,8 @@ _POST_OPS = {
 class Packed:
     """What linear layers make of the same rows, side by side, by a copy of their weights: without gradients.
 
-    activation: the config's name of what follows. A copy of a copy, and one that was read from a pickle, is empty: nothing is
-    computed with it.
+    activation: the config's name for the one that follows, if any. A copy of a copy, and one that was read from a pickle, is
+    empty: nothing is computed with it.
     """
 
     def __init__(self, *layers: nn.Linear, activation: str = "none") -> None:

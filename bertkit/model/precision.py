@@ -186,7 +186,7 @@ def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) 
 def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[str, float]:
     """The rates of this machine by dtype, from the user's cache or measured."""
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision.json"
-    shape = f"{config.hidden_size}x{config.intermediate_size}"
+    shape = f"{config.hidden_size}x{config.intermediate_size} joined"  # query, key and value: they were measured apart before
     machine = f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     key = f"{machine}, {shape}, {'' if training else 'no '}backward"
     known = {}
