@@ -291,7 +291,7 @@ def round_up_shape(count: int, digits: int = MANY) -> int:
     """The next number with at most so many significant binary digits: for six 1 to 64, 66, 68 ... 128, 132 ...
 
     On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
-    0.6 MB. Padding rows, at most three in a hundred for six digits, keep the shapes few.
+    half a megabyte. Padding rows, at most three in a hundred for six digits, keep the shapes few.
     """
     unit = 1 << max(0, count.bit_length() - digits)
     return -(-count // unit) * unit
