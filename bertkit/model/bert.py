@@ -20,7 +20,7 @@ from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
 from bertkit.model.layout import Packing, Pattern, round_rows
-from bertkit.model.packed import Packed, PackedLinear, can_pack
+from bertkit.model.packed import Packed, can_pack
 
 
 class BertOutput(NamedTuple):
@@ -77,26 +77,28 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.num_heads = config.num_attention_heads
         self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
-        self.packed: dict[int, Packed] = {}  # the last two or all three layers
+        self.packed: dict[int, Packed] = {}  # by the number of layers side by side
 
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if pattern.queries is pattern.keys:
             tokens, queries = self._joint(hidden, self.query, self.key, self.value), None  # (N, 3 H)
         else:
-            tokens, queries = self._joint(hidden, self.key, self.value), self.query(rows)  # (N, 2 H), (R, H)
+            tokens, queries = self._joint(hidden, self.key, self.value), self._joint(rows, self.query)  # (N, 2 H), (R, H)
         return attend(tokens, queries, pattern, self.num_heads, self.dropout)  # (R, H)
 
     def _joint(self, x: Tensor, *layers: nn.Linear) -> Tensor:
         """What linear layers make of the same rows, side by side: one product is faster than several."""
-        if (packed := self.packed.get(len(layers))) is not None and packed.serves(x):
+        if (packed := self.packed.get(len(layers))) is not None and packed.serves(x, *layers):
             return packed(x)
+        if len(layers) == 1:
+            return layers[0](x)
         return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
 
     def pack(self, *, last: bool) -> None:
         """last: of the last layer, which may compute some rows alone."""
-        self.packed[3] = Packed(self.query, self.key, self.value)
-        if last:
-            self.packed[2], self.query = Packed(self.key, self.value), PackedLinear(self.query)
+        layers = (self.query, self.key, self.value)
+        for part in (layers, layers[:1], layers[1:]) if last else (layers,):
+            self.packed[len(part)] = Packed(*part)
 
 
 class BertResidual(nn.Module):
@@ -107,13 +109,19 @@ class BertResidual(nn.Module):
         self.dense = nn.Linear(in_features, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob, stream)
+        self.packed = Packed()
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        if not self.dropout.active and self.packed.serves(x, self.dense):
+            return self.LayerNorm(self.packed.added(x, residual))
         x = self.dense(x)
         return self._normalized(x, residual, self.dropout.mask(x))
 
     def _normalized(self, x: Tensor, residual: Tensor, mask: Tensor | None) -> Tensor:
         return self.LayerNorm(residual + x if mask is None else torch.addcmul(residual, x, mask))
+
+    def pack(self) -> None:
+        self.packed = Packed(self.dense)
 
 
 class BertAttention(nn.Module):
@@ -134,7 +142,7 @@ class BertIntermediate(nn.Module):
         self.packed = Packed()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if self.packed.layers == (self.dense,) and self.packed.serves(hidden):
+        if self.packed.serves(hidden, self.dense):
             return self.packed(hidden)
         return self.activation(self.dense(hidden))
 
@@ -157,9 +165,8 @@ class BertLayer(nn.Module):
 
     def pack(self, *, last: bool) -> None:
         self.attention.self.pack(last=last)
-        self.intermediate.pack()
-        for part in (self.attention.output, self.output):
-            part.dense = PackedLinear(part.dense)
+        for part in (self.attention.output, self.intermediate, self.output):
+            part.pack()
 
 
 class BertEncoder(nn.Module):

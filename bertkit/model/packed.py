@@ -24,8 +24,8 @@ _POST_OPS = {
 class Packed:
     """What linear layers make of the same rows, side by side, by a copy of their weights: without gradients.
 
-    activation: the config's name for the one that follows, if any. A copy of a copy, and one that was read from a pickle, is
-    empty: nothing is computed with it.
+    activation: the config's name for the one that follows, if any. Without layers it is empty and serves nothing; so is a copy
+    of one, and one that was read from a pickle.
     """
 
     def __init__(self, *layers: nn.Linear, activation: str = "none") -> None:
@@ -41,9 +41,9 @@ class Packed:
         """What changes when a parameter does."""
         return [(p.data_ptr(), p._version) for layer in self.layers for p in (layer.weight, layer.bias)]
 
-    def serves(self, x: Tensor) -> bool:
-        """Whether it may compute with x: in inference, in its dtype, while the weights are those that it copied."""
-        return bool(self.layers) and is_inference() and x.dtype == self.bias.dtype and self.made_of == self._parameters()
+    def serves(self, x: Tensor, *layers: nn.Module) -> bool:
+        """Whether it may compute what these layers make of x: in inference, in its dtype, while it is a copy of them."""
+        return self.layers == layers and is_inference() and x.dtype == self.bias.dtype and self.made_of == self._parameters()
 
     def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
         return Packed, ()  # torch neither copies nor saves packed tensors
@@ -52,17 +52,9 @@ class Packed:
         name, formula = self.activation
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], formula)
 
-
-class PackedLinear(nn.Linear):
-    """A linear layer with its own parameters and a packed copy, which inference reads."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__(layer.in_features, layer.out_features, device="meta")
-        self.weight, self.bias = layer.weight, layer.bias
-        self.packed = Packed(layer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.packed(x) if self.packed.serves(x) else super().forward(x)
+    def added(self, x: Tensor, residual: Tensor) -> Tensor:
+        """residual + what the layers make of x, summed before it is rounded."""
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
 
 
 def is_inference() -> bool:
