@@ -194,7 +194,7 @@ class TrainConfig:
         choices=("linear", "cosine", "constant", "warmup_stable_decay"),
     )
     decay_ratio: float = option(
-        0.2, "share of the steps, the last ones, in which warmup_stable_decay lets the learning rate fall", minimum=0, maximum=1
+        0.2, "share of the steps, at the end, over which warmup_stable_decay lowers the learning rate", minimum=0, maximum=1
     )
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
     adam_beta1: float = option(0.9, "decay of the optimizer's first moment", minimum=0, maximum=0.9999)
@@ -218,7 +218,7 @@ class TrainConfig:
         None, "dropout of hidden states, attention and classifier; default: the model's config", minimum=0, maximum=1
     )
     attention_dropout: float | None = option(
-        None, "dropout of attention's probabilities alone; default: that of --dropout", minimum=0, maximum=1
+        None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=1
     )
     seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
@@ -244,7 +244,7 @@ class TrainConfig:
     compile: bool = option(
         False,
         "compile the activation and LayerNorm of each layer with torch.compile: about half a minute before the first step; "
-        "on a CPU steps hardly gain",
+        "on a CPU, steps are hardly faster",
     )
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
@@ -330,7 +330,7 @@ class PretrainConfig(TrainConfig):
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
     average_ratio: float = option(
-        0.0, "share of the steps, the last ones, whose weights are averaged into the model; 0: none", minimum=0, maximum=1
+        0.0, "share of the steps, at the end, whose weights are averaged into the model; 0: none", minimum=0, maximum=1
     )
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: ten times in the run", unit="steps", minimum=1
@@ -365,7 +365,9 @@ class PretrainConfig(TrainConfig):
     masking: str = option(
         "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, used=SEQUENCES
     )
-    entities: str | None = option(None, "text file of entities and phrases, one a line, for --masking entities", used=SEQUENCES)
+    entities: str | None = option(
+        None, "text file of entities and phrases, one per line, for --masking entities", used=SEQUENCES
+    )
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PretrainConfig:
@@ -378,7 +380,7 @@ class PretrainConfig(TrainConfig):
         if self.hours is not None and self.max_steps is not None:
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:
-            raise UsageError("--phases are shares of --max-steps or --hours, and neither is given")
+            raise UsageError("--phases are shares of --max-steps or --hours, but neither is given")
         if (self.masking == "entities") != (self.entities is not None):
             raise UsageError("--masking entities and --entities FILE need each other", hint="give both, or neither")
         if self.entities is not None:
@@ -415,6 +417,6 @@ class PretrainConfig(TrainConfig):
         lengths = [(int(match[1]), float(match[2]) / 100) for match in matches if match]
         whole = math.isclose(sum(share for _, share in lengths), 1.0)
         if None in matches or not whole or min(length for length, _ in lengths) < 8:
-            what = f"--phases is {','.join(self.phases)!r}; expected lengths of 8 or more with shares that make 100%"
+            what = f"--phases is {','.join(self.phases)!r}; expected lengths of 8 or more with shares that add up to 100%"
             raise UsageError(what, hint="as in --phases 128:90%,512:10%")
         return lengths

@@ -317,7 +317,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(
     monkeypatch.setattr(pretrain, "score_language_model", stops)
     first = run_command(["reproduce", "swag", "--output-dir", tmp_path / "t"])
     assert first.code == 143
-    assert first.err.endswith("stopped; the same command goes on\n")
+    assert first.err.endswith("stopped; the same command resumes\n")
     model = next((tmp_path / "t/runs").glob("model-*"))
     assert json.loads((model / "record.json").read_text())["finished"] is False
     assert not (tmp_path / "t/swag.md").exists()

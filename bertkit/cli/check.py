@@ -30,7 +30,7 @@ def check(
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Model whose tokenizer to use; three training steps are timed too."),
+        typer.Option("--model", "-m", help="Model whose tokenizer to use; also times three training steps."),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="What the data is for. Default: recognized from the data.")] = None,
     examples: Annotated[int, typer.Option(help="Number of examples to show.", min=1)] = 5,
@@ -48,7 +48,10 @@ def check(
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="With --learning-curve; default: 3.", metavar="N")] = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", "-o", help="Folder for the runs and results of these two.", metavar="DIR")
+        Path | None,
+        typer.Option(
+            "--output-dir", "-o", help="Folder for the runs and results of --label-errors and --learning-curve.", metavar="DIR"
+        ),
     ] = None,
     overwrite: Overwrite = False,
     *,
@@ -58,10 +61,10 @@ def check(
 
     Labelled data: labels and their counts, labels missing from training, duplicates and contradictions within and across
     splits, empty texts, broken characters, and with --model sequence lengths, \\[UNK] and examples. A corpus: its first
-    sequences and prediction targets; with the options of a training these are exactly the ones it sees.
+    sequences and prediction targets; with a training run's options, exactly the ones that run sees.
 
-    Only --label-errors and --learning-curve train models; if stopped, the same command resumes. For them TARGET is a file of
-    rows, a run, or a recipe or family with --train.
+    Only --label-errors and --learning-curve train models; if stopped, the same command resumes. With them, TARGET is a file
+    of rows, a run, or a recipe or family with --train.
 
     [bold]bertkit check mrpc --data glue/MRPC --model bert-base-uncased[/]
 
@@ -80,7 +83,9 @@ def check(
         raise UsageError("check takes one task of glue at a time", hint="for example: bertkit check mrpc --data glue/MRPC")
     if (Path(target) / META).is_file():
         if to_train:
-            raise UsageError("a corpus has no labels to check", where=target, hint="leave out --label-errors and the like")
+            raise UsageError(
+                "a corpus has no labels to check", where=target, hint="leave out --label-errors and --learning-curve"
+            )
         if others := sorted(set(overrides) - set(_OF_CORPUS)):
             raise UsageError(f"--{others[0].replace('_', '-')} is for labelled data, not for a corpus", where=target)
         _check_corpus(Path(target), overrides, examples)
@@ -194,7 +199,7 @@ def _check_data(
             for to_beat in filter(None, (baselines_of_data(opened, split) for split in scored)):
                 show(to_beat.report())
         except DataError as error:  # of too few rows to hold some out, which finetune asks for
-            progress.note(f"what a model must beat cannot be said: {error}")
+            progress.note(f"cannot say what score a model must beat: {error}")
     show(report)
     if pretrained is not None and checked.has_errors:
         task = Task.unfitted(opened)

@@ -30,7 +30,7 @@ def build(
     text: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders, globs, URLs of these: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; "
+            help="Files, folders, globs or URLs of .txt, .md, .html, .jsonl, .csv or .parquet, also compressed; "
             "hub:OWNER/NAME; - is stdin.",
             metavar="TEXT...",
         ),
@@ -61,8 +61,8 @@ def build(
     words: Annotated[
         str,
         typer.Option(
-            help="Words for whole-word masking. basic: BERT's, each Chinese character is a word; "
-            "jieba: Chinese words by jieba.",
+            help="Words for whole-word masking. basic: BERT's words, with each Chinese character a word; "
+            "jieba: Chinese words as split by jieba.",
             metavar="basic|jieba",
         ),
     ] = "basic",

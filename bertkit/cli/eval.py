@@ -17,7 +17,7 @@ def evaluate(
     target: Annotated[
         str,
         typer.Argument(
-            help="A run folder (of --seeds or --folds: the median run is used), or any Hugging Face model of its kind.",
+            help="A run folder (for --seeds or --folds, the median run is used), or any Hugging Face model of the same kind.",
             metavar="RUN|MODEL",
         ),
     ],
@@ -70,7 +70,7 @@ def evaluate(
         progress.table(target, ["score", "value"], list(scores.items()))
         return
     if corpus is not None:
-        raise UsageError("--corpus is for pre-trained models; a recipe has data of its own")
+        raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
     scored, examples = evaluate_target(opened, tuple(split) if split else None)
     if output is not None and not progress.console.quiet:

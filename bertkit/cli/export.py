@@ -15,7 +15,7 @@ def export(
     output_dir: OutputDir,
     form: Annotated[str, typer.Option("--format", help="Format of the graph: onnx.")] = "onnx",
     int8: Annotated[
-        bool, typer.Option("--int8", help="Also write a graph quantized to 8 bits, which must decide as the model does.")
+        bool, typer.Option("--int8", help="Also write a graph quantized to 8 bits, whose decisions must match the model's.")
     ] = False,
     texts: Annotated[
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")

@@ -37,7 +37,7 @@ _FULL = _Failure(MachineError, None, "free some space or choose another folder")
 _FILES = _Failure(MachineError, "too many open files", "raise the limit (ulimit -n 4096), or use fewer --num-processes")
 _NAMED = _Failure(UsageError, None, "choose another file or folder")
 _GONE = _Failure(UsageError, "a file or folder is gone", "was it moved or removed while the command ran? repeat the command")
-_ENDED = "its own messages say why, or those of the system, as where it ran out of memory; repeat the command: it resumes"
+_ENDED = "its own messages or the system's say why, for example that memory ran out; repeat the command: it resumes"
 _BY_NUMBER = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), _FULL),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), _FILES),
@@ -46,7 +46,7 @@ _BY_NUMBER = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), _Failure(MachineError, None, "change its permissions, or choose another")),
     errno.EBADF: _Failure(UsageError, "the standard input or output is closed", "open it, or name a file instead"),
     errno.ENOMEM: _Failure(MachineError, "out of memory", _STOP),
-    errno.EIO: _Failure(MachineError, "the disk or network fails to read or write", "copy the data to another disk"),
+    errno.EIO: _Failure(MachineError, "reading or writing failed on the disk or network", "copy the data to another disk"),
 }
 
 
@@ -91,7 +91,7 @@ def explain(error: Exception) -> UserError | None:
     if isinstance(error, UserError):
         return error
     if isinstance(error, RecursionError):
-        return DataError("a file is nested too deeply", hint="are its brackets those of a damaged file?")
+        return DataError("a file is nested too deeply", hint="is the file damaged?")
     out_of_memory = (
         "can't start new thread",
         "can't allocate memory",

@@ -53,7 +53,7 @@ def finetune(
         int | None,
         typer.Option(
             min=2,
-            help="Train N times, each time holding out another of N parts of the rows, and summarize the scores.",
+            help="Split the rows into N parts, train N times with a different part held out, and summarize the scores.",
             metavar="N",
         ),
     ] = None,
@@ -63,9 +63,9 @@ def finetune(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Fine-tune a model on a recipe. The run folder opens in transformers.
+    """Fine-tune a model on a recipe. transformers can open the run folder.
 
-    The same command resumes a stopped run. Several processes: [bold]accelerate launch -m bertkit finetune ...[/]
+    The same command resumes a stopped run. For several processes: [bold]accelerate launch -m bertkit finetune ...[/]
 
     [bold]bertkit finetune mrpc --model bert-base-uncased --output-dir runs/mrpc[/]
 
@@ -95,10 +95,10 @@ def finetune(
         if folds is not None:
             others = {"--seeds": seeds is not None, "--validation": "validation" in overrides, glue.NAME: recipe == glue.NAME}
             if other := next((other for other, is_given in others.items() if is_given), None):
-                what = f"--folds holds out parts of one recipe's training rows, which {other} does not"
+                what = f"--folds holds out parts of one recipe's training rows; it cannot be combined with {other}"
                 raise UsageError(what, hint="leave out one of the two")
         if flag := next((flag for flag, is_given in single.items() if is_given), None):
-            raise UsageError(f"{several} trains several runs, and {flag} is for one", hint="leave out one of the two")
+            raise UsageError(f"{several} trains several runs, but {flag} is for a single run", hint="leave out one of the two")
     arguments: dict[str, Any] = {
         "model": asked.model,
         "output_dir": output_dir or Path(),
@@ -169,7 +169,7 @@ def ask(
             fresh_head = fresh_head or base.get("fresh_head", False)
         model = model or base["name"]
         if recipe is None and load_builtin(recipe := saved.run["recipe"]["name"]) is None:
-            what = f"the run's recipe {recipe} is code, which a file cannot make bertkit execute"
+            what = f"the run's recipe {recipe} is code, which bertkit does not execute because a file names it"
             hint = f"give the recipe too: bertkit {command.__name__} {recipe} --config {config}"
             raise UsageError(what, where=str(config), hint=hint)
     if recipe is None:
@@ -193,9 +193,9 @@ def _family_of(options: Mapping[str, Any], command: str) -> str | None:
         return None
     guess = guess_family(data, options)
     if guess.family is None:
-        hint = f"say it: bertkit {command} FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"
+        hint = f"name it: bertkit {command} FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"
         raise UsageError(f"it is not clear which task this data is for: {guess.why}", where=str(data), hint=hint)
-    progress.note(f"the data is taken for {guess.family}, by {guess.why}")
+    progress.note(f"treating the data as {guess.family}, judging by {guess.why}")
     return guess.family
 
 

@@ -29,7 +29,7 @@ class LocalCommand(TyperCommand):
             for value in values if isinstance(values, (list, tuple)) else [values]:
                 if value is not None and Path(value) in urls:
                     what = f"{max(param.opts, key=len)} is a URL; expected a local file or folder"
-                    hint = "only files of data are read from URLs; copy to and from a local folder yourself"
+                    hint = "only data files are read from URLs; copy everything else to and from a local folder yourself"
                     raise UsageError(what, where=urls[Path(value)], hint=hint)
         return context
 

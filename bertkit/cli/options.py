@@ -56,7 +56,7 @@ FreshHead = Annotated[bool, typer.Option("--fresh-head", help="Replace the model
 RunOrModel = Annotated[
     str,
     typer.Argument(
-        help="A run folder (of --seeds or --folds: the median run is used), or any Hugging Face BERT with a head.",
+        help="A run folder (for --seeds or --folds, the median run is used), or any Hugging Face BERT model with a head.",
         metavar="RUN|MODEL",
     ),
 ]
@@ -79,7 +79,7 @@ Resume = Annotated[
 TextColumn = Annotated[str, typer.Option(help="Column with the text, in JSONL, tables, Parquet and hub data sets.")]
 Include = Annotated[
     list[str] | None,
-    typer.Option(help="Read these files of folders too, as plain text: an ending or a pattern.", metavar="PATTERN"),
+    typer.Option(help="Also read these files in folders, as plain text: a file ending or a pattern.", metavar="PATTERN"),
 ]
 Encoding = Annotated[
     str | None, typer.Option(help="Encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8.", metavar="NAME")
@@ -88,7 +88,8 @@ MaxFileSize = Annotated[float, typer.Option(help="Refuse compressed files that u
 OnError = Annotated[
     str,
     typer.Option(
-        help="Lines and rows that cannot be read: fail; skip them; or replace broken characters.", metavar="fail|skip|replace"
+        help="What to do with lines and rows that cannot be read: fail, skip them, or replace broken characters.",
+        metavar="fail|skip|replace",
     ),
 ]
 
@@ -184,7 +185,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     options = {str(name).replace("-", "_"): value for name, value in values.items()}
     if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):
         what = f"{own} cannot be set in an options file, only on the command line"
-        raise UsageError(what, where=str(path), hint="an options file has options of the task and of training")
+        raise UsageError(what, where=str(path), hint="an options file may set only task and training options")
     return FileOptions(without_excluded(options, overrides), None)
 
 
@@ -197,7 +198,7 @@ def _without_aliases() -> type:
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 event = self.peek_event()
-                raise yaml.MarkedYAMLError(problem=f"*{event.anchor} repeats a value", problem_mark=event.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"the alias *{event.anchor} is not allowed", problem_mark=event.start_mark)
             return super().compose_node(parent, index)
 
     return Loader

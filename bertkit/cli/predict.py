@@ -43,7 +43,7 @@ def predict(
         str | None,
         typer.Option(
             "--format",
-            help="Format on stdout or in --output-dir: text (the default in a terminal), jsonl, ... For annotators: "
+            help="Format on stdout or in --output-dir: text (the default in a terminal), jsonl, ... For annotation tools: "
             "label-studio, doccano or prodigy.",
         ),
     ] = None,

@@ -19,8 +19,8 @@ def pretrain(
     corpora: Annotated[
         list[str],
         typer.Argument(
-            help="Corpora, built by bertkit corpus build. Of several, weights say how many of the sequences are of each, as in "
-            "corpora/own:3 corpora/general:1; a missing one is 1. Without any, each corpus counts by its tokens.",
+            help="Corpora built by bertkit corpus build. If there are several, weights set the share of sequences from each, as "
+            "in corpora/own:3 corpora/general:1; a missing weight is 1. Without weights, shares follow the token counts.",
             metavar="CORPUS...",
         ),
     ],
@@ -42,20 +42,22 @@ def pretrain(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML or JSON file with options, or the run.json of a run; the command line wins.", metavar="FILE"),
+        typer.Option(
+            help="YAML or JSON file with options, or a run's run.json; the command line overrides it.", metavar="FILE"
+        ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Settings that go together: budget (a small model, from fresh weights, in --hours or --max-steps on a small "
-            "machine); --config and other options win.",
+            help="A group of settings: budget (a small model, from fresh weights, trained for --hours or --max-steps on a "
+            "small machine); --config and other options override them.",
             metavar="|".join(PRETRAINING_PRESETS),
         ),
     ] = None,
     continue_with: Annotated[
         list[str] | None,
         typer.Option(
-            help="Resume a stopped run on another corpus from here on; can be repeated, for a mix of several.",
+            help="Resume a stopped run on another corpus instead; can be repeated, for a mix of several.",
             metavar="CORPUS",
         ),
     ] = None,
@@ -68,7 +70,7 @@ def pretrain(
         int | None,
         typer.Option(
             min=1,
-            help="With --dry-run and --gpu-type: estimate memory and hours on so many GPUs, none of which is needed.",
+            help="With --dry-run and --gpu-type: estimate memory and hours on this many GPUs; none is needed.",
             metavar="N",
         ),
     ] = None,
@@ -81,7 +83,7 @@ def pretrain(
     """Pre-train BERT on a corpus, from fresh weights or from a model.
 
     The default objective is masked tokens and next sentences. The same command resumes a stopped run.
-    Several processes: [bold]accelerate launch -m bertkit pretrain ...[/]
+    For several processes: [bold]accelerate launch -m bertkit pretrain ...[/]
 
     [bold]bertkit pretrain corpora/mine --model-size small --output-dir runs/mine[/]
 
@@ -98,15 +100,15 @@ def pretrain(
     if output_dir is None and not dry_run:
         raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
     if dry_run and continue_with:
-        raise UsageError("--dry-run plans a training from its first step", hint="leave out --continue-with")
+        raise UsageError("--dry-run plans a run from its first step", hint="leave out --continue-with")
     if (gpus is None) != (gpu_type is None):
         raise UsageError("--gpus and --gpu-type need each other", hint="as in --dry-run --gpus 8 --gpu-type h100")
     if gpu_type is not None:
         GpuType.named(gpu_type)
         if not dry_run:
-            what = "--gpus only estimates: a training takes the GPUs that its launcher gives it"
+            what = "--gpus is only for estimates: training uses the GPUs that its launcher provides"
             raise UsageError(
-                what, hint="add --dry-run; or start it with torchrun --standalone --nproc-per-node 8 -m bertkit ..."
+                what, hint="add --dry-run; or start training with torchrun --standalone --nproc-per-node 8 -m bertkit ..."
             )
     from bertkit.corpus.mixing import open_corpora
     from bertkit.runs import pretrain as pretraining

@@ -12,7 +12,7 @@ def report(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, of --seeds or --folds the median run; several are compared with the first. Or folders of "
+            help="Run folders (for --seeds or --folds, the median run); several are compared with the first. Or folders from "
             "check --label-errors, check --learning-curve and tune.",
             metavar="RUN...",
         ),
@@ -22,10 +22,10 @@ def report(
     recipe: Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
 ) -> None:
-    """Write what is known of runs as one HTML file: scores, curves, classes, slices, worst errors, data and settings.
+    """Write all that is known about runs to one HTML file: scores, curves, classes, slices, worst errors, data and settings.
 
-    The file stands alone, without scripts, and shows the numbers of eval, compare and check. Of pre-training it has the losses
-    by phase, filled masks, and the perplexity by source.
+    The file is self-contained, has no scripts, and shows the same numbers as eval, compare and check. For pre-training it
+    shows losses by phase, filled masks, and perplexity by source.
 
     [bold]bertkit report runs/mine[/]
 

@@ -19,18 +19,18 @@ def reproduce(
     ],
     output_dir: Annotated[
         Path,
-        typer.Option("--output-dir", "-o", help="Folder of the tables, which several of them may share.", metavar="DIR"),
+        typer.Option("--output-dir", "-o", help="Folder for the tables; several tables may share it.", metavar="DIR"),
     ],
     scale: Annotated[
         str,
         typer.Option(
-            help="smoke: a minute, to see that all of it runs; laptop: hours on two cores, without the hub; paper: the "
+            help="smoke: a minute, to check that everything runs; laptop: hours on two cores, without the hub; paper: the "
             "paper's sizes and data, for eight GPUs.",
             metavar="smoke|laptop|paper",
         ),
     ] = "smoke",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Fine-tune with the seeds 1 to N. Default: the scale's.", metavar="N")
+        int | None, typer.Option(min=1, help="Fine-tune with the seeds 1 to N. Default: set by --scale.", metavar="N")
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -40,9 +40,9 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Show the runs, and the hours and disk to expect; run nothing.")
     ] = False,
 ) -> None:
-    """Make a table of a paper: pre-train, fine-tune and evaluate, and put the figures beside the published ones.
+    """Reproduce a table of a paper: pre-train, fine-tune, evaluate, and show the results beside the published ones.
 
-    The same command goes on after a stop. Started several times, its processes share the runs; so do tables of one folder.
+    If stopped, the same command resumes. Start it several times to share out the runs; tables in one folder also share runs.
 
     [bold]bertkit reproduce ablation --output-dir runs/tables[/]
 

@@ -27,7 +27,7 @@ _SCRIPTS = {
     "run_swag": "multiple-choice",
 }
 _OTHER_SCRIPTS = {
-    "run_xnli": "bertkit finetune xnli; its data comes by --data FOLDER",
+    "run_xnli": "bertkit finetune xnli; give its data with --data FOLDER",
     "run_qa_beam_search": "it trains XLNet; for BERT: bertkit finetune run_qa.py",
     "run_seq2seq_qa": "it trains models such as T5; for BERT: bertkit finetune run_qa.py",
     "run_mlm": "bertkit pretrain --objective mlm",
@@ -85,7 +85,7 @@ _TABLE: dict[str, _Theirs] = {
     "max_seq_length": _Theirs("max-length"),
     "num_train_epochs": _Theirs("num-epochs"),
     "doc_stride": _Theirs(
-        "doc-stride", note="the step from one window to the next, as in the paper's code; there, their overlap"
+        "doc-stride", note="the step from one window to the next, as in the paper's code; in transformers it is their overlap"
     ),
     "train_file": _Theirs("train"),
     "validation_file": _Theirs("validation"),
@@ -176,7 +176,7 @@ def translate(argv: Sequence[str]) -> list[str]:
             if not ours:
                 raise _refusal(flag, f"{told} has no such column")
             translated += [f"--{ours}", *([value] if has_value else [])]
-            notes += [f"{flag} is here {theirs.note}"] if theirs.note else []
+            notes += [f"{flag} is {theirs.note}"] if theirs.note else []
         else:
             value = value if has_value else rest.pop(0) if rest else ""
             if theirs is None:
@@ -194,7 +194,7 @@ def translate(argv: Sequence[str]) -> list[str]:
     more += [*_schedule(together), *_batch_size(together)]
     if ignored:
         notes.append(
-            f"ignored, without effect here: {', '.join(ignored)}; --eval-steps and --save-steps say when to evaluate and save"
+            f"ignored, no effect here: {', '.join(ignored)}; --eval-steps and --save-steps set when to evaluate and save"
         )
     for note in notes:
         progress.note(note)
@@ -241,7 +241,7 @@ def _recipe(given: Mapping[str, str]) -> tuple[str, list[str]]:
     if load_builtin(name) is None:
         what = " ".join([f"--{_DATASET} {dataset}", *([f"--{_CONFIG} {config}"] if config else [])])
         hint = "`bertkit recipes` lists them; or give --train FILE without it, or write a recipe"
-        raise UsageError(f"{what}: no recipe of bertkit is called so", hint=hint)
+        raise UsageError(f"{what}: bertkit has no recipe of that name", hint=hint)
     return name, more
 
 

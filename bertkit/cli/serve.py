@@ -19,7 +19,7 @@ def serve(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders (of --seeds or --folds the median run), or Hugging Face BERT models with a head.",
+            help="Run folders (for --seeds or --folds, the median run), or Hugging Face BERT models with a head.",
             metavar="RUN",
             show_default=False,
         ),
@@ -27,9 +27,9 @@ def serve(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Serve models over HTTP, in the forms of Hugging Face's clients and of text-embeddings-inference.
+    """Serve models over HTTP, in the request formats of Hugging Face's clients and of text-embeddings-inference.
 
-    Concurrent requests are batched. Texts are not logged. Ctrl-C ends the server, once all accepted requests are answered.
+    Concurrent requests are batched. Texts are not logged. Ctrl-C stops the server after it has answered all accepted requests.
 
     [bold]bertkit serve runs/mine[/]
 

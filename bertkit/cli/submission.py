@@ -12,7 +12,7 @@ from bertkit.cli.options import OutputDir, Overwrite, recipe_options, with_optio
 @with_options({"data": recipe_options("eval")["data"]})
 def submission(
     runs: Annotated[
-        list[str], typer.Argument(help="Runs of GLUE tasks, or a folder of them, as bertkit finetune glue writes it.")
+        list[str], typer.Argument(help="Runs of GLUE tasks, or a folder of them as written by bertkit finetune glue.")
     ],
     output_dir: OutputDir,
     overwrite: Overwrite = False,
@@ -22,8 +22,8 @@ def submission(
     """Predict GLUE's test sets, and write the leaderboard's files and submission.zip.
 
     The test sets are found beside each run's own data, or in the GLUE download given by --data. An mnli run also predicts the
-    diagnostic set (AX). Of several seeds, the best on the dev set is used. A task without a run gets a constant prediction and
-    a warning.
+    diagnostic set (AX). With several seeds, the best on the dev set is used. A task without a run gets a constant prediction
+    and a warning.
 
     [bold]bertkit submission runs/glue --output-dir submission[/]
 

@@ -22,7 +22,7 @@ def _group() -> None:
 Text = Annotated[
     list[str],
     typer.Argument(
-        help="Files, folders, globs, URLs of these: .txt, .md, .html, .jsonl, .csv, .parquet, also packed; hub:OWNER/NAME.",
+        help="Files, folders, globs or URLs of .txt, .md, .html, .jsonl, .csv or .parquet, also compressed; hub:OWNER/NAME.",
         metavar="TEXT...",
     ),
 ]
@@ -76,8 +76,8 @@ def extend(
     model: Annotated[str, typer.Argument(help="The model to extend: a folder, hub id, or minilm.", metavar="MODEL")],
     text: Text,
     output_dir: OutputDir,
-    add: Annotated[int, typer.Option(help="Most new tokens.", min=1)] = 1000,
-    min_frequency: Annotated[int, typer.Option(help="Add only words that occur at least so often.", min=1)] = 5,
+    add: Annotated[int, typer.Option(help="Maximum number of new tokens.", min=1)] = 1000,
+    min_frequency: Annotated[int, typer.Option(help="Add only words that occur at least this often.", min=1)] = 5,
     text_column: TextColumn = "text",
     include: Include = None,
     encoding: Encoding = None,
@@ -113,10 +113,10 @@ def extend(
     report_left_out(texts.faults)
     if not words:
         rarer = len(words_to_add(counts, pretrained.tokenizer, most=len(counts), min_frequency=1))
-        what = f"of the text's {plural(len(counts), 'word')} the tokenizer splits {rarer or 'none'}"
+        what = f"the tokenizer splits {rarer or 'none'} of the text's {plural(len(counts), 'word')}"
         if not rarer:
             raise DataError(what, hint="there is nothing to add: keep the model as it is")
-        what = f"{what}, none of them {plural(min_frequency, 'time')}"
+        what = f"{what}, and none of those occurs {plural(min_frequency, 'time')}"
         raise DataError(what, hint="give more text, or a lower --min-frequency; or keep the model as it is")
     tokenizer = extended(pretrained.tokenizer, words)
     save_extended(pretrained, tokenizer, output)

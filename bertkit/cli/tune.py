@@ -36,24 +36,29 @@ def tune(
     model: Model = None,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", "-o", help="Folder of the trials, which several processes may share.", metavar="DIR"),
+        typer.Option("--output-dir", "-o", help="Folder for the trials; several processes may share it.", metavar="DIR"),
     ] = None,
     config: OptionsFile = None,
     preset: Preset = None,
     search: Annotated[
         list[str] | None,
         typer.Option(
-            help="An option with its values, such as batch-size=16,32 or num-epochs=2..4, or a range to draw from, such as "
-            "learning-rate=1e-5..1e-4:log. Default: the BERT paper's grid, without options that are given.",
+            help="An option and its values, such as batch-size=16,32 or num-epochs=2..4, or a range to sample from, such as "
+            "learning-rate=1e-5..1e-4:log. Default: the BERT paper's grid, except for options that are set.",
             metavar="NAME=VALUES",
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Most trials. Default: all points of a grid; 20 if there are ranges.", metavar="N")
+        int | None,
+        typer.Option(
+            min=1, help="Maximum number of trials. Default: all points of a grid; 20 if there are ranges.", metavar="N"
+        ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Start no trial that would end later, such as 2h or 30m; the winner's runs come on top."),
+        typer.Option(
+            help="Time for the trials, such as 2h or 30m: none that would end later is started; the winner's runs are extra."
+        ),
     ] = None,
     prune: Annotated[
         bool | None,
@@ -85,8 +90,8 @@ def tune(
 ) -> None:
     """Search for the best settings of a fine-tuning run, and train them again with several seeds.
 
-    Several processes, also on machines that share the folder, divide the trials: start the same command in each. If stopped,
-    it resumes.
+    To share the trials among several processes, also on machines that share the folder, start the same command in each. If
+    stopped, the same command resumes.
 
     [bold]bertkit tune mrpc --model bert-base-uncased --output-dir runs/tuned[/]
 
@@ -98,7 +103,7 @@ def tune(
     of_trials = {"--search": search, "--trials": trials, "--budget": budget, "--output-dir": output_dir}
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
         what = f"{ignored} has no effect with --find-learning-rate"
-        raise UsageError(what, hint=f"leave out {ignored}; the range that is found is for --search, in a command of its own")
+        raise UsageError(what, hint=f"leave out {ignored}; give the range that is found to --search in a separate command")
     asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
     chosen = asked.load()
     how: dict[str, Any] = {"name": asked.name, "model": asked.model, "fresh_head": asked.fresh_head}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import matrix_rate, refuse_int8, resolve_precision
-from bertkit.model.pretrained import check_max_length, check_segments, open_pretrained
+from bertkit.model.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import why_another_share
@@ -30,7 +30,7 @@ from bertkit.runs.baselines import Baselines, fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import CONSTANT, Scored, encode_split, report_remarks, score_splits
+from bertkit.runs.evaluate import CONSTANT, Scored, Split, encode_split, report_remarks, score_splits
 from bertkit.runs.predictor import predict_examples
 from bertkit.runs.scores import score_intervals
 from bertkit.runs.target import open_target
@@ -45,6 +45,9 @@ from bertkit.training.loop import TrainState, check_machine, train
 from bertkit.training.tracking import check_trackers, tracked
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 _ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # by how much held-out rows may differ from what was asked for without a warning
 
@@ -121,24 +124,14 @@ def finetune(
     if not checked:
         report_remarks(task.remarks)
     _report_held_out(task, rows)
-    splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
-    training = splits[recipe.train_split]
-    splits[recipe.train_split] = training = replace(training, features=training.features.with_targets())
-    for split in splits.values():
-        check_segments(split.features, pretrained.config)
+    splits = _encoded(task, rows, pretrained, checked=checked)
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
     refuse_differences(same, accelerator, hint=SAME)
     if dry_run:
-        show(preview(task, training.examples, training.features, pretrained.tokenizer, count=num_examples))
-
-    examples = {name: split.examples for name, split in splits.items()}
-
-    def fitted_baselines() -> Baselines | None:
-        if not baselines or not task.recipe.eval_splits:
-            return None
-        of_training, of_evaluation = (examples[name] for name in (recipe.train_split, recipe.eval_splits[0]))
-        return fit_baselines(task, of_training, of_evaluation, recipe.eval_splits[0], pretrained, accelerator)
+        shown = splits[recipe.train_split]
+        show(preview(task, shown.examples, shown.features, pretrained.tokenizer, count=num_examples))
+    examples = {name: split.examples for name, split in splits.items()} if baselines else {}
 
     model_config = task.configure(pretrained.config)
     module = task.build(model_config)
@@ -147,7 +140,6 @@ def finetune(
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
     reinitialize(module, model_config, config)
 
-    del training  # its features are narrowed, and the others need not stay
     num_parameters = sum(p.numel() for p in module.parameters())  # before unused embeddings are set aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
@@ -176,7 +168,7 @@ def finetune(
         world_size=accelerator.num_processes,
     )
     if run is None:
-        if (to_beat := fitted_baselines()) is not None:
+        if (to_beat := _baselines(task, examples, pretrained, accelerator)) is not None:
             show(to_beat.report())
         sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
         tokens = steps * float(np.mean(sampled)) * accelerator.num_processes
@@ -197,25 +189,13 @@ def finetune(
         total_steps=steps,
     )
 
-    tuned = task
+    evaluations = _Evaluations(task, splits, accelerator, evaluated)
     if run.resume_from is not None:
-        tuned = Task.restore(read_config(run.resume_from), task.recipe, where=str(run.resume_from))
-
-    best_scored: Scored | None = None
-
-    def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
-        nonlocal tuned, best_scored
-        scored = score_splits(task, [trained], splits, accelerator, tune=True)
-        tuned = scored.task
-        if best_scored is None or _worth(scored) > _worth(best_scored):
-            best_scored = scored
-        evaluated(scored.objective)
-        return scored.scores, scored.objective
-
+        evaluations.tuned = Task.restore(read_config(run.resume_from), task.recipe, where=str(run.resume_from))
     architecture = task.architecture(model_config)
 
     def model_at(step: int) -> WriteModel:
-        tuned_config = tuned.configure(pretrained.config)  # the next evaluation, which may come first, tunes anew
+        tuned_config = evaluations.tuned.configure(pretrained.config)  # the next evaluation, which may come first, tunes anew
 
         def write(folder: Path, state_dict: dict[str, Tensor]) -> None:
             save_model(
@@ -230,8 +210,9 @@ def finetune(
 
     def finish() -> str:
         wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
-        if wanted and best_scored is not None and best_scored.scores == values["best"]["scores"]:  # else: before a resume
-            values["intervals"] = score_intervals(best_scored, RESAMPLES)
+        scored = evaluations.best
+        if wanted and scored is not None and scored.scores == values["best"]["scores"]:  # else: before a resume
+            values["intervals"] = score_intervals(scored, RESAMPLES)
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
         return model_card(values, pretrained.name, architecture)
 
@@ -245,14 +226,14 @@ def finetune(
             run_dir=output_dir,
             save_model=model_at,
             read_model=lambda folder: vocabulary.narrow_weights(read_state_dict(folder)),
-            evaluate=evaluate,
+            evaluate=evaluations,
             eval_every=config.eval_steps or sampler.steps_per_epoch,
             resume_from=run.resume_from,
             matrix_rate=matrix_rate(precision, model_config, accelerator),
         )
         to_beat = None
         try:  # now: nobody waits for them before the first step
-            to_beat = fitted_baselines()
+            to_beat = _baselines(task, examples, pretrained, accelerator)
         except UserError as error:  # the run is trained, and ends
             progress.warn(f"nothing to compare with: {error}")
         if to_beat is not None:
@@ -271,8 +252,51 @@ def finetune(
     return values
 
 
+class _Evaluations:
+    """Scores a module while it trains. tuned: the task with the thresholds of the last evaluation. best: its best scores."""
+
+    def __init__(
+        self,
+        task: Task,
+        splits: Mapping[str, Split],
+        accelerator: Accelerator,
+        evaluated: Callable[[float | None], object],
+    ) -> None:
+        self.task, self.splits, self.accelerator, self.evaluated = task, splits, accelerator, evaluated
+        self.tuned = task
+        self.best: Scored | None = None
+
+    def __call__(self, trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
+        scored = score_splits(self.task, [trained], self.splits, self.accelerator, tune=True)
+        self.tuned = scored.task
+        if self.best is None or _worth(scored) > _worth(self.best):
+            self.best = scored
+        self.evaluated(scored.objective)
+        return scored.scores, scored.objective
+
+
 def _worth(scored: Scored) -> float:
     return -math.inf if scored.objective is None else scored.objective
+
+
+def _encoded(task: Task, rows: Mapping[str, Examples], pretrained: Pretrained, *, checked: bool) -> dict[str, Split]:
+    """Each split with its features: of training those that have something to learn."""
+    splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
+    training = splits[task.recipe.train_split]
+    splits[task.recipe.train_split] = replace(training, features=training.features.with_targets())
+    for split in splits.values():
+        check_segments(split.features, pretrained.config)
+    return splits
+
+
+def _baselines(
+    task: Task, examples: Mapping[str, Examples], pretrained: Pretrained, accelerator: Accelerator
+) -> Baselines | None:
+    """What the model must beat on the first evaluated split; None without examples, or without such a split."""
+    if not examples or not task.recipe.eval_splits:
+        return None
+    evaluated = task.recipe.eval_splits[0]
+    return fit_baselines(task, examples[task.recipe.train_split], examples[evaluated], evaluated, pretrained, accelerator)
 
 
 def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +10,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -42,7 +40,8 @@ from bertkit.runs.dry_run import measure
 from bertkit.runs.estimate import Gpus, Phase, estimate
 from bertkit.runs.evaluate import check_finite
 from bertkit.runs.held_out import score_language_model, summed, unigram_loss
-from bertkit.runs.sequences import held_out_sequences, micro_batches, mix_of
+from bertkit.runs.rehearsal import of_main_process, rehearse
+from bertkit.runs.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.loop import TrainState, check_machine, read_progress, train
 from bertkit.training.tracking import check_trackers, tracked
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 
 UNIGRAM = "token frequencies"
 SHARDS_COUNTED = 8  # for them
-REHEARSED = 50  # most steps timed to plan for --hours
-REHEARSAL = 0.02  # most of the hours to spend on timing, as a share
 
 
 def pretrain(
@@ -122,27 +119,14 @@ def pretrain(
     if progressed.position is not None and progressed.step > since:
         begun = {progressed.position[0]: progressed.position[1:]}
     mixes = [mix_of(corpora, tokenizer, config, length, begun.get(phase, ())) for phase, (length, _) in enumerate(lengths)]
-    for corpus in corpora:
-        if corpus.meta["train"]["documents"] < objective.min_documents:
-            what = f"{corpus.folder} is a single document, so every segment B is {objective.pair_labels[0]}"
-            progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
+    _warn_of_single_documents(corpora, objective)
     if resume_from is None:
-        for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
-            sampler.lengths(np.arange(1))  # raises DataError if there are none
-            show_share_read(sampler, corpus.name if len(corpora) > 1 else "")
-        warn_of_absent_entities(mixes[0].parts)
+        _show_what_is_read(corpora, mixes)
     rank, world_size = accelerator.process_index, accelerator.num_processes
     validation = held_out_sequences(corpora, tokenizer, config, rank=rank, world_size=world_size)
     if validation is None:
-        if config.early_stopping_patience is not None:
-            what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
-            raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")
-        progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
-    to_beat = None
-    if validation is not None:
-        targets = validation.features.labels[objective.token_term].values
-        shards = chain.from_iterable(islice(part.shards, SHARDS_COUNTED) for part in mixes[0].parts)
-        to_beat = unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
+        _note_nothing_held_out(config, corpora[0])
+    to_beat = None if validation is None else _loss_to_beat(validation, objective, mixes[0], tokenizer, accelerator)
     batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
     typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
     if config.max_steps is not None and config.hours is None:
@@ -150,10 +134,7 @@ def pretrain(
     elif before:
         steps = before["total_steps"]
     elif config.hours is None:
-        count, exact = mixes[0].epoch_length([corpus.meta["train"]["tokens"] for corpus in corpora])
-        if not exact:
-            progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards of a corpus")
-        steps = max(1, math.ceil(config.num_epochs * count / mean_batch_size(config)))
+        steps = _steps_of_epochs(config, corpora, mixes[0])
     else:
         progress.note(f"timing steps to plan for {config.hours:g} hours")
 
@@ -161,7 +142,7 @@ def pretrain(
             return rehearse(module, lambda step: typical(mix, mix.numbers_at(step)), in_precision, accelerator)
 
         seconds = [seconds_a_step(mix) for mix in mixes]
-        left = _of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
+        left = of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
         own = 0 if validation is None else len(validation.features)
         held_out = int(summed(torch.tensor(own, dtype=torch.float64), accelerator))
         steps = steps_in(config, left, seconds, held_out)
@@ -170,13 +151,7 @@ def pretrain(
     # Each phase's steps, counted as if all batches were whole.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:
-        looked_at = sorted({*range(min(gpus.number, 8)), gpus.number - 1})  # all have about as much to do
-        ranks = [partial(typical, rank=rank, world_size=gpus.number) for rank in looked_at]
-        times = gpus.number / len(ranks)
-        phases = [
-            Phase(times * n, [of_rank(mix, mix.numbers_at(0)) for of_rank in ranks])
-            for n, mix in zip(whole, mixes, strict=True)
-        ]
+        phases = _phases_on(gpus, typical, whole, mixes)
         build = partial(objective.head, model_config)
         return estimate(build, phases, in_precision, gpus, steps=steps, averaging=average_from < steps)
     progress.note(
@@ -242,10 +217,7 @@ def pretrain(
         run.end(values, state, accelerator, partial(pretraining_card, values))
     if state.best_scores:
         progress.table(str(output_dir), *scores_table(state))
-        loss = state.best_scores[f"validation/{objective.token_term}_loss"]
-        if to_beat is not None and loss is not None and loss >= to_beat:
-            what = f"the model predicts tokens no better than their frequencies do: loss {loss:.2f}, theirs {to_beat:.2f}"
-            progress.warn(f"{what}; train more steps: --max-steps or --num-epochs, or a smaller --batch-size")
+        _warn_of_loss(state.best_scores[f"validation/{objective.token_term}_loss"], to_beat)
     progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
     return values
 
@@ -315,6 +287,61 @@ def _continue(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str,
     return [*(each for each in continued if each["step"] < step), {"step": step, "data": data}]
 
 
+def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -> None:
+    for corpus in corpora:
+        if corpus.meta["train"]["documents"] < objective.min_documents:
+            what = f"{corpus.folder} is a single document, so every segment B is {objective.pair_labels[0]}"
+            progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
+
+
+def _show_what_is_read(corpora: Sequence[Corpus], mixes: Sequence[Mix]) -> None:
+    """Raises DataError for a corpus without a sequence."""
+    for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
+        sampler.lengths(np.arange(1))
+        show_share_read(sampler, corpus.name if len(corpora) > 1 else "")
+    warn_of_absent_entities(mixes[0].parts)
+
+
+def _note_nothing_held_out(config: PretrainConfig, corpus: Corpus) -> None:
+    """Raises UsageError where the held-out loss should stop the training."""
+    if config.early_stopping_patience is not None:
+        what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
+        raise UsageError(what, where=str(corpus.folder), hint="build it with --validation 1%")
+    progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
+
+
+def _loss_to_beat(
+    validation: HeldOutSequences, objective: Objective, mix: Mix, tokenizer: Tokenizer, accelerator: Accelerator
+) -> float:
+    """The held-out loss of predicting each token by its frequency in the training text."""
+    targets = validation.features.labels[objective.token_term].values
+    shards = chain.from_iterable(islice(part.shards, SHARDS_COUNTED) for part in mix.parts)
+    return unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
+
+
+def _warn_of_loss(loss: float | None, to_beat: float | None) -> None:
+    if to_beat is not None and loss is not None and loss >= to_beat:
+        what = f"the model predicts tokens no better than their frequencies do: loss {loss:.2f}, theirs {to_beat:.2f}"
+        progress.warn(f"{what}; train more steps: --max-steps or --num-epochs, or a smaller --batch-size")
+
+
+def _steps_of_epochs(config: PretrainConfig, corpora: Sequence[Corpus], mix: Mix) -> int:
+    count, exact = mix.epoch_length([corpus.meta["train"]["tokens"] for corpus in corpora])
+    if not exact:
+        progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards of a corpus")
+    return max(1, math.ceil(config.num_epochs * count / mean_batch_size(config)))
+
+
+def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequence[float], mixes: Sequence[Mix]) -> list[Phase]:
+    """Each phase's steps, and what some of the GPUs compute in its first one: all have about as much to do."""
+    ranks = sorted({*range(min(gpus.number, 8)), gpus.number - 1})
+    times = gpus.number / len(ranks)
+    return [
+        Phase(times * n, [batches_of(mix, mix.numbers_at(0), rank=rank, world_size=gpus.number) for rank in ranks])
+        for n, mix in zip(steps, mixes, strict=True)
+    ]
+
+
 def check_tokenizer(tokenizer: Tokenizer, corpus: Corpus, model: str) -> None:
     """Raise UsageError for a corpus with a different tokenizer than the model's."""
     if tokenizer.fingerprint != corpus.meta["tokenizer"]["fingerprint"]:
@@ -364,34 +391,3 @@ def _build(
     freeze(module, config)
     block = {"format": 1, "family": PRETRAINING, "objective": objective.name}
     return module, replace(model_config, extra=model_config.extra | {BLOCK_KEY: block}), origin
-
-
-def rehearse(
-    module: nn.Module, batches: Callable[[int], list[Batch]], config: PretrainConfig, accelerator: Accelerator
-) -> float:
-    """Seconds per step, by the main process's clock. Trains a copy: the module is unchanged."""
-    assert config.hours is not None
-    ends: list[float] = []
-
-    def ended(trained: nn.Module) -> tuple[dict[str, float | None], float]:
-        ends.append(time.perf_counter())
-        return {}, len(ends)  # better than all before: not stopped early
-
-    def seconds_per_step(steps: int) -> float:
-        ends.clear()
-        with TemporaryDirectory() as folder:
-            run = partial(train, total_steps=steps, run_dir=Path(folder), evaluate=ended, eval_every=1)
-            run(copy.deepcopy(module), batches, config, accelerator)
-        return _of_main_process(np.diff(ends).mean(), accelerator)
-
-    seconds = seconds_per_step(5)
-    affordable = int(REHEARSAL * 3600 * config.hours / seconds)
-    return seconds_per_step(min(REHEARSED, affordable)) if affordable > 5 else seconds
-
-
-def _of_main_process(seconds: float, accelerator: Accelerator) -> float:
-    """The main process's value: by their own clocks, processes would plan different numbers of steps."""
-    from accelerate.utils import broadcast
-
-    measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
-    return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)

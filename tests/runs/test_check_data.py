@@ -744,7 +744,7 @@ def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: P
         ("a.csv", "pin,What now?\ncard,Is it late?\n", 3, "--columns label,text"),
         ("a.conll", "EU\nrejects\n\nGerman\ncall\n", 3, "the words have no tags (a.conll); to train, give each word its tag"),
         ("a.txt", "Once upon a time.\nIt ran.\n\nThe end.\n", 3, "the rows are lines of plain text, without labels"),
-        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "what a model must beat cannot be said: cannot split 2 rows"),
+        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "cannot say what score a model must beat: cannot split 2 rows"),
     ],
 )
 def test_data_of_another_form_is_called_what_it_is(

@@ -244,6 +244,6 @@ def test_hours_and_real_training_are_refused(dry, run_bertkit) -> None:
     timed = run_bertkit("pretrain", "corpus", "--model-size", "tiny", "--hours", 1, "--dry-run", *gpus)
     assert (timed.code, "--hours is planned by timing steps" in timed.err) == (2, True)
     real = run_bertkit("pretrain", "corpus", "--model-size", "tiny", "--output-dir", "run", *gpus)
-    assert (real.code, "--gpus only estimates" in real.err, "add --dry-run" in real.err) == (2, True, True)
+    assert (real.code, "--gpus is only for estimates" in real.err, "add --dry-run" in real.err) == (2, True, True)
     nowhere = run_bertkit("pretrain", "corpus", "--model-size", "tiny")
     assert (nowhere.code, "--output-dir is missing" in nowhere.err) == (2, True)

@@ -40,7 +40,7 @@ from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
-from bertkit.runs import course
+from bertkit.runs import course, rehearsal
 from bertkit.runs import pretrain as pretraining
 from bertkit.runs.masked_inference import evaluate_corpus, open_to_fill
 from bertkit.runs.predict import predict_window
@@ -651,8 +651,8 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
     asked: list[int] = []
     seconds = itertools.count(0, 0.5)  # half a second a step
     clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
-    monkeypatch.setattr(pretraining, "time", clock)
-    monkeypatch.setattr(pretraining, "REHEARSED", 12)
+    monkeypatch.setattr(rehearsal, "time", clock)
+    monkeypatch.setattr(rehearsal, "REHEARSED", 12)
 
     def batches(step: int) -> Any:
         asked.append(step)
@@ -660,7 +660,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 
     for hours, more in ((1, 12), (1 / 18, 8), (1 / 29, 0), (1e-4, 0)):  # 2% of the time; as few as the first five need no more
         asked.clear()
-        assert pretraining.rehearse(module, batches, dataclasses.replace(config, hours=hours), start_accelerator("cpu")) == 0.5
+        assert rehearsal.rehearse(module, batches, dataclasses.replace(config, hours=hours), start_accelerator("cpu")) == 0.5
         assert asked == [*range(5), *range(more)]
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
@@ -669,9 +669,9 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 TWO_CLOCKS = """
 import itertools, os, sys, types
 from bertkit.cli import main
-from bertkit.runs import pretrain
+from bertkit.runs import pretrain, rehearsal
 ticks = itertools.count(0, 1 + int(os.environ["RANK"]))
-pretrain.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
+pretrain.time = rehearsal.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
 sys.exit(main(sys.argv[1:]))
 """
 

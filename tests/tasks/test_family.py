@@ -99,7 +99,7 @@ def test_finetune_says_what_it_takes_the_data_for(run_bertkit, tiny_model_dir: P
     ran = run_bertkit("finetune", "--train", "quiz.jsonl", *options, "--output-dir", "run")
     assert ran.code == 0, ran.err
     assert [line for line in ran.err.splitlines() if "multiple-choice" in line][:1] == [
-        "the data is taken for multiple-choice, by columns question, choices, answerKey"
+        "treating the data as multiple-choice, judging by columns question, choices, answerKey"
     ]
     ran = run_bertkit("predict", "run", "quiz.jsonl")
     assert (ran.code, len(ran.out.splitlines())) == (0, 4)

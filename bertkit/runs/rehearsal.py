@@ -1,0 +1,56 @@
+"""How long a step takes: a copy of the model is trained for some, to plan for --hours."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertkit.config import PretrainConfig
+from bertkit.model.batch import Batch
+from bertkit.training.loop import train
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+REHEARSED = 50  # most steps to time
+REHEARSAL = 0.02  # most of the hours to spend on timing, as a share
+
+
+def rehearse(
+    module: nn.Module, batches: Callable[[int], list[Batch]], config: PretrainConfig, accelerator: Accelerator
+) -> float:
+    """Seconds per step, by the main process's clock. Trains a copy: the module is unchanged."""
+    assert config.hours is not None
+    ends: list[float] = []
+
+    def ended(trained: nn.Module) -> tuple[dict[str, float | None], float]:
+        ends.append(time.perf_counter())
+        return {}, len(ends)  # better than all before: not stopped early
+
+    def seconds_per_step(steps: int) -> float:
+        ends.clear()
+        with TemporaryDirectory() as folder:
+            run = partial(train, total_steps=steps, run_dir=Path(folder), evaluate=ended, eval_every=1)
+            run(copy.deepcopy(module), batches, config, accelerator)
+        return of_main_process(np.diff(ends).mean(), accelerator)
+
+    seconds = seconds_per_step(5)
+    affordable = int(REHEARSAL * 3600 * config.hours / seconds)
+    return seconds_per_step(min(REHEARSED, affordable)) if affordable > 5 else seconds
+
+
+def of_main_process(seconds: float, accelerator: Accelerator) -> float:
+    """The main process's value: by their own clocks, processes would plan different numbers of steps."""
+    from accelerate.utils import broadcast
+
+    measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
+    return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
