@@ -365,9 +365,7 @@ class PretrainConfig(TrainConfig):
     masking: str = option(
         "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, used=SEQUENCES
     )
-    entities: str | None = option(
-        None, "text file of entities and phrases, one per line, for --masking entities", used=SEQUENCES
-    )
+    entities: str | None = option(None, "text file, an entity or phrase per line, for --masking entities", used=SEQUENCES)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PretrainConfig:

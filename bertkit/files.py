@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
@@ -117,6 +117,17 @@ def json_text(value: object) -> str:
 def write_json(path: Path, value: object) -> None:
     """Replace a JSON file atomically."""
     write_files(path.parent, {path.name: json_text(value)})
+
+
+def read_json(path: Path, hint: str | None = None) -> dict[str, Any]:
+    """The object in a JSON file; empty without the file. Raises ModelError for a damaged one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not isinstance(values, dict):
+            raise ValueError(f"it holds a {type(values).__name__}")
+        return values
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path.name} is damaged: {error}", where=str(path), hint=hint) from None
 
 
 def remove_folder(folder: Path) -> None:

@@ -1,14 +1,10 @@
-"""What the user sees of a running command: notes, bars and tables on stderr, and metrics.jsonl. Only rank 0 prints."""
+"""What the user sees of a running command: notes, bars and tables on stderr. Only rank 0 prints."""
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
@@ -208,45 +204,3 @@ class _Lines:
             left = (now - self.start) / max(1, self.done - self.done_before) * (self.total - self.done)
             details = "".join(f"  {k} {v}" for k, v in values.items())
             note(f"{self.description} {self.done}/{self.total}{details}  {left:.0f} s left")
-
-
-class MetricsLog:
-    """metrics.jsonl: one object per log event, appended; a resumed run first drops the events after its checkpoint."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def append(self, event: dict[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({key: _finite(value) for key, value in event.items()}) + "\n")
-
-    def read(self) -> list[dict[str, Any]]:
-        """The events; lines that are damaged are left out."""
-        return [event for event in self._lines() if event is not None]
-
-    def drop_after(self, step: int) -> None:
-        """Drop the events of later steps, and lines that are damaged; warns of the latter."""
-        lines = self._lines()
-        kept = [event for event in lines if event is not None and event["step"] <= step]
-        aside = self.path.with_name(f".unfinished-{self.path.name}")
-        aside.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
-        os.replace(aside, self.path)
-        if lost := [number for number, event in enumerate(lines, start=1) if event is None]:
-            which = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
-            warn(f"{self.path}: {len(lost)} of {len(lines)} lines cannot be read and are dropped: {which}")
-
-    def _lines(self) -> list[dict[str, Any] | None]:
-        """The event of each line; None for one that is cut or damaged."""
-        return [_event(line) for line in self.path.read_bytes().split(b"\n") if line] if self.path.exists() else []
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and isinstance(event.get("step"), int) else None
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

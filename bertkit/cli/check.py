@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Overwrite, recipe_options, with_options
+from bertkit.cli.options import Overwrite, print_json, recipe_options, with_options
 from bertkit.config import PretrainConfig, options_for
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
@@ -214,8 +213,7 @@ def _check_data(
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         report.json["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
-    if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(report.json, ensure_ascii=False))
+    print_json(report.json, wanted=as_json)
     if checked.has_errors:
         raise typer.Exit(DataError.exit_code)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from bertkit.cli.options import print_json
 from bertkit.errors import UsageError
 
 
@@ -27,7 +27,6 @@ def compare(
 
     [bold]bertkit compare runs/rte-5-seeds runs/rte-5-seeds-stable --json[/]
     """
-    from bertkit import progress
     from bertkit.report import show
     from bertkit.runs.compare import compare, report_comparison
 
@@ -35,5 +34,4 @@ def compare(
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
     comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples)
     show(report_comparison(comparison))
-    if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(comparison))
+    print_json(comparison, wanted=as_json)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Ensemble, RecipeOfModel, recipe_options, with_options
+from bertkit.cli.options import Ensemble, RecipeOfModel, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
 
@@ -23,9 +22,15 @@ def evaluate(
     ],
     recipe: RecipeOfModel = None,
     split: Annotated[list[str] | None, typer.Option(help="Split to score; can be repeated. Default: the recipe's.")] = None,
-    output: Annotated[
+    output_dir: Annotated[
         Path | None,
-        typer.Option("--output", help="Folder for the predictions; further splits go into subfolders.", metavar="DIR"),
+        typer.Option(
+            "--output-dir",
+            "-o",
+            "--output",
+            help="Folder for the predictions; further splits go into subfolders.",
+            metavar="DIR",
+        ),
     ] = None,
     ensemble: Ensemble = False,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
@@ -58,24 +63,23 @@ def evaluate(
     from bertkit.runs.target import open_target
     from bertkit.tasks.recipe import published_scores
 
-    if output is not None and output.is_file():
-        raise UsageError("--output is a file; expected a folder", where=str(output))
+    if output_dir is not None and output_dir.is_file():
+        raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and masked_inference.is_language_model(run):
-        flags = {"split": split, "output": output, "intervals": intervals, "errors": errors}
+        flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
         masked_inference.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
         scores = masked_inference.evaluate_corpus(run, corpus, overrides)
-        if as_json and not progress.console.quiet:
-            typer.echo(json.dumps(scores))
+        print_json(scores, wanted=as_json)
         progress.table(target, ["score", "value"], list(scores.items()))
         return
     if corpus is not None:
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
     scored, examples = evaluate_target(opened, tuple(split) if split else None)
-    if output is not None and not progress.console.quiet:
+    if output_dir is not None and not progress.console.quiet:
         for number, (name, predictions) in enumerate(scored.predictions.items()):
-            folder = output / name if number else output
+            folder = output_dir / name if number else output_dir
             files = opened.task.files(predictions, scored.truth[name], examples[name])
             write_files(folder, files, locked=False)
             progress.note(f"wrote the predictions on {name} to {folder}")
@@ -89,5 +93,4 @@ def evaluate(
         errors=errors,
     )
     show(report)
-    if as_json and not progress.console.quiet:
-        typer.echo(json.dumps(report.json))
+    print_json(report.json, wanted=as_json)

@@ -104,7 +104,8 @@ def recipe_options(command: str) -> dict[str, tuple[str, Option]]:
             declared.setdefault(name, option)
     data = options_of(Recipe)
     panels = {name: "Data" if name in data else f"Task ({', '.join(families[name])})" for name in declared}
-    training = {name: ("Training", option) for name, option in options_for(command, TrainConfig).items()}
+    panel = "Training" if command == "finetune" else "Computing"
+    training = {name: (panel, option) for name, option in options_for(command, TrainConfig).items()}
     return {name: (panels[name], option) for name, option in declared.items()} | training
 
 
@@ -216,6 +217,14 @@ def preset_options(
         what = f"--preset {name} has no effect: the run.json sets every option"
         raise UsageError(what, where=str(path), hint="leave out one of the two, or give the preset's options one by one")
     return presets[name]
+
+
+def print_json(value: Any, *, wanted: bool) -> None:
+    """What --json asks for, on the standard output of the main process."""
+    from bertkit import progress
+
+    if wanted and not progress.console.quiet:
+        typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 def without_excluded(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

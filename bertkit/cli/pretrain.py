@@ -19,8 +19,8 @@ def pretrain(
     corpora: Annotated[
         list[str],
         typer.Argument(
-            help="Corpora built by bertkit corpus build. If there are several, weights set the share of sequences from each, as "
-            "in corpora/own:3 corpora/general:1; a missing weight is 1. Without weights, shares follow the token counts.",
+            help="Corpora built by bertkit corpus build. If there are several, weights set the share of each in the sequences, "
+            "as in corpora/own:3 corpora/general:1; a missing weight is 1. Without weights, shares follow the token counts.",
             metavar="CORPUS...",
         ),
     ],

@@ -11,7 +11,7 @@ from bertkit.config import TrainConfig, filled, options_of
 from bertkit.serve.settings import ServeConfig
 
 _SERVER = {name: ("Server", option) for name, option in options_of(ServeConfig).items()}
-_COMPUTING = {name: ("Training", options_of(TrainConfig)[name]) for name in ("device", "precision")}
+_COMPUTING = {name: ("Computing", options_of(TrainConfig)[name]) for name in ("device", "precision")}
 
 
 @with_options(_SERVER | _COMPUTING)

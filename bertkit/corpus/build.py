@@ -158,7 +158,7 @@ def _is_whole(part: Path) -> bool:
     try:
         verify(part, lambda name: True, CORPUS_FILES)
     except DataError as error:
-        progress.warn(f"a part of the unfinished corpus is made again: {error}")
+        progress.warn(f"rebuilding a part of the unfinished corpus: {error}")
         remove_folder(part)
         return False
     return True

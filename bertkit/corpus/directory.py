@@ -43,7 +43,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         hint = "build one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
         if (folder / BUILDING).is_dir():
             what = f"the corpus is unfinished: {_state_of(folder / BUILDING)}"
-            hint = "repeat the command that builds it, which goes on from there"
+            hint = "repeat the command that builds it: it resumes"
         raise UsageError(what, where=str(folder), hint=hint) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"meta.json cannot be read: {error}", where=str(folder)) from None
@@ -76,7 +76,7 @@ def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence
         hint = "give another --output-dir, or --overwrite, which moves it aside"
         if changed := _changed(begun, json.loads(json.dumps(plan))):
             what = f"the output folder holds an unfinished corpus with different settings: {changed}"
-            raise UsageError(what, where=str(folder), hint=f"repeat its command, which goes on from there; or {hint}")
+            raise UsageError(what, where=str(folder), hint=f"repeat its command, which resumes it; or {hint}")
         if "corpora" not in plan and any(source["name"] == "-" for source in plan["sources"]):
             raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
     return output
@@ -102,7 +102,7 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
             what = f"{named(changed)} has changed since" if names[0] == names[1] else f"was {named(before)}, is {named(now)}"
             told.append(f"{_READ[key]} {what}")
         elif key == "tokenizer":
-            told.append("the tokenizer is another one")
+            told.append("the tokenizer is different")
         else:
             told.append(f"{key} was {before!r}, is {now!r}")
     return "; ".join(told)

@@ -82,7 +82,7 @@ def read_entities(path: str, tokenizer: Tokenizer) -> Entities:
     left_out = pieces.lengths == 0
     left_out[owners[~np.isin(pieces.values, tokenizer.ordinary_ids)]] = True
     if left_out.all():
-        raise DataError("no line is an entity in pieces of the vocabulary", where=path, hint="expected one entity a line")
+        raise DataError("no line is an entity in pieces of the vocabulary", where=path, hint="expected one entity per line")
     if left_out.any():
         names = [f"line {number}, {line}" for (number, line), out in zip(lines.items(), left_out.tolist(), strict=True) if out]
         what = f"{plural(len(names), 'entity', 'entities')} not in pieces of the vocabulary"

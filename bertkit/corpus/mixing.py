@@ -44,7 +44,7 @@ def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
     metas = [*map(read_meta, folders)]
     check_same_tokenizer(folders, metas)
     if twice := [folder for number, folder in enumerate(folders) if folder.resolve() in map(Path.resolve, folders[:number])]:
-        raise UsageError("the corpus is given twice", where=str(twice[0]), hint="a weight says how often it is read")
+        raise UsageError("the corpus is given twice", where=str(twice[0]), hint="use a weight to set how often it is read")
     weights = [meta["train"]["tokens"] for meta in metas] if not any(given) else [weight or 1.0 for weight in given]
     shares = [weight / sum(weights) if len(weights) > 1 else 1.0 for weight in weights]
     if BLOCK * (least := min(shares)) < 1:

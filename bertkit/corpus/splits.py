@@ -185,5 +185,5 @@ def _whole(folder: Path, documents: int, own_parts: bool) -> Shard:
             raise
         if folder.is_dir():
             remove_folder(folder)
-        hint = "repeat the command, which makes the part again"
+        hint = "repeat the command to rebuild the part"
         raise DataError(f"a part of the unfinished corpus was damaged: {error.what}", where=error.where, hint=hint) from None

@@ -34,7 +34,7 @@ class Texts:
         if on_error not in POLICIES:
             raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
         if "-" in names:
-            raise UsageError("the text is read twice, which standard input cannot be", hint="give a file or a folder")
+            raise UsageError("the text is read twice, but standard input can be read only once", hint="give a file or a folder")
         self.sources = sources_of(names, include=include, text_column=text_column)
         self.on_error = on_error
         self.how = {"text_column": text_column, "encoding": encoding, "max_file_size": max_file_size}

@@ -15,6 +15,11 @@ RESAMPLES = 1000  # gives the ends of an interval to about a thirtieth of its wi
 Scorer = Callable[[NDArray[np.int64]], Mapping[str, float | None]]
 
 
+def difference(score: float | None, other: float | None) -> float | None:
+    """score - other; None if one of them is undefined."""
+    return None if score is None or other is None else score - other
+
+
 def resampled(count: int, resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """`resamples` draws of `count` rows."""
     return (rng.integers(0, count, count) for _ in range(resamples))

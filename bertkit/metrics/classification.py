@@ -178,7 +178,7 @@ def check_metrics(metrics: Sequence[Metric]) -> str | None:
         if isinstance(metric, OfEvaluate):
             _load(metric.name)
     if metrics and isinstance(metrics[0], OfEvaluate) and greater_is_better(metrics[0]):
-        return f"the best step is that of the highest {metrics[0].__name__}: if lower is better, name another metric first"
+        return f"the best step is the one with the highest {metrics[0].__name__}: if lower is better, name another metric first"
     return None
 
 

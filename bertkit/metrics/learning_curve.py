@@ -59,7 +59,7 @@ def describe_curve(
     elif (errors < 0).any():
         found["not_shown"] = "the score's best value is not 1"
     elif fallen is None or fallen[0] <= 0:
-        found["not_shown"] = "the score does not clearly get better with the rows"
+        found["not_shown"] = "the score does not clearly improve with more rows"
     else:
         now, twice = (extrapolate(sizes, errors, many * sizes[-1]) for many in (1, 2))
         gain = _described(now - twice if greater_is_better else twice - now)

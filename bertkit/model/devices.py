@@ -103,9 +103,9 @@ def _check_launch() -> None:
         raise UsageError(what, hint=f"for one process, unset {asking}; {_LAUNCH}")
     # set by `accelerate launch --cpu --num_processes 2`, which starts one process all the same
     if not asking and os.environ.get("ACCELERATE_USE_CPU") and numbers["MASTER_PORT"] and not _MPI & set(os.environ):
-        raise UsageError("accelerate launch was asked for several processes and started one", hint=_LAUNCH)
+        raise UsageError("accelerate launch was asked for several processes but started only one", hint=_LAUNCH)
     if os.environ.get("MASTER_ADDR") and numbers["WORLD_SIZE"] is None:
-        _warn_once(f"MASTER_ADDR is set, but WORLD_SIZE is not: this process works alone; {_LAUNCH}")
+        _warn_once(f"MASTER_ADDR is set, but WORLD_SIZE is not: this process runs alone; {_LAUNCH}")
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
         what = "accelerate launch was given --use_fsdp; here each process keeps the whole model, which fits at BERT's sizes"
         raise UsageError(what, hint="leave it out")
@@ -142,7 +142,7 @@ _LAUNCHED = _MPI | {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_P
 # Variables of Accelerate that would change the training: the values that do not, and the options that do it here.
 _IGNORED = {
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("1", "--batch-size is the whole step, --micro-batch-tokens splits it"),
-    "ACCELERATE_MIXED_PRECISION": ("no", "--precision says in which to compute"),
+    "ACCELERATE_MIXED_PRECISION": ("no", "--precision sets the precision to compute in"),
 }
 
 

@@ -86,7 +86,7 @@ def _near_folders(path: Path) -> str | None:
 def _minilm() -> Path:
     spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or spec.origin is None:
-        raise MachineError("the package that carries the minilm weights is not installed", hint=MINILM_COMMAND)
+        raise MachineError("the package with the minilm weights is not installed", hint=MINILM_COMMAND)
     weights = Path(spec.origin).parent / "model" / "model.safetensors"
     sha256 = sha256_of(weights) if weights.is_file() else "no file"
     if sha256 != MINILM_SHA256:
@@ -243,7 +243,7 @@ def _read_pickle(path: Path) -> Iterable[tuple[str, Tensor]]:
     except Exception:  # torch raises whatever the broken bytes lead to
         raise _unreadable(path, "truncated or not a PyTorch file") from None
     if not isinstance(values, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in values.values()):
-        raise ModelError("the file holds something other than weights by name", where=str(path))
+        raise ModelError("the file holds something other than named weights", where=str(path))
     return values.items()
 
 
@@ -303,7 +303,7 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
     state = _renamed(read_state_dict(folder), own)
     decoder = state.get(DECODER) if DECODER in own and config.extra.get("tie_word_embeddings") is False else None
     if decoder is not None and not decoder.equal(state.get(TIED[DECODER], decoder)):
-        what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit supports only tied ones"
+        what = "tie_word_embeddings is false, and the decoder has its own weights; bertkit supports only tied ones"
         raise ModelError(what, where=str(folder), hint="finetune puts a task's head on its encoder")
     state = _fill_tied(state, own)
     _check_encoder(own, state, folder)
@@ -328,7 +328,7 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
     if not missing and not surplus:
         return
     if not any(_is_encoder(name) for name in state):
-        what = f"the weights are of another architecture: {listed(sorted(state))}; expected bert.embeddings.* and so on"
+        what = f"the weights are from another architecture: {listed(sorted(state))}; expected bert.embeddings.* and so on"
         raise ModelError(what, where=str(folder), hint="choose a BERT checkpoint")
     parts = [f"{word} {listed(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
     expected, actual = num_layers(own), num_layers(state)

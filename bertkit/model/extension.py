@@ -28,7 +28,7 @@ def save_extended(pretrained: Pretrained, tokenizer: Tokenizer, output: OutputFo
     Rows of padding beyond the model's own tokens are replaced first. Raises ModelError.
     """
     if pretrained.config.extra.get("tie_word_embeddings") is False:
-        what = "tie_word_embeddings is false, and the decoder has weights of its own; bertkit extends tied ones alone"
+        what = "tie_word_embeddings is false, and the decoder has its own weights; bertkit extends only tied ones"
         raise ModelError(what, where=pretrained.name)
     before, after = pretrained.tokenizer.vocab_size, tokenizer.vocab_size
     pieces = pretrained.tokenizer.pieces(sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)[before:])

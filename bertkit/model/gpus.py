@@ -29,7 +29,7 @@ class GpuType(NamedTuple):
         """Raises UsageError for an unknown one."""
         if name.lower() not in GPU_TYPES:
             known = listed([*GPU_TYPES], len(GPU_TYPES))
-            raise UsageError(f"--gpu-type is {name!r}, of which no figures are known", hint=f"known are {known}")
+            raise UsageError(f"--gpu-type is {name!r}, which bertkit has no figures for", hint=f"known: {known}")
         return GPU_TYPES[name.lower()]
 
 

@@ -64,7 +64,7 @@ class Precision(NamedTuple):
     def __str__(self) -> str:
         """A line for the user; "" where nothing was measured."""
         if self.asked == "int8" and (self.rates is None or "int8" not in self.rates):
-            return f"--precision int8: {self.name} is used; no exact products of 8-bit integers on this device, by this torch"
+            return f"--precision int8: using {self.name}; this torch has no exact products of 8-bit integers on this device"
         if self.rates is None:
             return ""
         fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
@@ -73,7 +73,7 @@ class Precision(NamedTuple):
         line = (
             f"--precision {self.asked}: {self.name}; products in {fewer} are {ratio:.2f} times as fast as in {exact} ({rates})"
         )
-        return line if self.name == fewer or self.asked == "int8" else f"{line}; {FASTER} times is asked of them"
+        return line if self.name == fewer or self.asked == "int8" else f"{line}; at least {FASTER} times is required"
 
     @property
     def _float(self) -> str:

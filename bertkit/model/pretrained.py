@@ -51,7 +51,7 @@ def check_segments(features: Features, config: BertConfig) -> None:
     """Raise ModelError for texts in pairs where the model cannot tell two apart."""
     segments = 1 + int(features.token_type_ids.values.max(initial=0))
     if segments > config.type_vocab_size:
-        what = f"the model's type_vocab_size is {config.type_vocab_size}, and the data has pairs, of {segments} segments"
+        what = f"the model's type_vocab_size is {config.type_vocab_size}, but the data has pairs, with {segments} segments"
         raise ModelError(what, hint="choose a model that was trained with pairs, or join the texts in one column")
 
 

@@ -42,18 +42,18 @@ def read_bundle(index: Path) -> Iterator[tuple[str, Tensor]]:
     entries = {key.decode(): dict(_fields(value)) for key, value in _table(index.read_bytes())}
     header = entries.pop("")
     if header.get(_ENDIANNESS):
-        raise ValueError("of a machine with another order of bytes")
+        raise ValueError("from a machine with another byte order")
     count = header[_NUM_SHARDS]
     shards = [np.memmap(index.with_suffix(f".data-{shard:05}-of-{count:05}"), np.uint8, "r") for shard in range(count)]
     for name, entry in entries.items():
         if entry[_DTYPE] not in _DTYPES or _SLOTS.search(name):
             continue
         if _SLICES in entry:
-            raise ValueError(f"of variables in parts, such as {name}")
+            raise ValueError(f"made of variables in parts, such as {name}")
         start = entry.get(_OFFSET, 0)
         stored = shards[entry.get(_SHARD, 0)][start : start + entry[_SIZE]]
         if len(stored) < entry[_SIZE] or _masked_crc32c(stored) != entry[_CRC32C]:
-            raise ValueError(f"damaged: {name} does not fit its checksum")
+            raise ValueError(f"damaged: {name} does not match its checksum")
         shape = [dict(_fields(size)).get(1, 0) for _, size in _fields(entry.get(_SHAPE, b""))]
         tensor = torch.from_numpy(stored.view(_DTYPES[entry[_DTYPE]]).reshape(shape).copy())
         transposed = name.endswith("/kernel")
@@ -77,9 +77,9 @@ def _block(file: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of a block: a key is named by how much of it is as in the one before, and the rest."""
     block, compression, checksum = file[start : start + size], file[start + size], file[start + size + 1 : start + size + 5]
     if _masked_crc32c(np.frombuffer(file[start : start + size + 1], np.uint8)) != int.from_bytes(checksum, "little"):
-        raise ValueError("damaged: the index does not fit its checksum")
+        raise ValueError("damaged: the index does not match its checksum")
     if compression:
-        raise ValueError("compressed, as TensorFlow does not write it")
+        raise ValueError("compressed, which TensorFlow never does")
     stream, key = BytesIO(block), b""
     restarts = int.from_bytes(block[-4:], "little")  # places where keys are whole, to search by
     while stream.tell() < size - 4 * restarts - 4:

@@ -162,7 +162,7 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
     for block in blocks:
         names = names or block.columns
         if late := [name for name in block.columns if name not in names]:
-            what = f"not read, as the first rows lack {'it' if len(late) == 1 else 'them'}: {', '.join(late)}"
+            what = f"not read because the first rows lack {'it' if len(late) == 1 else 'them'}: {', '.join(late)}"
             block = replace(block, remarks=block.remarks + Remarks(warnings=(f"{what} ({block.source})",)))
         block = replace(block, columns={name: block.columns.get(name) or [None] * len(block) for name in names})
         at = 0

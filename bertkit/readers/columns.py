@@ -80,7 +80,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
         asked = "label,text" if len(names) == 2 else f"with a name for each of the {len(names)}"
         hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"
     else:
-        hint = f"say which column it is: {option} NAME"
+        hint = f"name the column: {option} NAME"
     shown = ", ".join(_excerpt(known) for known in names[:12]) + (", ..." if len(names) > 12 else "")
     raise DataError(f"no column {name!r}; columns: {shown}", where=examples.source, hint=hint)
 

@@ -115,9 +115,7 @@ def _sentences(content: Content, layout: _Layout, separator: str | None, column:
             raise DataError(what, where=where)
         if not tag or (conllu and tag == "_" and COLUMNS[tag_column] not in _MAY_BE_EMPTY):
             name = COLUMNS[tag_column] if conllu else f"column {tag_column + 1}"
-            hint = (
-                "annotate the word, or choose another column" if conllu else "tag every token: O for one outside all entities"
-            )
+            hint = "annotate the word, or choose another column" if conllu else "tag every token, with O outside all entities"
             error = DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
             if tag != "_":
                 raise error
@@ -245,7 +243,7 @@ def _ragged(fields: list[str], width: int, separator: str, where: str, first: in
     if len(fields) == 1 and separator == "\t" and " " in fields[0]:
         hint = "spaces separate its columns; expected tabs"
     elif len(fields) < width:
-        hint = "does the token lack its tag, or the tag its token?"
+        hint = "is the tag missing, or the token?"
     else:
         hint = f"does a token hold {'a space' if separator == ' ' else repr(separator)}, or is a blank line missing?"
     what = f"found {plural(len(fields), 'column')}, expected {expected}: every token needs a tag"

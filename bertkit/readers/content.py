@@ -198,7 +198,7 @@ class Content:
 
 def too_large(what: str, source: str, limit: float) -> DataError:
     """The error of a file that unpacks to more than `limit` gigabytes."""
-    hint = "if it is meant to be so large: --max-file-size"
+    hint = "if it is meant to be that large, raise --max-file-size"
     return DataError(f"{what} unpacks to more than {limit:g} GB", where=source, hint=hint)
 
 
@@ -295,7 +295,7 @@ def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | Non
     offset = nul if nul >= 0 else refused.start + len(data) - len(text)
     where = f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"
     if encoding is not None:
-        raise DataError(f"the line is not text in {encoding}", where=where, hint="is --encoding right? without it, it is UTF-8")
+        raise DataError(f"the line is not text in {encoding}", where=where, hint="is --encoding right? the default is UTF-8")
     for magic, (kind, hint) in _BINARY.items():
         if first_line == 1 and data.startswith(magic):
             raise DataError(f"this is {kind}; expected text", where=source, hint=hint)
@@ -326,4 +326,4 @@ def _is_binary(data: bytes) -> bool:
 
 
 def _encoding_hint(encoding: str) -> str:
-    return f"if it is, say so: --encoding {encoding.lower()}"
+    return f"if so, add --encoding {encoding.lower()}"

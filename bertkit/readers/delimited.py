@@ -187,7 +187,7 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
                 ended = True
         except csv.Error as error:
             if "new-line" in str(error):
-                hint = 'put a text that holds one in quotes: "..."'
+                hint = 'put text that contains one in quotes: "..."'
                 what = "a carriage return inside an unquoted field"
                 raise DataError(what, where=f"{content.source}:{skipped + reader.line_num}", hint=hint) from None
             text = "".join(text for _, text in held).split("\n", begin - held[0][0])[-1]
@@ -251,7 +251,7 @@ def _check_separator(header: list[str], where: str) -> None:
     name = header[0].strip()
     other = max(_SEPARATORS, key=name.count)
     if len(header) == 1 and other in name:
-        what = f"there is one column, {_excerpt(name)}, and its name holds {other!r}"
+        what = f"there is one column, {_excerpt(name)}, and its name contains {other!r}"
         raise DataError(what, where=where, hint=_separator_hint(other))
 
 
@@ -275,10 +275,10 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
     if len(row) == 1 and (other := next((s for s in _SEPARATORS if row[0].count(s) == width - 1), None)):
         return _separator_hint(other)
     if len(row) < width:
-        return "is a field missing, or a text broken over two lines?"
+        return "is a field missing, or is a text split over two lines?"
     if quoting:
-        return f'put a text that holds {separator!r} in quotes: "..."'
-    return f"a text that holds {separator!r} is cut there: write such rows as JSON lines, or as CSV with quotes"
+        return f'put text that contains {separator!r} in quotes: "..."'
+    return f"text that contains {separator!r} is cut there: write such rows as JSON lines, or as CSV with quotes"
 
 
 def _separator_hint(separator: str) -> str:

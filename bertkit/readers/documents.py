@@ -173,7 +173,7 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
     if source.version is None:
         return "a link to nothing"
     if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
-        return f"packed by zstd, which needs a package: {INSTALL}"
+        return f"compressed with zstd, which needs a package: {INSTALL}"
     if any(fnmatch(name, pattern) for pattern in include for name in (file.name, unpacked_name(file.name))):
         return None
     try:
@@ -306,7 +306,7 @@ class Documents:
             where = f"{source_name(source)}:{number}"
             text = row.get(self.text_column)
             if text is None and self.text_column not in row:
-                hint = f"it has {', '.join(map(str, row))}; name the column of the text: --text-column NAME"
+                hint = f"it has {', '.join(map(str, row))}; name the text column: --text-column NAME"
                 self.faults.take(DataError(f"there is no column {self.text_column!r}", where=where, hint=hint))
             elif text is not None and not isinstance(text, str):
                 self.faults.take(DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where))
@@ -321,7 +321,7 @@ class Documents:
             for number, line in enumerate(lines, start=first):
                 if line.strip():
                     try:
-                        row = object_of_line(line, f"{content.source}:{number}", "expected one object a line")
+                        row = object_of_line(line, f"{content.source}:{number}", "expected one object per line")
                     except DataError as error:
                         self.faults.take(error)
                     else:

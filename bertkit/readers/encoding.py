@@ -50,8 +50,8 @@ class Recoded(io.RawIOBase):
                 self._left = self._decoder.decode(data, self._ended).encode("utf-8", _BROKEN)
             except UnicodeError:  # of UTF-16 and UTF-32 without the mark that says the order of bytes
                 name = self._encoding.lower().replace("_", "-")
-                hint = f"say which order its bytes have: --encoding {name}-le or {name}-be; or is it UTF-8?"
-                raise UsageError(f"the text does not begin as {self._encoding} does", hint=hint) from None
+                hint = f"give its byte order: --encoding {name}-le or {name}-be; or is it UTF-8?"
+                raise UsageError(f"the text does not begin like {self._encoding}", hint=hint) from None
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count

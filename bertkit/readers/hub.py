@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from bertkit.errors import DataError, MachineError, UserError
+from bertkit.errors import DataError, MachineError, UserError, listed
 from bertkit.readers import Examples
 from bertkit.readers.arrow import as_examples
 from bertkit.readers.content import nearest_files
@@ -139,7 +139,7 @@ def _explain(error: Exception, path: str, name: str | None, split: str, offline:
     if "BuilderConfig" in text or "Config name is missing" in text or "Available configs in the cache" in text:
         what = f"no configuration {name!r}" if name else "the data set has several configurations; expected the name of one"
         what += " in the cache, and the hub cannot be reached" if offline else ""
-        return DataError(what, where=path, hint=f"known: {', '.join(quoted[:40])}")
+        return DataError(what, where=path, hint=f"known: {listed(quoted, 40)}")
     if "multiple" in text and "configurations in the cache" in text:
         return DataError(text.partition("\n")[0], where=path)
     if "scripts are no longer supported" in text:

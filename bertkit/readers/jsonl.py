@@ -23,7 +23,7 @@ Block = tuple[Sequence[int | str], list[dict[str, Any]], str]  # the place of ea
 AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place
 
 _MOST_CELLS = 4 * 10**6  # that a table of rows with different keys may have
-_HINT = "expected one object a line, or one list of objects"
+_HINT = "expected one object per line, or one list of objects"
 _MANY = 10  # lists or objects in a list: more than a single row holds
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
@@ -65,7 +65,9 @@ def parse_jsonl(
         seen.update(names := dict.fromkeys(chain.from_iterable(objects)))
         if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
             what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
-            raise DataError(what, where=f"{source}:{numbers[-1]}", hint="put what differs under one key: it is ignored there")
+            raise DataError(
+                what, where=f"{source}:{numbers[-1]}", hint="put the keys that differ under one key, where they are ignored"
+            )
         yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
     if empty:
         raise DataError("the list is empty" if is_list or rows is not None else "the file is empty", where=source)
@@ -252,7 +254,7 @@ def _no_rows(document: Any, source: str, what: str = "the file is one JSON objec
     hint = f"if these are the rows: --rows {next(iter(found))}"
     if len(found) > 1:
         shown = listed([f"{path} ({plural(len(rows), 'row')})" for path, rows in found.items()])
-        hint = f"say which of its lists has the rows: --rows {next(iter(found))}; it has {shown}"
+        hint = f"say which list has the rows: --rows {next(iter(found))}; the file has {shown}"
     return DataError(what, where=source, hint=hint)
 
 

@@ -60,7 +60,7 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
             columns.pop("label", None)
         notes = []
         if skipped:
-            notes.append(f"{plural(skipped, 'task')} left out that annotators skipped")
+            notes.append(f"left out {plural(skipped, 'task')} that annotators skipped")
         if several:
             notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
         yield replace(block, columns=columns, lines=kept, remarks=Remarks(tuple(notes)))

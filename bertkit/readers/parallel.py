@@ -58,7 +58,7 @@ def _find(folder: Path, name: str) -> Path | None:
         raise DataError(
             f"the folder has {names}; expected one of them",
             where=str(folder),
-            hint="which is right? take the other out of the folder",
+            hint="keep the right one, and move the other out of the folder",
         )
     return paths[0] if paths else None
 

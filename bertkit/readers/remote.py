@@ -98,7 +98,7 @@ def _refuse_web_page(url: str, info: Mapping[str, Any]) -> None:
     """Raise DataError where a server shows a page, as of a folder or a login, in place of data."""
     is_page = str(info.get("mimetype", "")) in ("text/html", "application/xhtml+xml")
     if is_page and not without_query(url).endswith((".html", ".htm", ".xhtml")):
-        hint = "name the files themselves; of a page that is the data, one whose name ends in .html"
+        hint = "name the files themselves; if the page is the data, its name must end in .html"
         raise DataError("the server answers with a web page; expected a file of data", where=url, hint=hint)
 
 
@@ -107,7 +107,7 @@ def _system(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     if (chained := url.rpartition("::")[0]) not in ("", _CACHE):  # a run.json of others may name it, and some run templates
-        what = f"the URL is chained by {chained}::; expected one protocol, or {_CACHE}:: and one"
+        what = f"the URL is chained with {chained}::; expected one protocol, or {_CACHE}:: and one"
         raise UsageError(what, where=url, hint="name the file itself, or copy it here")
     return url_to_fs(url)
 
@@ -202,12 +202,12 @@ def _explain(error: BaseException, url: str) -> UserError:
         hint = f"for the files in it: '{url.rstrip('/')}/*'"
         return DataError("this is a folder; expected a file", where=url, hint=hint)
     if isinstance(error, FileNotFoundError) or status == 404:
-        return DataError("no such file", where=url, hint="check the spelling, and that the file may be seen from here")
+        return DataError("no such file", where=url, hint="check the spelling, and that this machine has access to the file")
     if isinstance(error, PermissionError) or status in (401, 403):
-        hint = f"give this machine credentials for {protocol}:// that may read it, or copy the file here"
+        hint = f"give this machine {protocol}:// credentials that can read it, or copy the file here"
         return DataError("access to the file is denied", where=url, hint=hint)
     if "range requests" in str(error):
-        what = "the server sends whole files alone, and a file of more than 5 MB is read in parts"
+        what = "the server sends only whole files, but files of more than 5 MB are read in parts"
         return MachineError(what, where=url, hint=f"write {_CACHE}::{url}, which copies it first, or copy it here")
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     hint = "check the network, the address and the credentials, and repeat the command; or copy the file here"

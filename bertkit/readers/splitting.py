@@ -80,9 +80,9 @@ def split_examples(
         _hold_out(sizes.tolist(), group_labels, held_out) if isinstance(held_out, float) else _hold_fold(group_labels, held_out)
     )
     if not any(held):
-        what = f"cannot split {len(examples)} rows: each text is the only one of some label"
+        what = f"cannot split {len(examples)} rows: each text is the only one with some label"
         raise DataError(
-            what, where=examples.source, hint="is this the column of the labels? or give a separate file for evaluation"
+            what, where=examples.source, hint="is this the label column? if so, give a separate file for evaluation"
         )
     is_held = np.zeros(len(examples), dtype=bool)
     is_held[order] = np.repeat(held, sizes)

@@ -101,6 +101,6 @@ def _quiet(source: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # of zipfile, XML and openpyxl, which document none
-            hint = "is it damaged, locked by a password, or of an older Excel? save it as .xlsx again"
+            hint = "is it damaged, password-protected, or from an older Excel? save it as .xlsx again"
             what = f"cannot read the workbook: {' '.join(str(error).split())}"
             raise DataError(what, where=source, hint=hint) from None

@@ -36,7 +36,7 @@ def reproduce(
     reads. dry_run: only show what there is to do. Raises UsageError, UserError for a run that fails, and Stopped.
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        what = "reproduce makes a run in one process, and was launched as several"
+        what = "reproduce makes each run in one process, but was launched as several"
         raise UsageError(what, hint="start the same command several times: its processes share the runs")
     of_scale = read_scale(scale)
     table = read_table(name, of_scale)
@@ -74,12 +74,12 @@ def _check_data(scale: Scale, data: Path | None) -> None:
     """Raise UsageError where --data is missing, superfluous, or no folder."""
     reads = any("{data}" in step.words for step in scale.steps.values())
     if reads and data is None:
-        what = f"--scale {scale.name} reads data sets from a folder, and --data is missing"
-        raise UsageError(what, hint="--data DIR, laid out as docs/reproduce.md says; --scale smoke needs none")
+        what = f"--scale {scale.name} reads data sets from a folder, but --data is missing"
+        raise UsageError(what, hint="add --data DIR, laid out as in docs/reproduce.md; --scale smoke needs none")
     if data is not None and not reads:
-        raise UsageError(f"--data is given, and --scale {scale.name} reads no folder", hint="leave it out")
+        raise UsageError(f"--data is given, but --scale {scale.name} reads no folder", hint="leave it out")
     if data is not None and not data.is_dir():
-        raise UsageError("--data is no folder", where=str(data), hint="docs/reproduce.md says how it is laid out")
+        raise UsageError("--data is not a folder", where=str(data), hint="docs/reproduce.md shows its layout")
 
 
 def _check_files(runs: Sequence[Run], data: Path) -> None:
@@ -87,7 +87,7 @@ def _check_files(runs: Sequence[Run], data: Path) -> None:
     words = dict.fromkeys(word for run in runs for word in run.words if word.startswith(f"{data}/"))
     if missing := [word for word in words if not Path(word).exists()]:
         what = f"--data has no {missing[0].removeprefix(f'{data}/')}"
-        raise UsageError(what, where=str(data), hint="docs/reproduce.md says which data sets are needed")
+        raise UsageError(what, where=str(data), hint="docs/reproduce.md lists the data sets it needs")
 
 
 def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Report:

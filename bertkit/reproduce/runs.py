@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit import progress
-from bertkit.errors import ModelError, Stopped, UsageError, UserError
-from bertkit.files import UNFINISHED, Kind, lock, write_json
+from bertkit.errors import Stopped, UsageError, UserError
+from bertkit.files import UNFINISHED, Kind, lock, read_json, write_json
 from bertkit.reproduce.table import HERE, Column, Row, Step, Table
 from bertkit.runs.directory import WRITTEN, read_run_file
 from bertkit.tasks.sources import recipe_folder
@@ -53,12 +53,7 @@ class Run:
     @property
     def record(self) -> dict[str, Any]:
         """words, core_seconds, finished, and scores; empty before its first attempt. Raises ModelError for a damaged one."""
-        path = self.folder / "record.json"
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-        except (ValueError, TypeError) as error:
-            what, hint = f"record.json is damaged: {error}", "remove it: what its command has written beside it is kept"
-            raise ModelError(what, where=str(path), hint=hint) from None
+        return read_json(self.folder / "record.json", "remove it: what its command wrote beside it is kept")
 
     @property
     def finished(self) -> bool:
@@ -130,7 +125,7 @@ def pull(runs: Sequence[Run], main: Main) -> None:
                     break
         else:
             if not has_waited:
-                progress.note("waiting for what other processes run")
+                progress.note("waiting for runs in other processes")
             has_waited = True
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -160,10 +155,11 @@ def _make(run: Run, main: Main) -> None:
         record["scores"] = json.loads(printed.getvalue()) if kind is None else _scores_in(run.output)
     write_json(run.folder / "record.json", record)
     if code in _SIGNALS:
-        raise Stopped("stopped; the same command goes on", number=code - 128)
+        raise Stopped("stopped; the same command resumes", number=code - 128)
     if code:
         error = UserError(
-            f"a run has failed: bertkit {shlex.join(run.command)}", hint="mend what it says; then the same command goes on"
+            f"a run has failed: bertkit {shlex.join(run.command)}",
+            hint="fix what it reports, then repeat the same command: it resumes",
         )
         error.exit_code = code
         raise error

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.metrics.bootstrap import interval, resampled
+from bertkit.metrics.bootstrap import difference, interval, resampled
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Vectors
 from bertkit.model.precision import resolve_precision
@@ -79,9 +79,9 @@ class Baselines:
         for name, others in self.predictions.items():
             scorer = task.scorer(others, truth)
             draws = resampled(len(truth), RESAMPLES, np.random.default_rng(0))
-            bounds = interval([_minus(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
+            bounds = interval([difference(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
             score = scorer(everything)[first]
-            rows.append([name, score, _minus(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
+            rows.append([name, score, difference(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
             if bounds is not None and max(sign * bound for bound in bounds) < 0:
                 worse.append(name)
             elif bounds is None or min(sign * bound for bound in bounds) <= 0:
@@ -173,7 +173,3 @@ def frozen_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, ac
 
 def _some(examples: Examples, most: int) -> Examples:
     return examples if len(examples) <= most else examples.select(some_rows(len(examples), most))
-
-
-def _minus(own: float | None, other: float | None) -> float | None:
-    return None if own is None or other is None else own - other

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.errors import UsageError, plural
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, resampled
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
@@ -93,7 +93,7 @@ def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resa
             {
                 "side": side.name,
                 "score": name,
-                "difference": _difference(mean[name], means[0][name]),
+                "difference": difference(mean[name], means[0][name]),
                 **_interval(scores, drawn[0], name),
             }
             for side, mean, scores in zip(sides[1:], means[1:], drawn[1:], strict=True)
@@ -156,7 +156,7 @@ def _together(folds: Sequence[Predicted]) -> Predicted:
     truth = [value for fold in folds for value in fold.truth]
     lines = [line for fold in folds for line in fold.examples.lines]
     return Predicted(
-        folds[0].task.joined([fold.task for fold in folds[1:]]),
+        folds[0].task.pooled([fold.task for fold in folds[1:]]),
         [predictions[row] for row in order],
         [truth[row] for row in order],
         replace(folds[0].examples, columns=columns, lines=lines).select(order),
@@ -189,10 +189,6 @@ def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
     names = dict.fromkeys(name for run_scores in scores for name in run_scores)
     means = {name: float(np.mean([run_scores.get(name, np.nan) for run_scores in scores])) for name in names}
     return {name: None if np.isnan(mean) else mean for name, mean in means.items()}
-
-
-def _difference(score: float | None, first: float | None) -> float | None:
-    return None if score is None or first is None else score - first
 
 
 def _interval(scores: Sequence[Mapping[str, float]], first_scores: Sequence[Mapping[str, float]], name: str) -> dict[str, Any]:
@@ -235,5 +231,5 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
         if row["side"] not in comparison["same"]
     ]
     tested = [Table("paired bootstrap over rows and seeds", columns, differences)] if differences else []
-    same = [Finding("note", f"{name} scores exactly as {sides[0]['name']} does") for name in comparison["same"]]
+    same = [Finding("note", f"{name} has exactly the same scores as {sides[0]['name']}") for name in comparison["same"]]
     return Report([*parts, *tested, *same], comparison)

@@ -19,7 +19,7 @@ from bertkit import __version__, progress
 from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files, write_json
+from bertkit.files import Kind, OutputFolder, json_text, read_json, sweep, write_files, write_json
 from bertkit.manifest import MANIFEST, Manifest, finish, replace_files, verify
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences
@@ -29,13 +29,14 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
 from bertkit.text.tokenizer import TOKENIZER, TOKENIZER_FILES
 from bertkit.training.checkpoint import TRAINING, drop_training_state, newest_checkpoint, verify_best
+from bertkit.training.metrics_log import LOG_FILE
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from bertkit.training.loop import TrainState
 
-RUN_FILE, LOG_FILE = "run.json", "metrics.jsonl"
+RUN_FILE = "run.json"
 _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 SAME = "start all with the same command, model and data"
@@ -55,7 +56,7 @@ def _is_finished(folder: Path) -> bool | None:
     return None if values is None else values["status"] == "finished"
 
 
-_MORE = "to train on from its weights, give its folder as --model, and another --output-dir"
+_MORE = "to continue training from its weights, give its folder as --model, and another --output-dir"
 
 
 def _tidy(folder: Path) -> None:
@@ -135,7 +136,7 @@ class RunFolder:
             what = f"the folder holds an unfinished run with different settings: {changed}"
             hint = f"repeat its command, or {NEW_FOLDER}"
             if values["recipe"].get("family") == PRETRAINING and not changed_settings(old | {"data": {}}, new | {"data": {}}):
-                hint = f"to go on with another corpus, repeat its command and add --continue-with CORPUS; or {NEW_FOLDER}"
+                hint = f"to continue with another corpus, repeat its command and add --continue-with CORPUS; or {NEW_FOLDER}"
             raise UsageError(what, where=str(self.output.path), hint=hint)
 
     @contextmanager
@@ -156,7 +157,9 @@ class RunFolder:
                 if before != accelerator.num_processes:
                     what = f"the run started with {plural(before, 'process', 'processes')}"
                     exact = "data, their order and masks stay exactly the same"
-                    progress.warn(f"{what}: {exact}; rounding of sums and, with dropout, what is dropped will differ")
+                    progress.warn(
+                        f"{what}: {exact}; the rounding of sums and, with dropout, which values are dropped will differ"
+                    )
             yield
 
     def end(self, values: dict[str, Any], state: TrainState, accelerator: Accelerator, card: Callable[[], str]) -> None:
@@ -207,8 +210,8 @@ def replaced(folder: OutputFolder, accelerator: Accelerator) -> Iterator[None]:
 def _refuse_stateless(checkpoint: Path | None) -> None:
     """Raise UsageError for a checkpoint of a finished run, which has lost the state of its optimizer."""
     if checkpoint is not None and (checkpoint / MANIFEST).is_file() and not (checkpoint / TRAINING).is_dir():
-        what = "the checkpoint holds no training state, which a finished fine-tuning keeps only with --keep-training-state"
-        hint = f"to train on from its weights, give --model {checkpoint}, another --output-dir, and no --resume"
+        what = "the checkpoint holds no training state; finished fine-tuning runs keep it only with --keep-training-state"
+        hint = f"to continue training from its weights, give --model {checkpoint}, another --output-dir, and no --resume"
         raise UsageError(what, where=str(checkpoint), hint=hint)
 
 
@@ -319,10 +322,7 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     verify(folder, RUN_FILE.__eq__)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"run.json is damaged: {error}", where=str(path)) from None
+    values = read_json(path)
     if not is_run(values):
         raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")
     if (objective := values["training"].get("objective")) in RENAMED_OBJECTIVES:

@@ -16,6 +16,7 @@ from bertkit.config import TrainConfig
 from bertkit.model.batch import Batch
 from bertkit.model.devices import peak_memory
 from bertkit.training.loop import train
+from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizer import RULES
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         logging = replace(config, logging_steps=1)
         train(module, batches, logging, accelerator, total_steps=min(TIMED, steps), run_dir=Path(folder))
-        log = progress.MetricsLog(Path(folder) / "metrics.jsonl").read()
+        log = MetricsLog(Path(folder)).read()
     if not accelerator.is_main_process:  # only the main process has a log
         accelerator.wait_for_everyone()
         return {}

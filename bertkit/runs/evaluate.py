@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
 from bertkit.model.devices import Processes
 from bertkit.progress import NO_BAR, Bar
-from bertkit.readers import Examples, Remarks
-from bertkit.tasks.presentation import Count, Prediction, told
+from bertkit.readers import Examples
+from bertkit.runs.remarks import report_remarks
+from bertkit.tasks.presentation import Prediction, told
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
@@ -145,21 +146,6 @@ def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *
         hint = "does the model's vocabulary match the data's language, alphabet and case? `bertkit check` shows examples"
         progress.warn(f"{split}: {unknown:.0%} of the tokens are [UNK]; {hint}")
     return Split(examples, features)
-
-
-def report_remarks(remarks: Remarks, prefix: str = "") -> None:
-    """Print the remarks on rows or on a task."""
-    told = remarks.summed()
-    for note in told.notes:
-        progress.note(prefix + note)
-    for warning in told.warnings:
-        progress.warn(prefix + warning)
-
-
-def tell(rows: int, counts: Iterable[Count]) -> None:
-    """Print how many rows there were, if there is something to tell of them."""
-    if words := told(counts):
-        progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
 
 
 def predict_each(

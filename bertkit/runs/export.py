@@ -24,10 +24,10 @@ from bertkit.model.padded import Padded
 from bertkit.readers import Examples
 from bertkit.readers.formats import LINES, read_file
 from bertkit.runs.directory import read_run_file
-from bertkit.runs.evaluate import report_remarks
 from bertkit.runs.masked_inference import LanguageModel, is_language_model
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
+from bertkit.runs.remarks import report_remarks
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
@@ -175,7 +175,7 @@ def _judge(verdict: Verdict, force: bool) -> None:
     for warning in verdict.warnings:
         progress.warn(warning)
     if verdict.faults and not force:
-        hint = "export without --int8; or --force writes it all the same, and the card says so"
+        hint = "export without --int8, or add --force to write it anyway; the card then says so"
         raise ModelError(f"int8 does not pass: {'; '.join(verdict.faults)}; nothing was written", hint=hint)
     for fault in verdict.faults:
         progress.warn(f"int8, forced: {fault}")

@@ -30,8 +30,9 @@ from bertkit.runs.baselines import Baselines, fit_baselines
 from bertkit.runs.card import model_card
 from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import CONSTANT, Scored, Split, encode_split, report_remarks, score_splits
+from bertkit.runs.evaluate import CONSTANT, Scored, Split, encode_split, score_splits
 from bertkit.runs.predictor import predict_examples
+from bertkit.runs.remarks import report_remarks
 from bertkit.runs.scores import score_intervals
 from bertkit.runs.target import open_target
 from bertkit.tasks.defaults import choose_settings
@@ -42,6 +43,7 @@ from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import TrainState, check_machine, train
+from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.tracking import check_trackers, tracked
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
@@ -244,7 +246,7 @@ def finetune(
     if to_beat is not None:
         best = open_target(str(output_dir), None, {}, to_predict=True)
         show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
-    _warn_of_training(state, progress.MetricsLog(output_dir / "metrics.jsonl").read(), config)
+    _warn_of_training(state, MetricsLog(output_dir).read(), config)
     if architecture == "BertModel":
         progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
     if not is_part:

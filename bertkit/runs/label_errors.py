@@ -59,7 +59,7 @@ def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, over
 def refuse_classless(recipe: Recipe) -> None:
     """Raise UsageError for labels that are not classes. recipe: resolved."""
     if not recipe.has_classes or getattr(recipe, "regression", False):
-        what = "label errors are found among classes, several labels a text, and tags"
+        what = "label errors can be found only in classes, several labels per text, and tags"
         hint = "leave out --label-errors: check shows what else is wrong with these rows"
         raise UsageError(f"{what}; this recipe is {recipe.family}{' of numbers' * recipe.has_classes}", hint=hint)
 
@@ -76,7 +76,7 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
     if all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")) or any(
         of.get("rows_sha256") == sha256 for of in run["data"].values()
     ):
-        raise UsageError("the model was trained on these very rows, whose labels it would repeat", where=model, hint=hint)
+        raise UsageError("the model was trained on these very rows and would repeat their labels", where=model, hint=hint)
     progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may know their labels by heart; {hint}")
 
 
@@ -102,7 +102,7 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
         if not (path := output_dir / RANKED).is_file():
             write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
         elif path.read_bytes() != content:
-            progress.note(f"{path} was changed since, and is kept; remove it to have it written again")
+            progress.note(f"{path} has been changed since and is kept; remove it to have it written again")
         write_files(output_dir, {FOUND: json_text(found)})
     return found
 
@@ -173,7 +173,7 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
     worst = [[*(each[name] for name in columns), "yes" if each["likely_errors"] else ""] for each in found["worst"][:count]]
     what = f"{found['likely_errors']} of {plural(found['labels'], 'label')} are likely errors, in "
     what += f"{found['rows_with_likely_errors']} of {plural(found['rows'], 'row')}; "
-    what += f"about {found['expected_errors']:g} are wrong by the confident joint"
+    what += f"about {found['expected_errors']:g} are wrong according to the confident joint"
     return Report(
         [
             *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),

@@ -127,14 +127,16 @@ class Progress(NamedTuple):
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise UsageError(f"cannot read how far the predictions are: {error}", where=str(path), hint=_START_OVER) from None
+            raise UsageError(
+                f"cannot read the progress of the predictions: {error}", where=str(path), hint=_START_OVER
+            ) from None
 
     def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], where: str) -> None:
         """Raise UsageError for a command that would not go on as this one began."""
         now = {**json.loads(json.dumps(settings)), **how}
         before = {**self.settings, **self.how}
         if changed := next((name for name in now if now[name] != before.get(name)), None):
-            what = f"the predictions there were begun with {'other' if changed.endswith('s') else 'another'} {changed}"
+            what = f"the predictions there were started with {'other' if changed.endswith('s') else 'another'} {changed}"
             if isinstance(now[changed], (str, int)):
                 what += f": {before.get(changed)}, and now {now[changed]}"
             raise UsageError(what, where=where, hint=_START_OVER)
@@ -307,7 +309,7 @@ class Destination:
         if path is None or not unfinished(path)[0].exists():
             return None
         if STDIN in self.files:
-            what = "rows of the standard input cannot be read again, and the predictions there are not finished"
+            what = "standard input cannot be read again, and the predictions there are not finished"
             if unfinished(path)[1].exists():
                 raise UsageError(what, where=str(unfinished(path)[0]), hint="add --overwrite, which starts over")
             progress.note(f"{what} ({unfinished(path)[0]}): starting over")
@@ -340,7 +342,7 @@ class Destination:
                 with disk_errors(self.folder):
                     (self.folder / SUCCESS).unlink(missing_ok=True)
             elif path.name not in before.sources or None in (sources[path.name], before.sources[path.name]):
-                raise UsageError(f"{path} already exists, and is not known to come from {source}", hint=_START_OVER)
+                raise UsageError(f"{path} already exists, but is not known to be from {source}", hint=_START_OVER)
             elif before.sources[path.name] != sources[path.name]:
                 was = before.sources[path.name][0]
                 is_same = was in (source, str(Path(source).resolve()))

@@ -32,8 +32,9 @@ from bertkit.model.precision import Precision, multiply_in_tf32, refuse_int8, re
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
-from bertkit.runs.evaluate import Scored, Split, predict, predict_each, report_remarks, score_splits, tell
+from bertkit.runs.evaluate import Scored, Split, predict, predict_each, score_splits
 from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
+from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.output import ALL, Layout
@@ -286,7 +287,7 @@ class Predictor:
 
     def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
         """The texts of a row of columns."""
-        raise DataError("the row has columns, which a model without a task does not know", where=f"rows:{number}")
+        raise DataError("the row has columns, but a model without a task does not know them", where=f"rows:{number}")
 
 
 class TaskPredictor(Predictor):

@@ -85,7 +85,7 @@ def pretrain(
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read
     if gpus is not None and config.hours is not None:
-        what = "--hours is planned by timing steps, which cannot be done on GPUs that are not at hand"
+        what = "--hours is planned by timing steps, which is impossible on GPUs that are not available here"
         raise UsageError(what, hint="give --max-steps or --num-epochs")
     reads = [*(c.folder for c in (*corpora, *continue_with)), model]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
@@ -272,7 +272,7 @@ def _continue(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str,
     """
     where = str(run.output.path)
     if data and run.unfinished is None:
-        hint = "name the corpus as the first argument; to go on with a run of another folder, give --resume CHECKPOINT"
+        hint = "name the corpus as the first argument; to continue a run from another folder, give --resume CHECKPOINT"
         raise UsageError("--continue-with is for a run that was stopped; there is none here", where=where, hint=hint)
     continued = [each for each in (run.unfinished or {}).get("continued") or [] if each["step"] <= step]
     if data == (continued[-1]["data"] if continued else {}):
@@ -282,7 +282,7 @@ def _continue(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str,
         what = f"from step {continued[-1]['step']} on the run reads {' and '.join(sources)}"
         raise UsageError(what, where=where, hint="repeat its command, with --continue-with; or give another corpus there")
     if run.unfinished is not None and step >= run.unfinished["total_steps"]:
-        hint = "to train on from its weights, name the other corpus as the first argument, and the run's folder as --model"
+        hint = "to continue from its weights, name the other corpus as the first argument, and the run's folder as --model"
         raise UsageError(f"all {step} steps are done, and none is left for --continue-with", where=where, hint=hint)
     return [*(each for each in continued if each["step"] < step), {"step": step, "data": data}]
 

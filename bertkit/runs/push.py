@@ -50,9 +50,11 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
         show(Report([Table(f"{repo}, {'public' if public else 'private'}: nothing was sent", ["file", "bytes"], rows)]))
         return
     if constants.HF_HUB_OFFLINE:
-        raise MachineError("HF_HUB_OFFLINE forbids every request to the hub", hint="unset it, or look at it with --dry-run")
+        raise MachineError(
+            "HF_HUB_OFFLINE forbids every request to the hub", hint="unset it, or preview the upload with --dry-run"
+        )
     if get_token() is None:
-        raise UsageError("the hub needs a token that may write", hint="log in: hf auth login; or set HF_TOKEN")
+        raise UsageError("the hub needs a token with write access", hint="log in: hf auth login; or set HF_TOKEN")
     operations: list[Any] = [CommitOperationAdd(name, file) for name, file in files.items()]
     api = HfApi()
     finish()  # what is sent is whole
@@ -125,7 +127,7 @@ def _refused(error: Exception, repo: str) -> MachineError:
     """What the hub, or the way to it, says, in one line."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
-        hint = "make a token that may write on huggingface.co/settings/tokens, then: hf auth login"
+        hint = "create a token with write access on huggingface.co/settings/tokens, then: hf auth login"
         return MachineError(f"the hub does not let this token write to {repo}", hint=hint)
     said = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
     return MachineError(f"cannot write to {repo}: {said[:300]}", hint="is the network up? repeat the command to try again")

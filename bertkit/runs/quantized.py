@@ -100,8 +100,8 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
     ]
     scorers = None
     if dev is not None:
-        truth = predictor.task.truth(dev.examples)
-        scorers = (predictor.task.scorer(exact[-1], truth), predictor.task.scorer(quantized[-1], truth))
+        truth = task.truth(dev.examples)
+        scorers = (task.scorer(exact[-1], truth), task.scorer(quantized[-1], truth))
     sign = 1 if task.recipe.greater_is_better else -1
     count = sum(len(split.examples) for split in splits)
     return _verdict(
@@ -170,6 +170,6 @@ def _verdict(
         differences = [np.subtract(*first(drawn)[::-1]) for drawn in resampled(rows, RESAMPLES, np.random.default_rng(0))]
         bounds = interval([float(each) for each in differences])
     chosen = np.linspace(0, len(features) - 1, min(_TIMED, len(features))).astype(np.int64)
-    batches = [batch for batch in evaluation_batches(features, 1) if int(batch.features[0]) in set(chosen.tolist())]
+    batches = [*evaluation_batches(features.take(chosen), 1)]
     exact, quantized = speeds(graphs, batches)
     return Verdict(texts, len(equal), float(equal.mean()), score, bounds, (exact, quantized))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.report import Finding, Report, Table, show
@@ -18,6 +17,7 @@ from bertkit.runs.finetune import finetune
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
+from bertkit.training.metrics_log import MetricsLog
 
 STEPS, WINDOW = 100, 10  # of the run; over which its loss is averaged
 HIGHEST = 10  # times the default rate for the model
@@ -57,7 +57,7 @@ def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
             pass
         except UsageError as error:  # the loss is not finite at such a rate
             failure = error
-        events = [event for event in progress.MetricsLog(run / "metrics.jsonl").read() if event.get("loss") is not None]
+        events = [event for event in MetricsLog(run).read() if event.get("loss") is not None]
     if len(events) < 2 * WINDOW:
         assert failure is not None, "a run logs every step"
         raise failure

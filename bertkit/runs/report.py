@@ -26,7 +26,7 @@ from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.check import check_data, open_data
 from bertkit.runs.compare import Side, compare_sides, refuse_other_rows, report_comparison
 from bertkit.runs.course import Course
-from bertkit.runs.directory import LOG_FILE, flat, require_run
+from bertkit.runs.directory import flat, require_run
 from bertkit.runs.explanation import Explanation
 from bertkit.runs.label_errors import FOUND as LABEL_ERRORS
 from bertkit.runs.label_errors import report_label_errors
@@ -44,6 +44,7 @@ from bertkit.runs.tuning import report_tuning
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.class_report import describe_reliability
 from bertkit.tasks.recipe import published_scores
+from bertkit.training.metrics_log import MetricsLog
 
 _LEAST = 0.1  # the share of the heaviest word's weight from which a word is marked
 _NAMED = 5  # words whose weights are written out
@@ -67,7 +68,7 @@ class Run(NamedTuple):
     @property
     def events(self) -> list[dict[str, Any]]:
         """Those of metrics.jsonl."""
-        return progress.MetricsLog(self.folder / LOG_FILE).read()
+        return MetricsLog(self.folder).read()
 
 
 class Result(NamedTuple):
@@ -255,7 +256,7 @@ def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | En
     counts, entries = [], []
     first, *others = predicted
     for other in (name for name in others if name not in comparison["same"]):
-        changed = {"mended": wrong[first] & ~wrong[other], "broken": wrong[other] & ~wrong[first]}
+        changed = {"fixed": wrong[first] & ~wrong[other], "broken": wrong[other] & ~wrong[first]}
         counts.append([other, *(int(rows.sum()) for rows in changed.values()), int((wrong[first] & wrong[other]).sum())])
         for how, row in ((how, int(row)) for how, rows in changed.items() for row in np.flatnonzero(rows)[:count]):
             texts = predicted[first].laid_out(row)
@@ -263,8 +264,8 @@ def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | En
             shared = {name: pieces for name, pieces in texts.items() if name != "predicted"}
             by_name = {f"predicted by {name}": pieces for name, pieces in said.items()}
             entries.append(Entry(f"{examples.where(row)}: {how} by {other}", shared | by_name))
-    title = f"rows mended and broken, compared with {first}"
-    changes = [Table(title, ["run", "mended", "broken", "wrong in both"], counts)] if counts else []
+    title = f"rows fixed and broken, compared with {first}"
+    changes = [Table(title, ["run", "fixed", "broken", "wrong in both"], counts)] if counts else []
     return [*parts, *changes, *entries]
 
 

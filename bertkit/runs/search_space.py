@@ -71,7 +71,7 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
             raise UsageError(f"--search is {text!r}; expected NAME=A,B,... or NAME=LOW..HIGH", hint=_EXAMPLE)
         if name not in known:
             hint = did_you_mean(name.replace("_", "-"), [each.replace("_", "-") for each in known])
-            raise UsageError(f"--search has {flag!r}, which is no option of training or of {recipe.family}", hint=hint)
+            raise UsageError(f"--search has {flag!r}, which is not an option of training or of {recipe.family}", hint=hint)
         if name == "seed":
             raise UsageError("--search varies --seed, but the winner is trained with seeds of its own", hint="see --seeds")
         if rival := _rival(known[name], recipe, fixed):
@@ -110,13 +110,15 @@ def _values(option: Option, values: str, text: str) -> tuple[Any, ...] | Range:
     try:
         ends = convert(option, low), convert(option, high)
     except UsageError:
-        raise UsageError(f"--search {text}: the ends of a range are not both numbers that it takes", hint=_EXAMPLE) from None
+        raise UsageError(
+            f"--search {text}: both ends of a range must be valid numbers for this option", hint=_EXAMPLE
+        ) from None
     log = body != values.strip()
     if ends[0] >= ends[1] or (log and ends[0] <= 0):
         raise UsageError(f"--search {text}: expected a lower and a higher end{', above 0' if log else ''}", hint=_EXAMPLE)
     if kind is not int and not (option.name == "num_epochs" and all(end == int(end) for end in ends) and not log):
         return Range(*ends, log)
     if log or ends[1] - ends[0] >= MOST_VALUES:
-        what = f"--search {text}: a range of whole numbers is all of them, at most {MOST_VALUES}"
+        what = f"--search {text}: a range of whole numbers means all of them, at most {MOST_VALUES}"
         raise UsageError(what, hint=f"list them, as {option.flag[2:]}=16,32,64")
     return tuple(convert(option, value) for value in range(int(ends[0]), int(ends[1]) + 1))

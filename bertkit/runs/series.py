@@ -20,7 +20,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_json
+from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, read_json, write_json
 from bertkit.metrics.classification import range_of
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
@@ -69,17 +69,11 @@ class Series:
 
     def read(self, folder: Path) -> dict[str, Any]:
         """The summary; empty without one. Raises ModelError for a damaged one."""
-        path = self.summary(folder)
-        if not path.is_file():
-            return {}
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(values, dict) or not isinstance(values.get(self.nouns, []), list):
-                raise ValueError(f"it does not list {self.nouns}")
-            return values
-        except (ValueError, RecursionError) as error:
-            what = f"{path.name} is damaged: {error}"
-            raise ModelError(what, where=str(path), hint="remove it: the runs beside it are kept") from None
+        path, hint = self.summary(folder), "remove it: the runs beside it are kept"
+        values = read_json(path, hint)
+        if not isinstance(values.get(self.nouns, []), list):
+            raise ModelError(f"{path.name} is damaged: it does not list {self.nouns}", where=str(path), hint=hint)
+        return values
 
     def runs_in(self, folder: Path) -> list[Path]:
         """The runs that the summary in a folder lists; none for other or unfinished folders."""
@@ -260,7 +254,7 @@ def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
     series = next((series for series in (SEEDS, FOLDS) if series.runs_in(folder)), None)
     if series is None:
         if ensemble:
-            what = "--ensemble averages the runs of a folder of --seeds or --folds, which this is not"
+            what = "--ensemble averages the runs in a folder of --seeds or --folds, but this is not one"
             raise UsageError(what, where=name, hint="leave it out, or repeat their command if it was stopped")
         return [name]
     runs, scores = series.runs_in(folder), series.read(folder).get("scores") or {}
@@ -271,7 +265,7 @@ def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
     ranked = sorted((value, place) for place, value in enumerate(each) if value is not None) or [(0.0, 0)]
     median = runs[ranked[(len(ranked) - 1) // 2][1]]
     by = f", the median by {first}" if first else ""
-    progress.note(f"{name}: of {len(runs)} {series.nouns} {median.name}{by}; --ensemble averages all")
+    progress.note(f"{name}: using {median.name} of {len(runs)} {series.nouns}{by}; --ensemble averages all")
     return [str(median)]
 
 

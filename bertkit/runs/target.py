@@ -11,7 +11,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
-from bertkit.runs.evaluate import report_remarks
+from bertkit.runs.remarks import report_remarks
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
@@ -37,7 +37,7 @@ class Opened:
         held_out = {each.task.recipe.held_out_share for each in (self, *self.others)}
         if len(held_out) > 1 and (seen := [split for split in splits if split in (train_split, "validation")]):
             hint = "give other rows: --split test, or --validation FILE"
-            raise UsageError(f"the runs are folds, which were trained on rows of {seen[0]}", hint=hint)
+            raise UsageError(f"the runs are folds and were trained on rows of {seen[0]}", hint=hint)
 
 
 def open_target(

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bertkit import progress
 from bertkit.errors import ModelError, UsageError, UserError, packages_of
 from bertkit.files import disk_errors, remove_folder
 from bertkit.model.directory import WEIGHT_FILES
-from bertkit.runs.directory import LOG_FILE, finished_run, require_run, write_run_file
+from bertkit.runs.directory import finished_run, require_run, write_run_file
 from bertkit.runs.search_space import Range, Space
 from bertkit.training.checkpoint import checkpoints_in
+from bertkit.training.metrics_log import MetricsLog
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
@@ -154,7 +154,7 @@ class Trials(AbstractContextManager):
         def evaluated(score: float | None) -> None:
             if score is not None:
                 # of this evaluation, which may be repeated after a kill
-                number = sum("learning_rate" not in event for event in progress.MetricsLog(folder / LOG_FILE).read())
+                number = sum("learning_rate" not in event for event in MetricsLog(folder).read())
                 if number not in scores:
                     trial.report(score, number)
                 scores[number] = score

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.files import Kind, OutputFolder, write_json
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval
+from bertkit.files import Kind, OutputFolder, read_json, write_json
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
@@ -79,7 +79,7 @@ def tune(
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device or "auto")
     if accelerator.num_processes > 1:
-        what = f"tune trains a trial in one process, and was launched as {accelerator.num_processes}"
+        what = f"tune trains each trial in one process, but was launched as {accelerator.num_processes}"
         raise UsageError(what, hint="start the same command several times: its processes share the trials")
     split = held_out if parse_held_out(held_out) is None else SET_ASIDE
     if split == SET_ASIDE:
@@ -120,7 +120,7 @@ def tune(
         others = [str(trial.number) for trial in trials.of("RUNNING")]
         if others or not trials.lock(WINNER):
             what = f"trial {listed(others)}" if others else "the winner"
-            progress.note(f"another process still trains {what}; the last one trains the winner")
+            progress.note(f"another process is still training {what}; the last to finish trains the winner")
             return None
         summary = {"plan": plan, **_describe(trials, 1 if resolved.greater_is_better else -1)}
         if (best := trials.best()) is None:
@@ -152,13 +152,10 @@ def _told(settings: Mapping[str, Any]) -> str:
 def _read(folder: Path) -> dict[str, Any]:
     """tune.json; empty without one. Raises ModelError for a damaged one."""
     path = folder / SUMMARY
-    try:
-        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if not isinstance(values, dict) or (values and not isinstance(values.get("plan"), dict)):
-            raise ValueError("it has no plan")
-        return values
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path.name} is damaged: {error}", where=str(path), hint=NEW_FOLDER) from None
+    values = read_json(path, NEW_FOLDER)
+    if values and not isinstance(values.get("plan"), dict):
+        raise ModelError(f"{path.name} is damaged: it has no plan", where=str(path), hint=NEW_FOLDER)
+    return values
 
 
 def _agree(folder: Path, plan: dict[str, Any]) -> None:
@@ -234,18 +231,19 @@ def compare_splits(scorers: Sequence[Sequence[Scorer]], counts: Sequence[int]) -
     found = {}
     for name in whole[0]:
         dev, held_out = (scores.get(name) for scores in whole)
-        differences = [_less(of_dev.get(name), of_held_out.get(name)) for of_dev, of_held_out in drawn]
-        found[name] = {"dev": dev, "held_out": held_out, "difference": _less(dev, held_out), "interval": interval(differences)}
+        differences = [difference(of_dev.get(name), of_held_out.get(name)) for of_dev, of_held_out in drawn]
+        found[name] = {
+            "dev": dev,
+            "held_out": held_out,
+            "difference": difference(dev, held_out),
+            "interval": interval(differences),
+        }
     return found
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-def _less(score: float | None, other: float | None) -> float | None:
-    return None if score is None or other is None else score - other
 
 
 def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
@@ -273,7 +271,7 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
         ]
         parts.append(Table("what mattered", ["setting", "share of the variance", f"mean {score} by value"], told))
     elif mattered is not None:
-        parts.append(Finding("note", "what mattered cannot be told: no two complete trials have different scores"))
+        parts.append(Finding("note", "cannot tell what mattered: no two complete trials have different scores"))
     if winner and gap:
         split = score.rpartition("/")[0]
         rows = [

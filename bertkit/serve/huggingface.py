@@ -224,7 +224,7 @@ class Served:
                 raise UsageError(f"function_to_apply is {found['function_to_apply']!r}; expected {applied}, as in training")
         vocab = self.predictor.pretrained.tokenizer.vocab
         if unknown := [token for token in found.get("targets", ()) if token not in vocab]:
-            raise UsageError(f"the target {unknown[0]!r} is no token of the model's vocabulary")
+            raise UsageError(f"the target {unknown[0]!r} is not in the model's vocabulary")
         return found
 
     @property

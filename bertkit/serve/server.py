@@ -42,7 +42,7 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     settings = replace(settings, token=settings.token or os.environ.get("BERTKIT_TOKEN"))
     is_open = not settings.token and not is_local(settings.host)
     if is_open and settings.auth:
-        what = f"--host {settings.host} lets other machines in, and there is no --token"
+        what = f"--host {settings.host} lets other machines in, but there is no --token"
         raise UsageError(what, hint="give one: --token SECRET; or let anyone in: --no-auth")
     with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as model_thread:
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}

@@ -68,7 +68,7 @@ def load_recipe(name: str) -> Recipe:
     if name not in known:
         hint = f"{did_you_mean(name, [*known, *FAMILIES])} (your own file is ./{Path(name).name}.py)"
         if Path(name).suffix:
-            hint = f"a data file goes with the family of its task: bertkit finetune text-classification --train {name}"
+            hint = f"to train on a data file, name its task family: bertkit finetune text-classification --train {name}"
         raise UsageError(f"no recipe {name!r}", hint=hint)
     path = known[name]
     return _execute(path) if path is not None else _load(next(point for point in _entry_points() if point.name == name))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import MEASURE, option
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, did_you_mean, listed
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 
@@ -86,5 +86,5 @@ def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequen
     weights_of = dict.fromkeys(labels, 1.0) | numbers
     if len(numbers) != len(given) or (not by_name and len(given) != len(labels)) or not any(weights_of.values()):
         what = f"--class-weights is {','.join(given)}; expected balanced, numbers by name such as {labels[0]}=2, or "
-        raise UsageError(f"{what}{len(labels)} numbers for {', '.join(labels[:12])}")
+        raise UsageError(f"{what}{len(labels)} numbers for {listed(labels, 12)}")
     return weights_of

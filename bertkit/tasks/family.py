@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.config import TrainConfig, convert, options_of
+from bertkit.errors import listed
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column
 from bertkit.readers.formats import (
@@ -83,7 +84,7 @@ def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
     if TokenClassification.family in able and (why := _words_or_spans(rows)) is not None:
         return Guess(TokenClassification.family, why)
     family = next((family for family, fits in _FITS.items() if family in able and fits(names, options)), None)
-    return Guess(family, f"columns {', '.join(names[:12])}")
+    return Guess(family, f"columns {listed(names, 12)}")
 
 
 def _lacks(family: type[Recipe], option: str) -> bool:

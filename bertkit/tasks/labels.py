@@ -41,7 +41,7 @@ def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
     if value is None or value == -1:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
-        what = f"class {value!r} is out of range; the data declares {len(names)}: {', '.join(names[:12])}"
+        what = f"class {value!r} is out of range; the data declares {len(names)}: {listed(names, 12)}"
         raise DataError(what, where=where, hint=FIX_ROW)
     return names[value]
 
@@ -73,7 +73,7 @@ def refuse_numbers(examples: Examples, column: str) -> None:
     if others:
         if 4 * len(others) <= count and (decimals or len(names) > _MOST_CLASSES):
             found = _cells(examples, column, others)
-            what = f"the labels in column {own!r} are numbers, but for {plural(len(others), 'cell')}: {found}"
+            what = f"the labels in column {own!r} are numbers, except for {plural(len(others), 'cell')}: {found}"
             hint = "correct them and add --regression to predict a number, or --classes if each value is a class"
             raise DataError(what, where=examples.where(others[0]), hint=hint)
         return
@@ -248,7 +248,7 @@ def in_model_order(labels: tuple[str, ...], config: BertConfig, where: str = "th
     not name its labels. Raises ModelError if the model has other labels.
     """
     if config.num_labels != len(labels):
-        what = f"the model has {config.num_labels} labels and the data {len(labels)}: {', '.join(labels[:12])}"
+        what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)
     names = config.label_names
     if names is None:
@@ -257,6 +257,6 @@ def in_model_order(labels: tuple[str, ...], config: BertConfig, where: str = "th
         return names, None
     spellings = {label.casefold(): label for label in labels}
     if sorted(spellings) != sorted({name.casefold() for name in names}) or len(spellings) != len(labels):
-        what = f"the model's labels are {', '.join(names[:12])}; the data's are {', '.join(labels[:12])}"
+        what = f"the model's labels are {listed(names, 12)}; the data's are {listed(labels, 12)}"
         raise ModelError(what, where=where, hint=_RENAME)
     return tuple(spellings[name.casefold()] for name in names), None

@@ -49,7 +49,7 @@ class Layout:
         None, "write only this many rows, the ones to label next: least certain, and unlike each other", minimum=1, used=_USED
     )
     n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
-    safe_csv: bool = option(False, "put ' before text that a spreadsheet would take for a formula", used=_USED)
+    safe_csv: bool = option(False, "put ' before text that a spreadsheet would treat as a formula", used=_USED)
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -18,7 +18,7 @@ class PoolingRecipe(LayersRecipe):
     pooling: str = option(
         "pooled",
         "what the head classifies: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max, over all tokens; "
-        "cls-last4 and cls-mix, cls with such --layers. Only pooled opens as a classifier in transformers",
+        "cls-last4 and cls-mix, cls with --layers last4 or mix. Only pooled opens as a classifier in transformers",
         choices=POOLINGS,
         used=DATA,
     )

@@ -76,7 +76,7 @@ class Recipe(ABC):
     )
     encoding: str | None = option(None, "encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8", used=USE)
     rows: str | None = option(
-        None, "where the rows are in one JSON document: keys with dots between them, such as data.train", used=USE
+        None, "where the rows are in one JSON document: keys joined by dots, such as data.train", used=USE
     )
     max_file_size: float = option(
         MAX_FILE_SIZE, "refuse compressed files that unpack to more than this", unit="GB", minimum=0, used=USE

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.errors import DataError, UsageError, did_you_mean, listed
 from bertkit.readers import Examples
 from bertkit.readers.formats import PARALLEL, endings_of, find_split_file
 from bertkit.readers.hub import read_hub
@@ -91,7 +91,7 @@ class Folder:
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
             return read_hub(str(folder), name, split=split)
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
+        there = listed(sorted(path.name for path in folder.iterdir()), 12) or "nothing"
         what = f"no file for the split {split}, as {wanted}, plain or .gz; the folder has {there}"
         hint = "name the files yourself: --train FILE --validation FILE"
         if find_split_file(folder, split, endings_of([PARALLEL])):

@@ -42,6 +42,7 @@ from bertkit.training.checkpoint import (
     verify_best,
     verify_checkpoint,
 )
+from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizer import Optimizer, learning_rate_of
 from bertkit.training.prefetch import prefetched
 from bertkit.training.totals import with_totals
@@ -126,7 +127,7 @@ def train(
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
     eval_every = eval_every or total_steps
     main = accelerator.is_main_process
-    log = progress.MetricsLog(run_dir / "metrics.jsonl")
+    log = MetricsLog(run_dir)
     state = TrainState()
     saved_step: int | None = None
     clock = time.perf_counter()

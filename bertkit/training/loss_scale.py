@@ -30,7 +30,7 @@ class LossScale:
         if not norm.isfinite().item():
             self.scale, self.updates = self.scale / 2, 0
             if self.scale < LEAST:
-                what = f"the gradients are not finite, even of a loss that is scaled by {self.scale:.1e}"
+                what = f"the gradients are not finite, even with the loss scaled by {self.scale:.1e}"
                 raise UsageError(what, hint="lower --learning-rate, raise --warmup-ratio, or try --precision fp32")
             return False
         self.updates += 1

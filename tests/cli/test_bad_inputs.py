@@ -210,7 +210,9 @@ def rows() -> list[Row]:
         option(33, OTHER + "--model MODEL --config c.yaml", 2, "c.yaml", files={"c.yaml": "schedule: no\n"}),
         model(34, with_config(num_attention_heads=3), "num_attention_heads"),
         model(34, with_config(hidden_act="swoosh"), "hidden_act"),
-        option(35, OTHER + "--model MODEL", 2, "several processes and started one", ACCELERATE_USE_CPU="1", MASTER_PORT="1"),
+        option(
+            35, OTHER + "--model MODEL", 2, "several processes but started only one", ACCELERATE_USE_CPU="1", MASTER_PORT="1"
+        ),
         option(35, OTHER + "--model MODEL", 2, "MASTER_ADDR", WORLD_SIZE="2"),
         model(37, with_pickled_weights, "pytorch_model.bin"),
         file(38, squad(2), ["'1'"], name="bad.json", how=ANSWERS),

@@ -66,7 +66,7 @@ def test_version_and_short_help(run_bertkit) -> None:
         ("finetune sst2 -m x -o y --folds 2 --seeds 2", ["--folds", "--seeds"]),
         ("finetune text-classification --train z --validation 10% -m x -o y --folds 2", ["--folds", "--validation"]),
         ("finetune glue -m x -o y --folds 2", ["--folds", "glue"]),
-        ("eval x --output wrong.yaml", ["--output", "(wrong.yaml)"]),
+        ("eval x --output-dir wrong.yaml", ["--output-dir", "(wrong.yaml)"]),
         ("eval x --recipe sst2 --corpus c", ["--corpus"]),
         ("predict x --output no/out.csv", ["--output", "(no)"]),
         ("predict x --format xml", ["--format is 'xml'"]),

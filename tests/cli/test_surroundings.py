@@ -274,7 +274,7 @@ def test_files_that_are_nested_deeply(run_bertkit, place: Path, tmp_path: Path, 
         ({"WORLD_SIZE": "many"}, ["WORLD_SIZE is 'many'"]),
         (
             {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
-            ["several processes and started one"],
+            ["several processes but started only one"],
         ),
         ({"ACCELERATE_USE_FSDP": "true"}, ["--use_fsdp", "keeps the whole model"]),
     ],
@@ -293,7 +293,7 @@ def test_an_address_without_a_number_of_processes_is_said(run_bertkit, place: Pa
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     ran = run_bertkit("predict", place / "run", place / "good.csv")
     assert ran.code == 0
-    assert "MASTER_ADDR is set, but WORLD_SIZE is not: this process works alone" in " ".join(ran.err.split())
+    assert "MASTER_ADDR is set, but WORLD_SIZE is not: this process runs alone" in " ".join(ran.err.split())
 
 
 # --- signals ------------------------------------------------------------------------------------------------------------------

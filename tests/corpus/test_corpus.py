@@ -253,7 +253,7 @@ def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(small_parts, build
     flip(tmp_path / "again" / "building" / "00000-00000" / "input_ids.npy")
     capsys.readouterr()
     build("again", "a.txt")
-    assert capsys.readouterr().err.count("is made again") == 2
+    assert capsys.readouterr().err.count("rebuilding a part") == 2
     assert content(tmp_path / "again") == content(tmp_path / "whole")
 
 
@@ -639,7 +639,7 @@ def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_p
         assert (said in error.value.what, "repeat its command" in str(error.value.hint)) == (True, True), error.value.what
     with pytest.raises(UsageError) as error:
         read_meta(tmp_path / "c")
-    assert ("parts of its text are done" in error.value.what, "goes on" in str(error.value.hint)) == (True, True)
+    assert ("parts of its text are done" in error.value.what, "resumes" in str(error.value.hint)) == (True, True)
     path.write_bytes(path.read_bytes()[:-2])  # which is other text
     with pytest.raises(UsageError) as error:
         build("c", "a.txt")

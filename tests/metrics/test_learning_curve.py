@@ -77,8 +77,8 @@ def test_points_have_the_mean_of_their_seeds() -> None:
 @pytest.mark.parametrize(
     ("errors", "reason"),
     [
-        ([0.2, 0.2, 0.2], "does not clearly get better"),
-        ([0.1, 0.2, 0.3], "does not clearly get better"),
+        ([0.2, 0.2, 0.2], "does not clearly improve"),
+        ([0.1, 0.2, 0.3], "does not clearly improve"),
         ([0.4, 0.2], "needs 3 shares"),
     ],
 )

@@ -127,12 +127,12 @@ def compressed(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "change", "what"),
     [
-        (DATA, flipped(1000), r"the weight file is damaged: bert/\S+ does not fit its checksum"),
-        (DATA, lambda content: content[:5000], "does not fit its checksum"),
-        (DATA, lambda content: content[:4], "does not fit its checksum"),
+        (DATA, flipped(1000), r"the weight file is damaged: bert/\S+ does not match its checksum"),
+        (DATA, lambda content: content[:5000], "does not match its checksum"),
+        (DATA, lambda content: content[:4], "does not match its checksum"),
         (DATA, lambda content: b"", "empty"),
         (DATA, None, "the weights lack bert_model.ckpt.data-00000-of-00001"),
-        (INDEX, flipped(700), "damaged: the index does not fit its checksum"),
+        (INDEX, flipped(700), "damaged: the index does not match its checksum"),
         (INDEX, lambda content: content[:-1], "truncated or not a TensorFlow checkpoint"),
         (INDEX, lambda content: content[-48:], "truncated or not"),
         (INDEX, lambda content: b"", "empty"),

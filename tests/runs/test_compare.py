@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -70,14 +71,14 @@ def test_a_run_beside_itself_or_its_copy_is_one_line(runs: Path, tmp_path: Path,
     for same in (one, copy):
         ran = run_bertkit("compare", one, same)
         assert (ran.code, "paired bootstrap" in ran.err) == (0, False), ran.err
-        assert f"{same} scores exactly as {one} does" in " ".join(ran.err.split())
+        assert f"{same} has exactly the same scores as {one}" in " ".join(ran.err.split())
     ran = run_bertkit("compare", one, copy, two)
-    assert (ran.code, "paired bootstrap" in ran.err, ran.err.count("scores exactly as")) == (0, True, 1), ran.err
-    assert "seeds scores exactly as" in run_bertkit("compare", runs / "seeds", runs / "seeds").err
+    assert (ran.code, "paired bootstrap" in ran.err, ran.err.count("has exactly the same scores as")) == (0, True, 1), ran.err
+    assert "seeds has exactly the same scores as" in run_bertkit("compare", runs / "seeds", runs / "seeds").err
     assert run_bertkit("report", one, copy).code == 0
     page = assert_inert((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert "scores exactly as" in page.text
-    assert not any("bootstrap" in caption or "mended" in caption for caption in page.tables)
+    assert "has exactly the same scores as" in page.text
+    assert not any("bootstrap" in caption or "fixed and broken" in caption for caption in page.tables)
 
 
 def test_a_side_of_several_seeds(runs: Path) -> None:
@@ -110,6 +111,27 @@ def test_folds_are_compared_by_their_held_out_rows(runs: Path, make_model_dir, t
     with pytest.raises(UsageError) as unfinished:
         compare([str(tmp_path / "fast"), str(tmp_path / "slow")])
     assert ("folds" in unfinished.value.what, str(tmp_path / "slow" / "fold-1") in str(unfinished.value.hint)) == (True, True)
+
+
+def test_folds_of_answers_are_compared_each_with_its_own_threshold(make_model_dir, tmp_path: Path) -> None:
+    texts = ["the movie was good", "the book was bad", "the plays read fine", "one movie was bad"]
+    asked = [(text, word) for text in texts for word in ("movie", "book", "read", "two")]
+    answers = [[text.split()[-1]] if word in text else [] for text, word in asked]
+    rows = [
+        {"id": str(row), "question": f"the {word}", "context": text}
+        | {"answers": {"text": found, "answer_start": [text.index(answer) for answer in found]}}
+        for row, ((text, word), found) in enumerate(zip(asked, answers, strict=True))
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
+    for name, folds in (("two", 2), ("three", 3)):
+        train(tmp_path / name, model, tmp_path / "rows.jsonl", family="question-answering", folds=folds, num_epochs=2)
+    found = compare([str(tmp_path / "two"), str(tmp_path / "three")], resamples=20)
+    assert found["rows"] == 16
+    for side, folds in zip(found["sides"], (2, 3), strict=True):
+        scored = [evaluate_target(open_target(f"{side['name']}/fold-{fold}", None, {}))[0] for fold in range(1, folds + 1)]
+        exact = [fold.scores["validation/exact"] for fold in scored for _ in fold.truth["validation"]]
+        assert (len(exact), side["scores"]["exact"]) == (16, pytest.approx(np.mean(exact)))
 
 
 RUN: dict[str, Any] = {"recipe": {}, "training": {}, "model": {}}

@@ -218,7 +218,7 @@ def test_what_does_not_fit_says_what_to_do(dry, monkeypatch: pytest.MonkeyPatch)
         (("--gpus", 8), ("--gpus and --gpu-type need each other", "--gpus 8 --gpu-type h100")),
         (("--gpu-type", "h100"), ("--gpus and --gpu-type need each other",)),
         (("--gpus", 8, "--gpu-type", "h10"), ("'h10'", "h100, h200")),
-        (("--gpus", 8, "--gpu-type", "tpu"), ("'tpu'", "known are a100-40")),
+        (("--gpus", 8, "--gpu-type", "tpu"), ("'tpu'", "known: a100-40")),
         (("--gpus", 0, "--gpu-type", "h100"), ("--gpus",)),
         (("--gpus", 8, "--gpu-type", "v100-16", "--precision", "bf16"), ("bf16, which v100-16 lacks", "auto, fp16 or fp32")),
         (("--gpus", 8, "--gpu-type", "v100-32", "--precision", "tf32"), ("tf32, which v100-32 lacks", "fp16")),

@@ -112,7 +112,7 @@ def test_a_killed_search_goes_on_and_a_repeated_one_trains_nothing(check, tmp_pa
     assert began == ["fold-1", "fold-2", "fold-2"]
     edited = whole.replace(b"file,", b"done,file,", 1)
     (tmp_path / "out/label_errors.csv").write_bytes(edited)
-    assert "was changed since" in check(rows).err
+    assert "has been changed since" in check(rows).err
     assert (tmp_path / "out/label_errors.csv").read_bytes() == edited
     assert "different settings" in check(rows, folds=3, code=2).err
     check(rows, more=("--overwrite",))
@@ -293,7 +293,7 @@ def test_what_an_earlier_check_left_stays_where_training_is_refused(
         (("--output-dir", "out"), 2, "--output-dir has no effect without"),
         (("--label-errors", "--output-dir", "out", "--folds", 40), 3, "expected at least 40"),
         (("--label-errors", "--output-dir", "mine"), 2, "not empty"),
-        (("--label-errors", "--output-dir", "out", "--regression", "--label", "number"), 2, "among classes"),
+        (("--label-errors", "--output-dir", "out", "--regression", "--label", "number"), 2, "only in classes"),
         (("--learning-curve", "some", "--output-dir", "out"), 2, "two or more percentages"),
         (("--learning-curve", "50,150", "--output-dir", "out"), 2, "two or more percentages"),
     ],

@@ -359,9 +359,9 @@ def test_two_runs_show_who_mended_and_who_broke_which_rows(make_model_dir: Calla
     mended, broken = np.flatnonzero(wrong[0] & ~wrong[1]), np.flatnonzero(wrong[1] & ~wrong[0])
     assert len(mended) > 0 < len(broken)
     first, second, rows = map(relative, (one, two, tmp_path / "rows.csv"))
-    counts = page.tables[f"rows mended and broken, compared with {first}"][1]
+    counts = page.tables[f"rows fixed and broken, compared with {first}"][1]
     assert counts == [second, str(len(mended)), str(len(broken)), str((wrong[0] & wrong[1]).sum())]
-    titles = [f"{rows}:{row + 2}: mended by {second}" for row in mended[:3]]
+    titles = [f"{rows}:{row + 2}: fixed by {second}" for row in mended[:3]]
     titles += [f"{rows}:{row + 2}: broken by {second}" for row in broken[:3]]
     assert [title for title in page.headings if " by " in title and "rows.csv" in title] == titles
     entry = page.entries[titles[0]]

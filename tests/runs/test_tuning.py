@@ -171,17 +171,17 @@ def test_a_grid_has_an_end() -> None:
 
 BAD = {
     "learning-rate": "expected NAME=",
-    "lerning-rate=1,2": "no option of training",
-    "train=a,b": "no option of training",
-    "doc-stride=8,16": "no option of training",
+    "lerning-rate=1,2": "not an option of training",
+    "train=a,b": "not an option of training",
+    "doc-stride=8,16": "not an option of training",
     "learning-rate=1e-4..1e-5": "a lower and a higher end",
     "learning-rate=0..1e-4:log": "a lower and a higher end",
     "learning-rate=much,more": "expected a number",
     "learning-rate=": "expected a number",
     "learning-rate=1e-5:log": "is not NAME=",
     "batch-size=0,8": "expected at least 1",
-    "batch-size=8..64:log": "is all of them",
-    "batch-size=1..5000": "is all of them",
+    "batch-size=8..64:log": "means all of them",
+    "batch-size=1..5000": "means all of them",
     "optimizer=adamw..lamb": "is not NAME=",
     "optimizer=sgd": "expected adamw or lamb",
     "track=wandb": "is not NAME=",
@@ -465,7 +465,7 @@ def test_others_see_that_a_process_lives(place: Path, start, tune) -> None:
         time.sleep(0.1)
     (place / "script.py").write_text(ACCURACY)  # for the other
     ran = tune(*SIX)
-    assert (ran.code, "another process still trains trial 0" in ran.err) == (0, True), ran.err
+    assert (ran.code, "another process is still training trial 0" in ran.err) == (0, True), ran.err
     assert not Path("out/best").exists()
     (place / "may").touch()
     _, err = first.communicate()

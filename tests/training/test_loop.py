@@ -365,7 +365,7 @@ def test_gradients_that_no_scale_makes_finite_are_an_error() -> None:
     scale = LossScale()
     for _ in range(30):
         assert not scale.admits(torch.tensor(torch.inf))
-    with pytest.raises(UsageError, match="not finite, even of a loss that is scaled by"):
+    with pytest.raises(UsageError, match="not finite, even with the loss scaled by"):
         scale.admits(torch.tensor(torch.inf))
 
 

@@ -403,4 +403,4 @@ def test_resuming_with_another_number_of_processes_says_what_stays_exact(run_ber
     ran = run_bertkit(*command.split())
     assert ran.code == 0
     said = " ".join(ran.err.split())
-    assert "the run started with 2 processes: data, their order and masks stay exactly the same; rounding of sums" in said
+    assert "the run started with 2 processes: data, their order and masks stay exactly the same; the rounding of sums" in said

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
-from bertkit.errors import DataError, plural
+from bertkit.errors import DataError, listed, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns
@@ -121,7 +121,7 @@ class MultipleChoice(PoolingRecipe):
                 which, hint = f"column is the {role}", f"name it: --{role} NAME"
                 if role == "choices":
                     which, hint = "columns are the choices", "name them: --choices A,B,..."
-                what = f"it is not clear which {which}; columns: {', '.join(names[:12])}"
+                what = f"it is not clear which {which}; columns: {listed(names, 12)}"
                 raise DataError(what, where=rows.source, hint=hint)
         return named
 
@@ -287,7 +287,7 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
     if number is None:
         known = ", ".join(map(str, choices))
         what = f"the label {label!r} is not one of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
-        hint = "a label is the number of the right choice, its letter or its text, in all rows the same of these"
+        hint = "a label is the number, letter or text of the right choice, of the same kind in all rows"
         raise DataError(what, where=where, hint=hint)
     place = number - first
     if not 0 <= place < len(choices):

@@ -49,7 +49,9 @@ class QuestionAnswering(Recipe):
     )
     max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1, used=USE)
     n_best_size: int = option(20, "number of ranked answers to each question", minimum=1, used=USE)
-    unanswerable: bool | None = option(None, "questions may have no answer; default: if training data has such rows", used=USE)
+    unanswerable: bool | None = option(
+        None, "questions may have no answer; default: whether the training data has such rows", used=USE
+    )
     matching: str = option(
         "auto",
         "how to compare answers: by English words, or by Chinese characters",

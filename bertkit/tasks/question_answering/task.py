@@ -226,8 +226,11 @@ class QuestionAnsweringTask(Task):
             decided.append(Prediction(chosen["text"], chosen["probability"], details=details))
         return decided
 
+    def pooled(self, others: Sequence[Self]) -> Self:
+        return replace(super().pooled(others), null_threshold=None)  # each has decided by its own
+
     def joined(self, others: Sequence[Self]) -> Self:
-        raise UsageError("--ensemble averages probabilities of classes, and answers are spans", hint="leave it out")
+        raise UsageError("--ensemble averages class probabilities, but answers are spans", hint="leave it out")
 
     def truth(self, examples: Examples) -> list[Any]:
         answers = examples.columns["answers"]

@@ -78,14 +78,14 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     @property
     def other_loss(self) -> str | None:
         other = "--regression" if self.regression else "--multi-label" if self.multi_label else None
-        return other and f"for one class a text, which {other} does not predict"
+        return other and f"for one class per text, which {other} does not predict"
 
     def resolved(self) -> Self:
         recipe = super().resolved()
         if recipe.regression and recipe.multi_label:
             raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
         if recipe.regression and recipe.labels:
-            raise UsageError("--regression predicts a number, which --labels does not name", hint="leave out one of the two")
+            raise UsageError("--regression predicts a number, which has no --labels", hint="leave out one of the two")
         if recipe.classes and (recipe.regression or recipe.multi_label):
             what = f"--classes is for one class per text, and {'--regression' if recipe.regression else '--multi-label'} is not"
             raise UsageError(what, hint="leave out one of the two")
@@ -93,7 +93,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
             return replace(recipe, metrics=recipe.metrics or (pearson, spearmanr))
         if recipe.multi_label:
-            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels a text (--multi-label)")
+            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels per text (--multi-label)")
             return replace(recipe, metrics=recipe.metrics or (micro_f1, macro_f1, accuracy))
         return replace(recipe, metrics=recipe.metrics or (accuracy,))
 
@@ -232,7 +232,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             raise DataError(what, where=rows.source, hint=hint)
         if not self.multi_label and len(several := columns_named(self.label, rows.columns)) > 1:
             what = f"--label {self.label} names {len(several)} columns; expected one"
-            hint = "if they are columns of 0 and 1, one a label: add --multi-label"
+            hint = "if they are columns of 0 and 1, one per label: add --multi-label"
             raise DataError(what, where=rows.source, hint=hint)
         for name in self._marks or (self.label,):
             require_column(rows, name, option="--label")

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.errors import DataError, UsageError, did_you_mean, listed
 from bertkit.features import IGNORED
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
@@ -25,7 +25,7 @@ def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, 
     refuse_repeated(labels)
     for row, sentence in enumerate(tags):
         if unknown := next((tag for tag in sentence if tag not in labels), None):
-            what = f"unknown tag {unknown!r}; expected one of {', '.join(labels[:12])}"
+            what = f"unknown tag {unknown!r}; expected one of {listed(labels, 12)}"
             raise DataError(what, where=examples.where(row), hint=f"{did_you_mean(unknown, labels)} (--labels sets them)")
     words = sum(map(len, tags))
     if given is None and len(labels) > 50 and len(labels) > words / 5:

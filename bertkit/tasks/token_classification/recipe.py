@@ -61,7 +61,9 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
     head: str = option(
         "linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS, used=DATA
     )
-    lstm_layers: int = option(1, "layers of --head bilstm, of half the model's hidden size each way", minimum=1, used=DATA)
+    lstm_layers: int = option(
+        1, "layers of --head bilstm, each with half the model's hidden size per direction", minimum=1, used=DATA
+    )
     constrained: bool = option(False, "predict only sequences of tags that the scheme allows", used=USE)
     intent: bool = option(False, "also learn and predict the intent of the whole sentence", used=DATA)
     intent_column: str | None = option(None, "column of the intent; default: intent or label", used=DATA, needs="intent")

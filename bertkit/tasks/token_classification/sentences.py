@@ -151,7 +151,7 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
         raise DataError(what, where=examples.where(row), hint="is a word or a tag missing, or does one contain a space?")
     if names is not None:
         if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
-            what = f"the tag number {outside[0]}; expected 0 to {len(names) - 1}"
+            what = f"the tag number is {outside[0]}; expected 0 to {len(names) - 1}"
             raise DataError(what, where=examples.where(row), hint="is this a split without tags?")
         tags = [names[tag] if isinstance(tag, int) else tag for tag in tags]
     for word, tag in zip(words, tags, strict=True):
@@ -249,14 +249,14 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
     for entity in value:
         parts = _parts(entity) if isinstance(entity, dict) else entity
         if not isinstance(parts, (list, tuple)) or list(map(type, parts)) != [int, int, str] or not parts[2]:
-            raise DataError(f"the entity {entity!r}", where=where, hint=_HINT)
+            raise DataError(f"{entity!r} is not an entity", where=where, hint=_HINT)
         start, end, label = parts
         if not 0 <= start < end <= len(text):
             what = f"the entity {entity!r} lies outside its text of {len(text)} characters"
             raise DataError(what, where=where, hint="start counts from 0; end is the character after the last")
         if isinstance(entity, dict) and entity.get("text", covered := text[start:end]) != covered:
             what = f"the entity {entity!r} says {entity['text']!r}, but its text there is {covered!r}"
-            raise DataError(what, where=where, hint="start and end count characters, of which an emoji is one or more")
+            raise DataError(what, where=where, hint="start and end count characters; an emoji is one or more of them")
         entities.append((start, end, label))
     entities.sort()
     for before, after in pairwise(entities):

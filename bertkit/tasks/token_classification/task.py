@@ -111,7 +111,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         if intents and config is not None:
             known = tuple(block["intents"])
             if set(known) != set(intents):
-                what = f"the model's intents are {', '.join(known[:12])}; the data's are {', '.join(intents[:12])}"
+                what = f"the model's intents are {listed(known, 12)}; the data's are {listed(intents, 12)}"
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = known
         remarks += Remarks(warnings=(*warn_of_spellings(labels), *([warning] if warning else [])))

@@ -1,0 +1,25 @@
+"""What the user is told of rows: remarks of readers and tasks, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bertkit import progress
+from bertkit.errors import plural
+from bertkit.readers import Remarks
+from bertkit.tasks.presentation import Count, told
+
+
+def report_remarks(remarks: Remarks, prefix: str = "") -> None:
+    """Print the remarks on rows or on a task."""
+    summed = remarks.summed()
+    for note in summed.notes:
+        progress.note(prefix + note)
+    for warning in summed.warnings:
+        progress.warn(prefix + warning)
+
+
+def tell(rows: int, counts: Iterable[Count]) -> None:
+    """Print how many rows there were, if there is something to tell of them."""
+    if words := told(counts):
+        progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
