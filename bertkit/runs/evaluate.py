@@ -16,7 +16,9 @@ from torch import nn
 from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, plural
 from bertkit.features import Features
+from bertkit.model.batch import Batch, Outputs
 from bertkit.model.devices import Processes
+from bertkit.model.streams import num_streams, side_by_side
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples
 from bertkit.runs.remarks import report_remarks
@@ -51,18 +53,23 @@ def predict(
         model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
-    with torch.inference_mode():
-        for batch in evaluation_batches(features, limit, **place):
-            loss_sums, logits = model(batch.to(processes.device))
-            for name, rows in logits.items():
-                logits_of = split_by_feature(batch, rows.cpu().numpy())
-                outputs.setdefault(name, {}).update(logits_of)
-                num_seen = len(logits_of)
-            for term, loss in loss_sums.items():
-                total = sums.setdefault(term, [0.0, 0.0])
-                total[0] += float(loss)
-                total[1] += batch.weights[term]
-            bar.advance(num_seen * processes.num_processes)
+
+    def compute(batch: Batch) -> tuple[Batch, Outputs]:
+        with torch.inference_mode():
+            return batch, model(batch.to(processes.device))
+
+    streams = num_streams(processes.device)
+    batches = evaluation_batches(features, limit, multiple_of=streams, **place)
+    for batch, (loss_sums, logits) in side_by_side(compute, batches, streams):
+        for name, rows in logits.items():
+            logits_of = split_by_feature(batch, rows.cpu().numpy())
+            outputs.setdefault(name, {}).update(logits_of)
+            num_seen = len(logits_of)
+        for term, loss in loss_sums.items():
+            total = sums.setdefault(term, [0.0, 0.0])
+            total[0] += float(loss)
+            total[1] += batch.weights[term]
+        bar.advance(num_seen * processes.num_processes)
     if was_training:
         model.train()
     manifest.finish()  # nothing is predicted by damaged weights

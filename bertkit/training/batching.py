@@ -131,10 +131,12 @@ def micro_batches_for_rank(
     return [collate(features, indices[group]) for group in groups]
 
 
-def evaluation_batches(features: Features, micro_batch_tokens: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
-    """This process's share of all features, each once; similar lengths together."""
+def evaluation_batches(
+    features: Features, micro_batch_tokens: int, *, multiple_of: int = 1, rank: int = 0, world_size: int = 1
+) -> Iterator[Batch]:
+    """This process's share of all features, each once; similar lengths together. multiple_of: as in `split_by_tokens`."""
     if len(features):
-        for group in split_by_tokens(features.num_tokens, micro_batch_tokens)[rank::world_size]:
+        for group in split_by_tokens(features.num_tokens, micro_batch_tokens, multiple_of)[rank::world_size]:
             if len(group):
                 yield collate(features, group)
 
