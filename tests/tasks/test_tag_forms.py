@@ -253,7 +253,7 @@ def test_skipped_tasks_and_second_annotations_are_counted(tmp_path: Path) -> Non
     tasks[1]["annotations"][0]["was_cancelled"] = True
     examples = read(write(tmp_path / "x.json", json.dumps(tasks)))
     assert (examples.columns["text"], examples.columns["tags"]) == ([TEXTS[0], TEXTS[2]], [["O"] * 4, ["O"]])
-    assert [note[:6] for note in examples.remarks.notes] == ["1 task", "1 task"]
+    assert ["1 task" in note for note in examples.remarks.notes] == [True, True]
     tasks[0]["annotations"] = []
     path = write(tmp_path / "y.json", json.dumps(tasks))
     assert read(path, labelled=False).columns["text"] == [TEXTS[0], TEXTS[2]]
