@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +31,43 @@ def score(family: str, truth: Sequence[Any], decisions: Sequence[Any]) -> float:
 
 
 def time_products(work: Callable[[], Any]) -> float:
-    """Seconds that torch's matrix products take of `work`, each in its place, with its operands where they are then."""
+    """Seconds that torch's matrix products take of `work`, each in its place, with its operands where they are then.
+
+    Of batches that are computed side by side, seconds divided by how many.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    from bertkit.runs import evaluate
+
     seconds: list[float] = []
+    own, side_by_side = threading.current_thread(), evaluate.side_by_side
 
     class Timed(TorchDispatchMode):
+        def __init__(self, streams: int = 1) -> None:
+            super().__init__()
+            self.streams = streams
+
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if operator.overloadpacket.__name__ not in PRODUCTS:
                 return operator(*args, **(kwargs or {}))
             start = time.perf_counter()
             found = operator(*args, **(kwargs or {}))
-            seconds.append(time.perf_counter() - start)
+            seconds.append((time.perf_counter() - start) / self.streams)
             return found
 
-    with Timed():
-        work()
+    def timed(compute: Callable[[Any], Any], items: Any, streams: int) -> Any:
+        def of_thread(item: Any) -> Any:
+            with nullcontext() if threading.current_thread() is own else Timed(streams):  # a mode is one thread's
+                return compute(item)
+
+        return side_by_side(of_thread, items, streams)
+
+    evaluate.side_by_side = timed
+    try:
+        with Timed():
+            work()
+    finally:
+        evaluate.side_by_side = side_by_side
     if not seconds:
         raise SystemExit(f"error: there were no products; expected some of {', '.join(PRODUCTS)}")
     return sum(seconds)

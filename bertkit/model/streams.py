@@ -36,17 +36,18 @@ def side_by_side(compute: Callable[[Item], Result], items: Iterable[Item], strea
     threads = torch.get_num_threads()
     started = Barrier(streams + 1)
     with ThreadPoolExecutor(streams, initializer=_begin, initargs=(threads // streams,)) as pool:
-        for _ in range(streams):
-            pool.submit(started.wait)
-        started.wait()
-        torch.set_num_threads(threads)  # what a thread sets is where later threads of the process begin
-        waiting = deque(pool.submit(compute, item) for item in first)
-        waiting.extend(pool.submit(compute, item) for item in islice(items, 2 * streams - len(first)))
         try:
+            for _ in range(streams):
+                pool.submit(started.wait)
+            started.wait()
+            torch.set_num_threads(threads)  # what a thread sets is where later threads of the process begin
+            waiting = deque(pool.submit(compute, item) for item in first)
+            waiting.extend(pool.submit(compute, item) for item in islice(items, 2 * streams - len(first)))
             while waiting:
                 yield waiting.popleft().result()
                 waiting.extend(pool.submit(compute, item) for item in islice(items, 1))
         finally:
+            started.abort()  # or those that began would wait for one that the system refused
             pool.shutdown(cancel_futures=True)
 
 

@@ -76,6 +76,20 @@ def test_few_are_begun_before_they_are_asked_for_and_none_after_an_error() -> No
     assert threads_of_a_new_thread() == 4
 
 
+def test_a_thread_that_the_system_refuses_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, []
+
+    def refusing(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    with pytest.raises(RuntimeError, match="can't start"):
+        list(side_by_side(abs, range(9), 3))
+
+
 def test_streams_are_for_cpus_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for threads, streams in ((1, 1), (2, 2), (64, MOST)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
