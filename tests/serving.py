@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 import uvicorn
 from fastapi import FastAPI
 
@@ -33,16 +34,21 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def serving(models: Mapping[str, Path], **options: Any) -> Iterator[Serving]:
-    """An app that serves model folders by name, until its batcher is closed. options: of ServeConfig."""
+def serving(models: Mapping[str, Path], *, threads: int = 1, **options: Any) -> Iterator[Serving]:
+    """An app that serves model folders by name, until its batcher is closed. threads: torch's, and so many batches at once.
+    options: of ServeConfig.
+    """
     settings, metrics = filled(ServeConfig(**options)), Metrics()
     served = {name: Served(name, open_model(str(folder), CPU)) for name, folder in models.items()}
-    with ThreadPoolExecutor(1) as model_thread:
-        batcher = Batcher(settings, metrics, model_thread)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    with ThreadPoolExecutor(threads) as pool:
+        batcher = Batcher(settings, metrics, pool, torch.device("cpu"))
         try:
             yield Serving(make_app(served, batcher, settings, metrics), served, batcher)
         finally:
             batcher.close()
+            torch.set_num_threads(before)
 
 
 @contextmanager

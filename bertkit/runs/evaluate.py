@@ -34,6 +34,11 @@ CPU_TOKENS = 1024
 CONSTANT = "constant_predictions"  # a score of 1, present only if a model predicts the same for every row
 
 
+def batch_tokens(micro_batch_tokens: int, device: torch.device) -> int:
+    """The most tokens that `predict` computes as one batch."""
+    return min(micro_batch_tokens, CPU_TOKENS) if device.type == "cpu" else micro_batch_tokens
+
+
 class Predictions(NamedTuple):
     """outputs: for each name of logits, one float array per feature, in order. losses: the mean loss by term."""
 
@@ -49,7 +54,6 @@ def predict(
     It lies under all that predicts: evaluation while a model trains, and whatever a trained model is used for.
     """
     place = {"rank": processes.process_index, "world_size": processes.num_processes}
-    limit = min(micro_batch_tokens, CPU_TOKENS) if processes.device.type == "cpu" else micro_batch_tokens
     if was_training := model.training:  # to set it takes longer than a short text, and threads share a model
         model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
@@ -60,6 +64,7 @@ def predict(
             return batch, model(batch.to(processes.device))
 
     streams = num_streams(processes.device)
+    limit = batch_tokens(micro_batch_tokens, processes.device)
     batches = evaluation_batches(features, limit, multiple_of=streams, **place)
     for batch, (loss_sums, logits) in side_by_side(compute, batches, streams):
         for name, rows in logits.items():

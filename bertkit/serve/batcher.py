@@ -1,4 +1,4 @@
-"""Requests share packed batches: one thread computes together what arrived while it computed the batch before."""
+"""Requests share packed batches: a thread computes together what arrived while it computed the batch before."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertkit.features import Features, Ragged, offsets_of
+from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
-from bertkit.runs.evaluate import Split
+from bertkit.runs.evaluate import Split, batch_tokens
 from bertkit.runs.predictor import Predictor, Row
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig
@@ -66,18 +68,22 @@ class Job:
 
 
 class Batcher:
-    """The model thread and its queue. An idle thread takes a job at once.
+    """The model threads and their queue. An idle thread takes a job at once.
 
-    A batch has at most max_batch_tokens, or is a single larger job. model_thread: an executor of one thread, which also opened
-    the models: OpenMP gives every thread that computes helpers of its own, and more of them than cores slow each other down.
+    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`); a batch that nothing
+    else is computed beside has all of these. A batch has at most max_batch_tokens, on a CPU no more than `predict` computes at
+    once, or is a single larger job. pool: runs the threads; what opened the models in it has ended.
     """
 
-    def __init__(self, settings: ServeConfig, metrics: Metrics, model_thread: ThreadPoolExecutor) -> None:
+    def __init__(self, settings: ServeConfig, metrics: Metrics, pool: ThreadPoolExecutor, device: torch.device) -> None:
         self.settings, self.metrics = settings, metrics
+        self._batch_tokens = batch_tokens(settings.max_batch_tokens, device)
         self._waiting: list[Job] = []
         self._closed = False
+        self._num_busy = 0  # threads that have jobs
         self._changed = threading.Condition()
-        self._ended = model_thread.submit(self._run)
+        self._threads, streams = torch.get_num_threads(), num_streams(device)
+        self._ended = [pool.submit(self._run, self._threads // streams) for _ in range(streams)]
 
     def submit(self, *jobs: Job) -> list[Future[Any]]:
         """Queue a request's jobs; returns their answers. Raises Refusal if too many are waiting, or after `close`."""
@@ -94,57 +100,69 @@ class Batcher:
         """Accept no more jobs, and finish those that wait."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._ended.result()
+            self._changed.notify_all()
+        for ended in self._ended:
+            ended.result()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the model thread is running."""
-        return not self._ended.done()
+        """Whether the model threads are running."""
+        return not any(ended.done() for ended in self._ended)
 
     @property
     def queue_size(self) -> int:
         """The number of waiting jobs."""
         return len(self._waiting)
 
-    def _run(self) -> None:
+    def _run(self, share: int) -> None:
+        """Compute batches until `close`. share: of torch's threads, for a batch beside others."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
-                waiting = [*self._waiting]
-            if not waiting:
-                return
-            chosen, done = self._choose(waiting)
+                if not self._waiting:
+                    return
+                self._num_busy += 1
+            if jobs := self._claim():
+                is_alone = self._num_busy == 1 and not self._waiting
+                torch.set_num_threads(self._threads if is_alone else share)
+                self._compute(jobs)
             with self._changed:
-                self._waiting = [job for job in self._waiting if job not in done]
-            if chosen:
-                self._compute(chosen)
+                self._num_busy -= 1
 
-    def _choose(self, waiting: Sequence[Job]) -> tuple[list[Job], set[Job]]:
-        """The oldest job with those behind it that fit into its batch; and all that leave the queue, failed jobs included."""
-        chosen: list[Job] = []
-        done: set[Job] = set()
-        room = self.settings.max_batch_tokens
-        for job in waiting:
-            if chosen and not job.may_join(chosen[0]):
-                continue
+    def _claim(self) -> list[Job]:
+        """The oldest job with those behind it that fit into its batch. Jobs that cannot be computed are answered."""
+        claimed: list[Job] = []
+        left: list[Job] = []
+        room = self._batch_tokens
+        while job := self._next(claimed):
             try:
                 if (tokens := sum(each.tokens for each in job.request or [job])) > self.settings.max_request_tokens:
                     what = f"the request has {tokens} tokens; expected at most {self.settings.max_request_tokens}"
                     raise Refusal(413, what)
             except Exception as error:
-                done.add(job)
                 if job.answer.set_running_or_notify_cancel():
                     job.answer.set_exception(error)
                 continue
-            if chosen and job.tokens > room:
-                break
-            if not chosen or job.columns == chosen[0].columns:
-                done.add(job)
-                if job.answer.set_running_or_notify_cancel():  # its client is still waiting
-                    chosen.append(job)
-                    room -= job.tokens
-        return chosen, done
+            if claimed and (job.tokens > room or job.columns != claimed[0].columns):
+                left.append(job)
+                if job.tokens > room:
+                    break
+            elif job.answer.set_running_or_notify_cancel():  # its client is still waiting
+                claimed.append(job)
+                room -= job.tokens
+        if left:
+            with self._changed:
+                self._waiting[:0] = left
+                self._changed.notify()
+        return claimed
+
+    def _next(self, claimed: Sequence[Job]) -> Job | None:
+        """Take the oldest job out of the queue that may join these. Its tokens are counted outside the lock."""
+        with self._changed:
+            for place, job in enumerate(self._waiting):
+                if not claimed or job.may_join(claimed[0]):
+                    return self._waiting.pop(place)
+        return None
 
     def _compute(self, jobs: Sequence[Job]) -> None:
         """Answer jobs as one batch. If that fails, compute each alone: one job must not fail the others."""
@@ -160,12 +178,14 @@ class Batcher:
                 jobs[0].answer.set_exception(error)
             return
         seconds = time.perf_counter() - start
-        self.metrics.observe("next_size", len(jobs))
-        self.metrics.observe("next_tokens", sum(job.tokens for job in jobs))
+        with self._changed:  # of several threads, one at a time
+            self.metrics.observe("next_size", len(jobs))
+            self.metrics.observe("next_tokens", sum(job.tokens for job in jobs))
+            for job in jobs:
+                self.metrics.observe("input_length", job.tokens)
+                self.metrics.observe("queue_duration", start - job.came)
+                self.metrics.observe("inference_duration", seconds)
         for job, answer in zip(jobs, answers, strict=True):
-            self.metrics.observe("input_length", job.tokens)
-            self.metrics.observe("queue_duration", start - job.came)
-            self.metrics.observe("inference_duration", seconds)
             job.answer.set_result(answer)
 
 

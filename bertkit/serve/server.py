@@ -13,6 +13,7 @@ from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.devices import start_processes
 from bertkit.model.directory import read_config, resolve
+from bertkit.model.streams import MOST
 from bertkit.runs.masked_inference import is_language_model, open_to_fill
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.series import runs_to_use
@@ -44,11 +45,12 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     if is_open and settings.auth:
         what = f"--host {settings.host} lets other machines in, but there is no --token"
         raise UsageError(what, hint="give one: --token SECRET; or let anyone in: --no-auth")
-    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as model_thread:
+    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(MOST, "model") as pool:
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
-        models = model_thread.submit(_open_models, named, options).result()
+        # By a thread that computes later too: OpenMP gives each its own helpers, and more of them than cores slow each other.
+        models = pool.submit(_open_models, named, options).result()
         metrics = Metrics()
-        batcher = Batcher(settings, metrics, model_thread)
+        batcher = Batcher(settings, metrics, pool, next(iter(models.values())).predictor.processes.device)
         app = make_app(models, batcher, settings, metrics)
         config = uvicorn.Config(
             app,

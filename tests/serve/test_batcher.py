@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from serving import Gate, flat, serving
 
 from bertkit.errors import DataError
@@ -62,7 +64,8 @@ def test_together_is_as_alone(make_model_dir: Callable[..., Path], monkeypatch: 
         for job, expected in zip(jobs, alone, strict=True):
             assert flat(answered(served, job)) == pytest.approx(flat(expected), abs=1e-5)
         assert flat(answered(served, several)) == pytest.approx(flat([each for (each,) in alone[3:7]]), abs=1e-5)
-        assert gate.sizes == [1, len(rows) + 4]
+        assert (gate.sizes[0], sum(gate.sizes)) == (1, len(rows) + 5)
+        assert len(gate.sizes) <= 3, "they share batches"
 
 
 def test_a_batch_has_so_many_tokens_at_most(folder: Path, monkeypatch: Any) -> None:
@@ -138,6 +141,43 @@ def test_jobs_of_several_models_do_not_mix(folder: Path, make_model_dir: Callabl
         assert [*map(flat, found)] == [pytest.approx(flat(each), abs=1e-5) for each in expected * 2]
         assert flat(expected[0]) != pytest.approx(flat(expected[1]), abs=1e-3)
         assert gate.sizes == [1, 2]
+
+
+def test_batches_are_computed_side_by_side_and_answered_as_they_are_done(folder: Path, monkeypatch: Any) -> None:
+    with serving({"m": folder}, threads=4, max_batch_tokens=20) as (_, models, batcher):
+        decode = models["m"].predictor.decode
+        expected = [answered(models["m"], submit(batcher, models["m"], [text])) for text in TEXTS]
+        together = threading.Barrier(4, timeout=60)  # passed only if four are computed at once
+        first, opened, shares = threading.Event(), threading.Event(), []
+
+        def waiting(split: Any) -> Any:
+            shares.append(torch.get_num_threads())
+            if not first.is_set():
+                first.set()  # the others come while this one is computed
+                assert opened.wait(60)
+            together.wait()
+            if "bad" in split.examples.columns["text"]:
+                assert stopped.wait(60)
+            return decode(split)
+
+        stopped = threading.Event()
+        monkeypatch.setattr(models["m"].predictor, "decode", waiting)
+        lone = submit(batcher, models["m"], ["no"])
+        assert first.wait(60)
+        slow, *others = (submit(batcher, models["m"], [text]) for text in ("bad", " ".join(["no"] * 17), " ".join(["we"] * 17)))
+        opened.set()
+        assert [len(job.result(60)[1]) for job in (lone, *others)] == [1, 1, 1]
+        assert not slow.done(), "answers wait for a batch that others do not share"
+        stopped.set()
+        assert len(slow.result(60)[1]) == 1
+        assert (shares[0], {*shares[1:]}) == (4, {1}), "a lone batch has all threads, batches side by side share them"
+        monkeypatch.setattr(models["m"].predictor, "decode", decode)
+        found = [answered(models["m"], job) for job in [submit(batcher, models["m"], [text]) for text in TEXTS]]
+        assert [*map(flat, found)] == [pytest.approx(flat(each), abs=1e-5) for each in expected]
+        counted = [
+            line.split()[1] for line in batcher.metrics.text().splitlines() if line.startswith("te_request_input_length_count")
+        ]
+        assert counted == [str(2 * len(TEXTS) + 4)]
 
 
 def test_a_full_queue_refuses_and_a_cancelled_job_is_not_computed(folder: Path, monkeypatch: Any) -> None:
