@@ -61,7 +61,6 @@ def evaluate(
     from bertkit.runs.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
-    from bertkit.tasks.recipe import published_scores
 
     if output_dir is not None and output_dir.is_file():
         raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
@@ -76,21 +75,14 @@ def evaluate(
     if corpus is not None:
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
-    scored, examples = evaluate_target(opened, tuple(split) if split else None)
+    found = evaluate_target(opened, tuple(split) if split else None)
     if output_dir is not None and not progress.console.quiet:
-        for number, (name, predictions) in enumerate(scored.predictions.items()):
+        for number, name in enumerate(found.splits):
             folder = output_dir / name if number else output_dir
-            files = opened.task.files(predictions, scored.truth[name], examples[name])
+            _, predictions, truth, examples = found.of(name)
+            files = opened.task.files(predictions, truth, examples)
             write_files(folder, files, locked=False)
             progress.note(f"wrote the predictions on {name} to {folder}")
-    report = report_scores(
-        target,
-        scored,
-        examples,
-        published=published_scores(scored.task.recipe, opened.trained_from),
-        published_by=opened.trained_from,
-        resamples=RESAMPLES if intervals else 0,
-        errors=errors,
-    )
+    report = report_scores(target, found, resamples=RESAMPLES if intervals else 0, errors=errors)
     show(report)
     print_json(report.json, wanted=as_json)

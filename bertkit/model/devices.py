@@ -41,15 +41,15 @@ class OneProcess(NamedTuple):
     is_main_process: bool = True
 
     @classmethod
-    def on(cls, device: str = "auto") -> OneProcess:
-        """On a device by name; auto: the fastest kind that there is. Raises MachineError."""
+    def on(cls, device: str | None = None) -> OneProcess:
+        """On a device by name; by default and for auto the fastest kind that there is. Raises MachineError."""
         return cls(torch.device(_available(device)))
 
 
-def _available(device: str) -> str:
-    """The kind of a device by name. Raises MachineError for one that is not available."""
+def _available(device: str | None) -> str:
+    """The kind of a device by name; None is "auto". Raises MachineError for one that is not available."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if device == "auto":
+    if device is None or device == "auto":
         return next(kind for kind, is_there in available.items() if is_there)
     if not available.get(device, True):
         raise MachineError(
@@ -59,7 +59,7 @@ def _available(device: str) -> str:
     return device
 
 
-def start_processes(device: str = "auto") -> Processes:
+def start_processes(device: str | None = None) -> Processes:
     """The processes that predict: Accelerate's, which is slow to import, only where a launcher may have started several."""
     if any(name in _LAUNCHED or name.startswith("ACCELERATE_") for name in os.environ):
         return start_accelerator(device)
@@ -67,7 +67,7 @@ def start_processes(device: str = "auto") -> Processes:
     return OneProcess.on(device)
 
 
-def start_accelerator(device: str = "auto") -> Accelerator:
+def start_accelerator(device: str | None = None) -> Accelerator:
     """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
 
     What the environment says of those, as `accelerate launch` passes it on, is ignored, with a warning. Raises UsageError

@@ -21,7 +21,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, r
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
-from bertkit.runs.scores import Predicted, evaluate_splits
+from bertkit.runs.scores import Predicted, evaluate_target
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
 
@@ -132,7 +132,7 @@ def open_sides(
         for folder in runs:
             target = open_target(str(folder), recipe_name, {})
             split = split or target.task.recipe.resolved().eval_splits[0]
-            scored.append(evaluate_splits(target, (split,)).of(split))
+            scored.append(evaluate_target(target, (split,)).of(split))
         if split == HELD_OUT and FOLDS.runs_in(Path(name)):
             scored = [_together(scored)]
         assert split is not None

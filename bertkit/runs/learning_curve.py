@@ -65,14 +65,14 @@ def measure_learning_curve(
         scorers.append([])
         for seed in range(1, seeds + 1):
             run = open_target(str(folder / f"{SEEDS.noun}-{seed}"), name if name.endswith(".py") else None, {})
-            scored, examples = evaluate_target(run, (split,))
-            scorers[-1].append(scored.task.scorer(scored.predictions[split], scored.truth[split]))
-    rows = len(examples[split])
+            evaluated = evaluate_target(run, (split,))
+            scorers[-1].append(evaluated.of(split).scorer())
+    rows = len(evaluated.splits[split].examples)
     metric = next(iter(scorers[0][0](np.arange(rows))))
     found = {"metric": metric, "split": split, "rows": rows, "seeds": seeds, "model": model}
     draws = progress.with_bar(resampled(rows, RESAMPLES, np.random.default_rng(0)), "resample", RESAMPLES)
     found |= describe_curve(sizes, scorers, rows, draws, greater_is_better=recipe.greater_is_better)
-    if start_accelerator(recipe.training.device or "auto").is_main_process:
+    if start_accelerator(recipe.training.device).is_main_process:
         write_json(output_dir / FOUND, found)
     return found
 

@@ -35,7 +35,7 @@ from bertkit.runs.learning_curve import report_learning_curve
 from bertkit.runs.masked_inference import HeldOut, open_held_out
 from bertkit.runs.outputs import check_output
 from bertkit.runs.predictor import Predictor
-from bertkit.runs.scores import Evaluated, Predicted, evaluate_splits, report_scores
+from bertkit.runs.scores import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.slices import describe_slices
 from bertkit.runs.target import Opened, open_target
@@ -163,7 +163,7 @@ def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> 
     results: list[Result] = []
     for run in runs:
         target = open_target(str(run.folder), recipe_name, {})
-        found = evaluate_splits(target, tuple(results[0].found.splits) if results else None)
+        found = evaluate_target(target, tuple(results[0].found.splits) if results else None)
         results.append(Result(run, target, found))
         for split, of_first in results[0].found.splits.items():
             refuse_other_rows(found.splits[split].examples, of_first.examples, split, name=run.name, first_name=runs[0].name)
@@ -191,9 +191,7 @@ def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table
     """The first score beside baselines, and all scores of eval; and the tables of each split."""
     scored, trained_from = result.found.scored, result.target.trained_from
     published = published_scores(scored.task.recipe, trained_from)
-    examples = {name: split.examples for name, split in result.found.splits.items()}
-    how: dict[str, Any] = {"published": published, "published_by": trained_from, "resamples": RESAMPLES, "errors": 0}
-    report = report_scores(result.run.name, scored, examples, **how)
+    report = report_scores(result.run.name, result.found, resamples=RESAMPLES)
     first, value = next(iter(scored.scores.items()))
     others = {
         **(result.run.values.get("baselines") or {}),
@@ -202,7 +200,7 @@ def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table
     compared = [[result.run.name, value, progress.format_interval(report.json["intervals"][first])]]
     compared += [[name, score, None] for name, score in others.items()]
     tables = [part for part in report.parts if isinstance(part, Table)]
-    parts_of = {split: [part for part in tables[:-1] if part.title.startswith(f"{split}: ")] for split in examples}
+    parts_of = {split: [part for part in tables[:-1] if part.title.startswith(f"{split}: ")] for split in result.found.splits}
     findings = [part for part in report.parts if isinstance(part, Finding)]
     return [Table(f"{first} beside others", ["predictions", first, "95% interval"], compared), tables[-1], *findings], parts_of
 

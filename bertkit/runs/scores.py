@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.runs.target import Opened
 from bertkit.tasks.presentation import Prediction
+from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Scorer, Task
@@ -56,9 +57,12 @@ class Predicted(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """predictor: what predicted. rows: of each split as they were read. splits: the same as examples and features."""
+    """predictor: what predicted; trained_from: the model that it was fine-tuned from. rows: of each split as they were read.
+    splits: the same as examples and features.
+    """
 
     predictor: TaskPredictor
+    trained_from: str
     scored: Scored
     rows: dict[str, Examples]
     splits: dict[str, Split]
@@ -69,13 +73,7 @@ class Evaluated(NamedTuple):
         return Predicted(scored.task, scored.predictions[split], scored.truth[split], self.splits[split].examples)
 
 
-def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> tuple[Scored, dict[str, Examples]]:
-    """The scores and predictions of every split, and the examples."""
-    found = evaluate_splits(target, splits)
-    return found.scored, {name: split.examples for name, split in found.splits.items()}
-
-
-def evaluate_splits(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
+def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
     """Predict and score every split; by default those of the target's recipe. Raises UsageError, DataError."""
     task = replace(target.task, recipe=target.task.recipe.resolved())
     refuse_code(task.recipe)
@@ -91,7 +89,7 @@ def evaluate_splits(target: Opened, splits: tuple[str, ...] | None = None) -> Ev
     predictor = TaskPredictor(replace(target, task=task), accelerator)
     scored = predictor.score(data)
     accelerator.wait_for_everyone()
-    return Evaluated(predictor, scored, rows, data)
+    return Evaluated(predictor, target.trained_from, scored, rows, data)
 
 
 def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
@@ -112,22 +110,13 @@ def score_intervals(scored: Scored, resamples: int) -> dict[str, list[float] | N
     return bounds
 
 
-def report_scores(
-    title: str,
-    scored: Scored,
-    examples: Mapping[str, Examples],
-    *,
-    published: Mapping[str, float],
-    published_by: str,
-    resamples: int,
-    errors: int,
-) -> Report:
-    """Scores of each split with 95% intervals, the tables and warnings of the task, and the worst errors.
+def report_scores(title: str, found: Evaluated, *, resamples: int = 0, errors: int = 0) -> Report:
+    """Scores of each split, beside published ones, with 95% intervals; the task's tables and warnings, and the worst errors.
 
-    examples: of each split. published: published scores by "split/metric"; published_by: of which model. resamples: of the
-    bootstrap; 0 for no intervals. errors: number of worst errors to show per split.
+    resamples: of the bootstrap; 0 for no intervals. errors: number of worst errors to show per split.
     """
-    task = scored.task
+    scored, task = found.scored, found.scored.task
+    published = published_scores(task.recipe, found.trained_from)
     parts: list[Table | Finding | Text] = []
     bounds = score_intervals(scored, resamples) if resamples else {}
     remarks = []
@@ -139,7 +128,7 @@ def report_scores(
             else:
                 remarks.append(replace(part, what=f"{split}: {part.what}"))
         if errors:
-            parts += _worst(Predicted(task, predictions, truth, examples[split]), errors, split)
+            parts += _worst(found.of(split), errors, split)
         if warning := task.label_order_warning(predictions, truth):
             remarks.append(Finding("warning", f"{split}: {warning}"))
     columns = ["score", "value", *(["95% interval"] if resamples else [])]
@@ -147,7 +136,7 @@ def report_scores(
     for name, value in scored.scores.items():
         rows.append([name, value, *([progress.format_interval(bounds.get(name))] if resamples else [])])
         rows[-1] += [published.get(name)] if published else []
-    parts.append(Table(title, columns + ([f"published, {published_by}"] if published else []), rows))
+    parts.append(Table(title, columns + ([f"published, {found.trained_from}"] if published else []), rows))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 

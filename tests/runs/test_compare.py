@@ -52,7 +52,7 @@ def test_two_runs(runs: Path) -> None:
     found = compare(names)
     assert (found["split"], found["rows"], found["settings"]) == ("validation", 60, {"training.learning_rate": [1e-5, 3e-3]})
     for side in found["sides"]:
-        scored, _ = evaluate_target(open_target(side["name"], None, {}))
+        scored = evaluate_target(open_target(side["name"], None, {})).scored
         assert side["scores"]["accuracy"] == scored.scores["validation/accuracy"]
     one, two = (right(runs / name, runs / "rows.csv") for name in ("one", "two"))
     (row,) = found["differences"]
@@ -101,7 +101,7 @@ def test_folds_are_compared_by_their_held_out_rows(runs: Path, make_model_dir, t
     assert (found["rows"], [side["runs"] for side in found["sides"]]) == (60, [1, 1])
     assert "training.learning_rate" in found["settings"]
     for side, folds in zip(found["sides"], (3, 2), strict=True):
-        scored = [evaluate_target(open_target(f"{side['name']}/fold-{fold}", None, {}))[0] for fold in range(1, folds + 1)]
+        scored = [evaluate_target(open_target(f"{side['name']}/fold-{fold}", None, {})).scored for fold in range(1, folds + 1)]
         right = [p.value == t for each in scored for p, t in zip(each.predictions["validation"], each.truth["validation"])]
         assert (len(right), side["scores"]["accuracy"]) == (60, pytest.approx(np.mean(right)))
     with pytest.raises(UsageError) as other_rows:
@@ -129,7 +129,7 @@ def test_folds_of_answers_are_compared_each_with_its_own_threshold(make_model_di
     found = compare([str(tmp_path / "two"), str(tmp_path / "three")], resamples=20)
     assert found["rows"] == 16
     for side, folds in zip(found["sides"], (2, 3), strict=True):
-        scored = [evaluate_target(open_target(f"{side['name']}/fold-{fold}", None, {}))[0] for fold in range(1, folds + 1)]
+        scored = [evaluate_target(open_target(f"{side['name']}/fold-{fold}", None, {})).scored for fold in range(1, folds + 1)]
         exact = [fold.scores["validation/exact"] for fold in scored for _ in fold.truth["validation"]]
         assert (len(exact), side["scores"]["exact"]) == (16, pytest.approx(np.mean(exact)))
 
@@ -177,7 +177,7 @@ def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])
     assert (error.value.where, error.value.what.endswith("in the text")) == (str(runs / "other"), True)
-    monkeypatch.setattr("bertkit.runs.compare.evaluate_splits", lambda *_: pytest.fail("a run was evaluated"))
+    monkeypatch.setattr("bertkit.runs.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])
     assert error.value.where == str(tmp_path)

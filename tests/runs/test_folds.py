@@ -55,8 +55,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def held_out(run: Path) -> list[str]:
     """The texts of a run's validation rows."""
-    _, examples = evaluate_target(open_target(str(run), None, {}))
-    return examples["validation"].columns["text"]
+    return evaluate_target(open_target(str(run), None, {})).splits["validation"].examples.columns["text"]
 
 
 def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(

@@ -67,10 +67,10 @@ def test_each_row_is_judged_by_the_fold_that_did_not_train_on_it(check, tmp_path
     for number in (1, 2, 3):
         assert "intervals" not in read_found(tmp_path / f"out/folds/fold-{number}", "run"), "nobody reads a fold's card"
         run = open_target(str(tmp_path / f"out/folds/fold-{number}"), None, {})
-        scored, examples = evaluate_target(run)
+        _, predictions, truths, examples = evaluate_target(run).of("validation")
         labels = run.task.labels
-        for row, (prediction, truth) in enumerate(zip(scored.predictions["validation"], scored.truth["validation"])):
-            line = examples["validation"].lines[row]
+        for row, (prediction, truth) in enumerate(zip(predictions, truths)):
+            line = examples.lines[row]
             matrix[line], given[line] = prediction.probabilities, labels.index(truth)
             assert of_given[line] == pytest.approx(prediction.probabilities[labels.index(truth)], abs=2e-6)
     likely = cleanlab.filter.find_label_issues(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from rich.text import Text
 from trained import predictions_of
 
-from bertkit.readers import Examples
-from bertkit.report import Finding, Report, Table
+from bertkit.report import Finding, Table
 from bertkit.runs.evaluate import Scored
-from bertkit.runs.scores import evaluate_target, report_scores
+from bertkit.runs.scores import Evaluated, evaluate_target, report_scores
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
 from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order
@@ -75,7 +74,7 @@ def test_tags_have_a_table_by_tag_or_with_a_scheme_by_type() -> None:
     assert confusions.rows == [["NOUN", 2, 0, 0], ["VERB", 1, 0, 0], ["X", 1, 1, 0]]
     assert remark == Finding("note", "tags that are never predicted: X")
     scored = Scored({}, {"dev": predictions}, {"dev": truth}, None, task)
-    parts = report(scored, {}, errors=0, resamples=0).parts
+    parts = report_scores("title", Evaluated(None, "", scored, {}, {})).parts
     assert parts[0].title == "dev: by tag"
     assert parts[-1].what == "dev: tags that are never predicted: X"
     assert len(task.report([Prediction(each.tags) for each in truth], truth)) == 2
@@ -149,18 +148,13 @@ def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "dev.csv"
 
 
-def evaluate(model: Path, data: Path) -> tuple[Scored, dict[str, Examples]]:
+def evaluate(model: Path, data: Path) -> Evaluated:
     options = {"validation": str(data), "labels": "no,yes", "max_length": 32}
     return evaluate_target(open_target(str(model), "text-classification", options))
 
 
-def report(scored: Scored, examples: dict[str, Examples], **options: Any) -> Report:
-    given: dict[str, Any] = {"published": {}, "published_by": "", "resamples": 0, "errors": 0}
-    return report_scores("title", scored, examples, **given | options)
-
-
 def test_a_model_with_unnamed_labels_in_another_order(model: Path, data: Path, tmp_path: Path) -> None:
-    found = report(*evaluate(model, data))
+    found = report_scores("title", evaluate(model, data))
     accuracy = found.json["validation/accuracy"]
     assert accuracy == pytest.approx(0.1)  # as it is named, not as it would be best
     (warning,) = [part.what for part in found.parts if isinstance(part, Finding)]
@@ -171,14 +165,17 @@ def test_a_model_with_unnamed_labels_in_another_order(model: Path, data: Path, t
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     config |= {"id2label": names, "label2id": {name: int(number) for number, name in names.items()}}
     (tmp_path / "renamed" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    found = report(*evaluate(tmp_path / "renamed", data))
+    found = report_scores("title", evaluate(tmp_path / "renamed", data))
     assert found.json["validation/accuracy"] == pytest.approx(1 - accuracy)
     assert not [part for part in found.parts if isinstance(part, Finding)]
 
 
 def test_worst_errors_intervals_and_published_scores(model: Path, data: Path) -> None:
-    scored, examples = evaluate(model, data)
-    found = report(scored, examples, errors=3, resamples=200, published={"validation/accuracy": 0.9}, published_by="them")
+    evaluated = evaluate(model, data)
+    scored = evaluated.scored
+    task = replace(scored.task, recipe=replace(scored.task.recipe, reference={"them": {"validation/accuracy": 90.0}}))
+    published = evaluated._replace(scored=scored._replace(task=task), trained_from="a/folder/of/them")
+    found = report_scores("title", published, errors=3, resamples=200)
     rows = list(zip(scored.predictions["validation"], scored.truth["validation"], strict=True))
     names = scored.task.labels
     # The less probable the right label, the worse the error.
@@ -197,10 +194,10 @@ def test_worst_errors_intervals_and_published_scores(model: Path, data: Path) ->
     *tables, scores = [part for part in found.parts if isinstance(part, Table)]
     own = scored.task.report(scored.predictions["validation"], scored.truth["validation"])
     assert [(table.title, table.rows) for table in tables] == [(f"validation: {table.title}", table.rows) for table in own]
-    assert scores.columns == ["score", "value", "95% interval", "published, them"]
+    assert scores.columns == ["score", "value", "95% interval", "published, a/folder/of/them"]
     accuracy = scored.scores["validation/accuracy"]
     assert scores.rows[0] == ["validation/accuracy", accuracy, f"{low:.4f} to {high:.4f}", 0.9]
-    assert "intervals" not in report(scored, examples).json
+    assert "intervals" not in report_scores("title", evaluated).json
 
 
 def test_a_hundred_thousand_labels_need_no_matrix() -> None:
