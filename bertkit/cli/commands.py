@@ -152,7 +152,7 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
     try:
         args = sys.argv[1:] if argv is None else argv
         if [*args[:1]] == ["finetune"]:
-            from bertkit.cli.run_glue import translate
+            from bertkit.cli.example_scripts import translate
 
             args = translate(args)
         with all_read_is_whole():

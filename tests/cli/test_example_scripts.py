@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bertkit import progress
+from bertkit.cli.example_scripts import _TABLE, translate
 from bertkit.cli.options import recipe_options
-from bertkit.cli.run_glue import _TABLE, translate
 from bertkit.errors import UsageError
 
 RENAMED = dict(
