@@ -24,7 +24,7 @@ from bertkit.model.padded import Padded
 from bertkit.readers import Examples
 from bertkit.readers.formats import LINES, read_file
 from bertkit.runs.directory import read_run_file
-from bertkit.runs.masked_inference import LanguageModel, is_language_model
+from bertkit.runs.masked_inference import LanguageModelPredictor, is_language_model
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.runs.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
 from bertkit.runs.remarks import report_remarks
@@ -116,7 +116,7 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows 
     if is_language_model(name):
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
-        return LanguageModel.open(name, "cpu", "fp32"), Rows(read_file(texts, (LINES,))) if int8 and texts else None
+        return LanguageModelPredictor.open(name, "cpu", "fp32"), Rows(read_file(texts, (LINES,))) if int8 and texts else None
     if int8 and texts is None and read_run_file(Path(name)) is None:
         raise UsageError("--int8 needs texts to compare on, and only a run has its own", hint="name a file: --texts FILE")
     target = open_target(name, None, _ON_CPU, to_predict=not int8 or texts is not None)
@@ -160,7 +160,7 @@ def _spread(examples: Examples) -> Examples:
 
 
 def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: Rows) -> Verdict:
-    if isinstance(predictor, LanguageModel):
+    if isinstance(predictor, LanguageModelPredictor):
         return compare_language_models(predictor, graphs, _spread(rows.texts).columns["text"])
     assert isinstance(predictor, TaskPredictor)
     texts, dev = (None if each is None else predictor.encode(each)[0] for each in (rows.texts, rows.dev))

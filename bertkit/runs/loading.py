@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertkit.model.directory import read_config, resolve
-from bertkit.runs.masked_inference import LanguageModel, is_language_model
+from bertkit.runs.masked_inference import LanguageModelPredictor, is_language_model
 from bertkit.runs.predictor import Predictor, TaskPredictor
 from bertkit.tasks.block import read_block
 
@@ -18,6 +18,6 @@ def load(model: str | Path, device: str = "auto", precision: str = "auto") -> Pr
     """
     name = str(model)
     if is_language_model(name):
-        return LanguageModel.open(name, device, precision)
+        return LanguageModelPredictor.open(name, device, precision)
     has_task = read_block(read_config(resolve(name)), name) is not None
     return (TaskPredictor if has_task else Predictor).open(name, device, precision)

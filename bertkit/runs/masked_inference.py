@@ -18,14 +18,14 @@ from bertkit import manifest
 from bertkit.config import PretrainConfig, convert, options_of
 from bertkit.corpus.mixing import Corpus, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.errors import DataError, ModelError, UsageError
+from bertkit.errors import DataError, ModelError, UsageError, flag_of
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.heads import Head
-from bertkit.model.language_model import LanguageModel as PretrainingHead
+from bertkit.model.language_model import LanguageModel
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
@@ -61,7 +61,7 @@ def is_language_model(name: str) -> bool:
     return bool(set(read_config(folder).extra.get("architectures") or ()) & _HEADS)
 
 
-class LanguageModel(Predictor):
+class LanguageModelPredictor(Predictor):
     """A pre-trained model: `predict` fills each [MASK] of a text, `score` says how likely texts are.
 
     A prediction's value is the text with its masks filled; details["fills"]: for each mask the top_k most probable tokens.
@@ -154,7 +154,7 @@ class LanguageModel(Predictor):
         Of a masked model the sum of each token's, where it alone is masked (Salazar et al., 2020: the pseudo-log-likelihood);
         of a causal one that of each token after those before it. [SEP] does not count.
         """
-        module: PretrainingHead = self.model
+        module: LanguageModel = self.model
         encoded = self._encode(texts)
         found = np.zeros(len(texts))
         for first in range(0, len(texts), TEXTS_SCORED):
@@ -163,7 +163,7 @@ class LanguageModel(Predictor):
             np.add.at(found, features.examples, [float(rows[:, 0].sum()) for rows in scored])
         return found
 
-    def _targets(self, encoded: Encoded, texts: range, module: PretrainingHead) -> Features:
+    def _targets(self, encoded: Encoded, texts: range, module: LanguageModel) -> Features:
         """Features that score texts: of a masked model one for each token, of a causal one each text."""
         whole: list[list[int]] = [encoded.input_ids[text].tolist() for text in texts]
         if self.pretrained.config.is_decoder:
@@ -189,7 +189,7 @@ class Likeliest(nn.Module):
     "probabilities" and "tokens" are (R, k); ids: of the tokens among which they are.
     """
 
-    def __init__(self, model: PretrainingHead, k: int, ids: Tensor) -> None:
+    def __init__(self, model: LanguageModel, k: int, ids: Tensor) -> None:
         super().__init__()
         self.model, self.k, self.ids = model, k, ids
 
@@ -230,7 +230,7 @@ class Filled(Presents):
         return line
 
 
-def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) -> LanguageModel:
+def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) -> LanguageModelPredictor:
     """A pre-trained model with the options of a command. Raises UsageError for a causal one, and for options of tasks."""
     overrides = dict(overrides)
     given = [name for name in ("encoding", "max_file_size", "on_error") if name in overrides]
@@ -241,7 +241,7 @@ def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) 
     longest = min(LONGEST, pretrained.config.max_position_embeddings)
     config = _settings({}, {"max_length": longest, **overrides})
     check_max_length(config.max_length, pretrained.config)
-    model = LanguageModel(pretrained, start_accelerator(config.device), config.precision)
+    model = LanguageModelPredictor(pretrained, start_accelerator(config.device), config.precision)
     model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k or model.top_k
     model.opening = opening
     return model
@@ -291,13 +291,13 @@ def open_held_out(name: str, corpus: Path | None, overrides: Mapping[str, Any]) 
     if sequences is None:
         where = str(corpora[0].folder)
         raise UsageError("the corpus has no held-out documents", where=where, hint="build it with --validation 1%")
-    return HeldOut(LanguageModel(pretrained, accelerator, config.precision), sequences, corpora, config, accelerator)
+    return HeldOut(LanguageModelPredictor(pretrained, accelerator, config.precision), sequences, corpora, config, accelerator)
 
 
 class HeldOut(NamedTuple):
     """A pre-trained model, and this process's share of the held-out sequences of corpora."""
 
-    model: LanguageModel
+    model: LanguageModelPredictor
     sequences: HeldOutSequences
     corpora: Sequence[Corpus]
     config: PretrainConfig
@@ -341,7 +341,7 @@ def refuse_task_options(overrides: Mapping[str, Any]) -> None:
     for name in overrides:
         if name not in options_of(PretrainConfig):
             hint = "fine-tune it first, or give the task with --recipe"
-            raise UsageError(f"--{name.replace('_', '-')} does not apply to a pre-trained model", hint=hint)
+            raise UsageError(f"{flag_of(name)} does not apply to a pre-trained model", hint=hint)
 
 
 def _settings(training: Mapping[str, Any], overrides: Mapping[str, Any]) -> PretrainConfig:

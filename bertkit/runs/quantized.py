@@ -18,7 +18,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.model.onnx import Graph, speeds
 from bertkit.progress import format_interval
 from bertkit.runs.evaluate import Split, predict, predict_each
-from bertkit.runs.masked_inference import LanguageModel, Likeliest
+from bertkit.runs.masked_inference import LanguageModelPredictor, Likeliest
 from bertkit.runs.predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches
 
@@ -116,7 +116,7 @@ def _agreement(exact: Sequence[Any], quantized: Sequence[Any]) -> NDArray[np.boo
     return np.array([one == other for one, other in zip(exact, quantized, strict=True)], dtype=bool)
 
 
-def compare_language_models(model: LanguageModel, graphs: tuple[Graph, Graph], texts: Sequence[str]) -> Verdict:
+def compare_language_models(model: LanguageModelPredictor, graphs: tuple[Graph, Graph], texts: Sequence[str]) -> Verdict:
     """The verdict on a masked model's graphs: the likeliest tokens of the texts, of which one in _EVERY is masked."""
     features, truth = _masked(model, texts)
     ids = torch.tensor(sorted(model.pretrained.tokenizer.vocab.values()))
@@ -134,7 +134,7 @@ def _accuracy(right: NDArray[np.bool_]) -> Scorer:
     return lambda rows: {"masked_accuracy": float(right[rows].mean())}
 
 
-def _masked(model: LanguageModel, texts: Sequence[str]) -> tuple[Features, NDArray[np.int64]]:
+def _masked(model: LanguageModelPredictor, texts: Sequence[str]) -> tuple[Features, NDArray[np.int64]]:
     """Features of the texts with a token or more, some masked; and the tokens that were there."""
     tokenizer = model.pretrained.tokenizer
     encoded = tokenizer.encode(texts, max_length=model.max_length)
