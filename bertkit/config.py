@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, did_you_mean, flag_of
 
 # --- options -------------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
 
 def option(default: Any, help: str, **more: Any) -> Any:

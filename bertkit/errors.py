@@ -74,6 +74,11 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
+def flag_of(name: str) -> str:
+    """An option's name on the command line."""
+    return "--" + name.replace("_", "-")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint: the known names closest to `name`, or all of them if none is close."""
     names = sorted(set(known))

@@ -10,7 +10,7 @@ import typer
 
 from bertkit.cli.options import Overwrite, print_json, recipe_options, with_options
 from bertkit.config import PretrainConfig, options_for
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, flag_of
 from bertkit.readers import Examples
 from bertkit.readers.remote import is_url
 from bertkit.tasks.recipe import Recipe
@@ -86,7 +86,7 @@ def check(
                 "a corpus has no labels to check", where=target, hint="leave out --label-errors and --learning-curve"
             )
         if others := sorted(set(overrides) - set(_OF_CORPUS)):
-            raise UsageError(f"--{others[0].replace('_', '-')} is for labelled data, not for a corpus", where=target)
+            raise UsageError(f"{flag_of(others[0])} is for labelled data, not for a corpus", where=target)
         _check_corpus(Path(target), overrides, examples)
         return
     if others := sorted(set(overrides) - set(_OF_DATA)):

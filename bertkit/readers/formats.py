@@ -29,7 +29,7 @@ from bertkit.readers.prodigy import looks_like_prodigy, parse_prodigy
 from bertkit.readers.squad import looks_like_squad, parse_squad
 from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
-_SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")  # each may have a file of its own
 ANY_WORDS = "*"  # among the endings of a folder's files
 # What files call a split that data sets on the hub call otherwise.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
@@ -193,7 +193,7 @@ def _is_named_after(name: str, split: str, rest: str, endings: Sequence[str]) ->
         return False
     ending = next((ending for ending in sorted(endings, key=len, reverse=True) if name.endswith(ending)), "")
     words = re.split(r"[\W_]+", name.removesuffix(ending))
-    of_splits = [kind for kind in _SPLITS if {*_SPLIT_NAMES.get(kind, (kind,))} & {*words}]
+    of_splits = [kind for kind in SPLITS if {*_SPLIT_NAMES.get(kind, (kind,))} & {*words}]
     named_so = bool({*_SPLIT_NAMES.get(split, (split,))} & {words[-1]})  # news.train, which has no other ending
     return of_splits == [split] and {*rest.split("_")} - {""} <= {*words} and bool(ending or named_so)
 

@@ -11,6 +11,7 @@ import yaml
 
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.progress import format_interval
+from bertkit.readers.formats import SPLITS
 from bertkit.readers.remote import file_name
 from bertkit.runs.usage import usage
 
@@ -184,7 +185,7 @@ def _rows(rows: Sequence[Sequence[str]]) -> str:
 
 def hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
     """The data set of the hub that a run was trained on: path, name and revision; None for other data."""
-    own = any(run["recipe"].get(name) for name in ("data", "train", "validation", "test"))
+    own = any(run["recipe"].get(name) for name in ("data", *SPLITS))
     return None if own else (run["recipe"].get("dataset") or {}).get("hub")
 
 

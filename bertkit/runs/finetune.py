@@ -93,7 +93,7 @@ def finetune(
     with the score that decides which step is best, higher is better; what it raises ends the run, which stays unfinished.
     """
     refuse_int8(recipe.training.precision, "training")
-    accelerator = start_accelerator(recipe.training.device or "auto")
+    accelerator = start_accelerator(recipe.training.device)
     check_machine(recipe.training, accelerator.device)
     reads: list[str | Path] = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)

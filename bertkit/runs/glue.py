@@ -16,6 +16,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.readers.formats import SPLITS
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, finished_run
 from bertkit.tasks.catalog import load_recipe
@@ -107,7 +108,7 @@ def finetune_glue(
 def _recipe(task: str, options: Mapping[str, Any]) -> Recipe:
     if task not in TASKS:
         raise UsageError(f"GLUE has no task {task!r}", hint=did_you_mean(task, TASKS))
-    for name in ("train", "validation", "test"):
+    for name in SPLITS:
         if name in options:
             raise UsageError(f"--{name} is a file for one task", hint="give the folder of GLUE's download: --data glue")
     own = {"data": str(Path(str(options["data"])) / TASKS[task].folder)} if "data" in options else {}

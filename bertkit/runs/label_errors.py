@@ -50,7 +50,7 @@ def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, over
 
     Raises UsageError, MachineError.
     """
-    accelerator = start_accelerator(recipe.training.device or "auto")
+    accelerator = start_accelerator(recipe.training.device)
     reads: list[str | Path] = [model, *input_paths(recipe, name)]
     with replaced(OutputFolder.prepare(output_dir, OUTPUT, resume=True, overwrite=overwrite, reads=reads), accelerator):
         yield
@@ -88,7 +88,7 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
     classes, and what fine-tuning raises. Call `refuse_trained` before.
     """
     refuse_classless(recipe)
-    accelerator = start_accelerator(recipe.training.device or "auto")
+    accelerator = start_accelerator(recipe.training.device)
     how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
     read: dict[str, Examples] = {}  # the file once for all folds

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertkit.config import Option, bare_type, convert, options_for
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, did_you_mean, flag_of
 from bertkit.tasks.recipe import Recipe
 
 # Devlin et al. (2019), appendix A.3
@@ -94,7 +94,7 @@ def _rival(option: Option, recipe: Recipe, fixed: Collection[str]) -> str | None
     """The given option that rules out searching this one: itself, or one that replaces it."""
     replacing = [name for name in option.excludes if getattr(recipe.training, name, None) is not None]
     rival = option.name if option.name in fixed else next(iter(replacing), None)
-    return rival and "--" + rival.replace("_", "-")
+    return rival and flag_of(rival)
 
 
 def _values(option: Option, values: str, text: str) -> tuple[Any, ...] | Range:

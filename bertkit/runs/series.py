@@ -114,7 +114,7 @@ def finetune_series(
     refuse_int8(recipe.training.precision, "training")
     resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
     reads = [pretrained.folder, *input_paths(recipe, name)]
-    accelerator = start_accelerator(recipe.training.device or "auto")
+    accelerator = start_accelerator(recipe.training.device)
     folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
     earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
     read: dict[str, Examples] = {}  # each file once for all runs

@@ -77,7 +77,7 @@ def tune(
     require_packages()
     deadline = time.monotonic() + seconds
     refuse_int8(recipe.training.precision, "training")
-    accelerator = start_accelerator(recipe.training.device or "auto")
+    accelerator = start_accelerator(recipe.training.device)
     if accelerator.num_processes > 1:
         what = f"tune trains each trial in one process, but was launched as {accelerator.num_processes}"
         raise UsageError(what, hint="start the same command several times: its processes share the trials")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import MEASURE, option
-from bertkit.errors import UsageError, did_you_mean, listed
+from bertkit.errors import UsageError, did_you_mean, flag_of, listed
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 
@@ -45,7 +45,7 @@ class ClassLossRecipe(Recipe):
         recipe = super().resolved()
         for name in ("class_weights", "label_smoothing"):
             if getattr(recipe, name) and recipe.other_loss:
-                raise UsageError(f"--{name.replace('_', '-')} is {recipe.other_loss}", hint="leave out one of the two")
+                raise UsageError(f"{flag_of(name)} is {recipe.other_loss}", hint="leave out one of the two")
         return recipe
 
 

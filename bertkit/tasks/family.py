@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.config import TrainConfig, convert, options_of
-from bertkit.errors import listed
+from bertkit.errors import flag_of, listed
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column
 from bertkit.readers.formats import (
@@ -17,6 +17,7 @@ from bertkit.readers.formats import (
     CONLL,
     LABEL_STUDIO,
     PARALLEL,
+    SPLITS,
     SQUAD,
     TEXTS,
     Format,
@@ -56,13 +57,13 @@ def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
     """
     able = [name for name, family in FAMILIES.items() if not any(_lacks(family, option) for option in options)]
     if len(able) == 1:
-        flags = [f"--{name.replace('_', '-')}" for name in options if any(_lacks(family, name) for family in FAMILIES.values())]
+        flags = [flag_of(name) for name in options if any(_lacks(family, name) for family in FAMILIES.values())]
         return Guess(able[0], ", ".join(flags))
     refuse_url(options.get("data"))
     path = Path(file)
     if path.is_dir() and not is_parallel(path):
         endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
-        files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in ("train", "validation", "test"))
+        files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in SPLITS)
         if (found := next((file for file in files if file is not None), None)) is None:
             return Guess(None, "no file is named after a split")
         path = file = found

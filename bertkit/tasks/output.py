@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from bertkit.config import check_values, option
-from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.errors import DataError, UsageError, did_you_mean, flag_of
 from bertkit.readers import Examples
 
 NUMBER, ALL = "row", "all"  # --id row, --keep all
@@ -58,7 +58,7 @@ class Layout:
         """Raise UsageError for an option of detail that is not among `details`, those of `what`."""
         for name in ("top_k", "probabilities", "n_best", "uncertain"):
             if getattr(self, name) and name not in details:
-                raise UsageError(f"--{name.replace('_', '-')} does not apply to {what}", hint="leave it out")
+                raise UsageError(f"{flag_of(name)} does not apply to {what}", hint="leave it out")
 
     def arrange(self, rows: Examples, examples: Examples, columns: OutputColumns, details: Mapping[str, str]) -> Arrangement:
         """The output's columns. rows: as they are read; examples: the same under a task's names; details: see `Task.details`.

@@ -12,17 +12,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of evaluates the annotations
 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
-from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
+from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
 from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
 from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.faults import summary_of
-from bertkit.readers.formats import ANY_WORDS, TEXTS, Format, endings_of, read_blocks
+from bertkit.readers.formats import ANY_WORDS, SPLITS, TEXTS, Format, endings_of, read_blocks
 from bertkit.readers.remote import is_url
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
-OWN_FILES = ("train", "validation", "test")
 _READING = ("separator", "encoding", "rows", "max_file_size", "on_error")  # options that say how files are read
 
 
@@ -56,7 +55,7 @@ class Recipe(ABC):
         None,
         "folder with train, dev/validation and test files, instead of the hub's data",
         used=USE,
-        excludes=("train", "validation", "test"),
+        excludes=SPLITS,
     )
     train: str | None = option(
         None,
@@ -140,7 +139,7 @@ class Recipe(ABC):
     @property
     def names_files(self) -> bool:
         """Whether the splits are files of the user's: --train, --validation, --test."""
-        return any(getattr(self, name) for name in OWN_FILES)
+        return any(getattr(self, name) for name in SPLITS)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -220,7 +219,7 @@ class Recipe(ABC):
 
         written: the recipe before any override, as its file has it; what it says of how files are read is kept.
         """
-        sources = {"data", *OWN_FILES}
+        sources = {"data", *SPLITS}
         if not sources & set(overrides):
             return self
         before = filled(written or type(self)())
@@ -378,10 +377,10 @@ def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
 
 
 def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:
-    flag = "--" + name.replace("_", "-")
+    flag = flag_of(name)
     if having := sorted({each.family for each in _families() if name in options_of(each)}):
         return UsageError(f"{flag} is an option of {', '.join(having)}; this recipe is {family}")
-    return UsageError(f"no option {flag}", hint=did_you_mean(flag, ["--" + each.replace("_", "-") for each in known]))
+    return UsageError(f"no option {flag}", hint=did_you_mean(flag, [*map(flag_of, known)]))
 
 
 def _families(of: type[Recipe] = Recipe) -> Iterator[type[Recipe]]:

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from bertkit.errors import DataError, UsageError, did_you_mean, listed
 from bertkit.readers import Examples
-from bertkit.readers.formats import PARALLEL, endings_of, find_split_file
+from bertkit.readers.formats import PARALLEL, SPLITS, endings_of, find_split_file
 from bertkit.readers.hub import read_hub
-
-_SPLITS = ("train", "validation", "test")
 
 
 def recipe_folder() -> Path:
@@ -61,9 +59,9 @@ class Folder:
 
     def __post_init__(self) -> None:
         for split in (*self.files, *self.headers):
-            if split.partition("_")[0] not in _SPLITS:
-                what = f"Folder(...) names the split {split!r}; expected {', '.join(_SPLITS)}, or such as validation_matched"
-                raise UsageError(what, hint=did_you_mean(split, _SPLITS))
+            if split.partition("_")[0] not in SPLITS:
+                what = f"Folder(...) names the split {split!r}; expected {', '.join(SPLITS)}, or such as validation_matched"
+                raise UsageError(what, hint=did_you_mean(split, SPLITS))
 
     def read(
         self,

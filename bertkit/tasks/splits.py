@@ -14,8 +14,9 @@ import numpy as np
 
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.formats import SPLITS
 from bertkit.readers.splitting import Fold, parse_held_out, split_examples
-from bertkit.tasks.recipe import OWN_FILES, Recipe
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Hub
 
 SET_ASIDE = "set_aside"  # the split of training rows that are neither trained nor evaluated on
@@ -107,9 +108,9 @@ class _Source:
     def _read_own(self, split: str) -> Examples:
         """A split in a file of the user's."""
         recipe = self.recipe
-        file = getattr(recipe, split) if split in OWN_FILES else None
+        file = getattr(recipe, split) if split in SPLITS else None
         if file is None:
-            hint = f"--{split} FILE names one; predict takes any file" if split in OWN_FILES else did_you_mean(split, OWN_FILES)
+            hint = f"--{split} FILE names one; predict takes any file" if split in SPLITS else did_you_mean(split, SPLITS)
             if split == "train" and recipe.validation is not None and parse_held_out(recipe.validation) is not None:
                 raise UsageError(f"--validation {recipe.validation} is a share of the training rows, and --train is missing")
             raise UsageError(f"no file is named for split {split!r}", hint=hint)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
-from bertkit.errors import ModelError, UsageError, listed
+from bertkit.errors import ModelError, UsageError, flag_of, listed
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.readers import Examples, Remarks
@@ -354,5 +354,5 @@ def describe_head(block: Mapping[str, Any] | None, config: BertConfig) -> str:
     kind = ", ".join(config.extra.get("architectures") or ["model without a head"])
     if block is None:
         return kind
-    options = [f"--{name.replace('_', '-')} {value}" for name, value in own_parts(block).items()]
+    options = [f"{flag_of(name)} {value}" for name, value in own_parts(block).items()]
     return kind + (f" trained for {block['family']} with {' '.join(options)}" if options else "")

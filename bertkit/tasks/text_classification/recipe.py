@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, MEASURE, USE, option
-from bertkit.errors import DataError, UsageError, plural
+from bertkit.errors import DataError, UsageError, flag_of, plural
 from bertkit.metrics.classification import (
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
@@ -217,7 +217,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                     order = "label,text" if others and len(first) < len(others[-1]) else "text,label"
                     hint = f"name it: --text {quote(first)}; for files without a header --columns {order}"
                     raise DataError(what, where=rows.source, hint=hint)
-                require_columns(rows, name, option="--" + role.replace("_", "-"))
+                require_columns(rows, name, option=flag_of(role))
 
     def _require_label(self, rows: Examples, columns: dict[str, str]) -> None:
         """Raise DataError if the label has no column."""
