@@ -112,8 +112,8 @@ def held_out_loss(run: Path) -> float:
     from bertkit.model.devices import start_accelerator
     from bertkit.model.directory import load_weights
     from bertkit.model.language_model import BertForMaskedLM
-    from bertkit.runs.held_out import score_language_model
-    from bertkit.runs.sequences import held_out_sequences
+    from bertkit.runs.pretraining.held_out import score_language_model
+    from bertkit.runs.pretraining.sequences import held_out_sequences
     from bertkit.text.tokenizer import Tokenizer
 
     module = BertForMaskedLM(BertConfig.read(run / "config.json"))

@@ -95,7 +95,7 @@ def _beside_the_probe(folder: Path) -> dict[str, Any]:
     from bertkit.model.devices import start_accelerator
     from bertkit.model.pretrained import open_pretrained
     from bertkit.runs.baselines import fit_baselines
-    from bertkit.runs.predictor import predict_examples
+    from bertkit.runs.inference.predictor import predict_examples
     from bertkit.runs.target import open_target
     from bertkit.tasks.baselines import LINEAR_PROBE
     from bertkit.tasks.splits import read_splits

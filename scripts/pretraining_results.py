@@ -111,9 +111,9 @@ def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     from bertkit.corpus.mixing import open_corpora
     from bertkit.corpus.shard import Shards
     from bertkit.model.devices import start_accelerator
-    from bertkit.runs import held_out
-    from bertkit.runs.pretrain import SHARDS_COUNTED
-    from bertkit.runs.sequences import held_out_sequences
+    from bertkit.runs.pretraining import held_out
+    from bertkit.runs.pretraining.pretrain import SHARDS_COUNTED
+    from bertkit.runs.pretraining.sequences import held_out_sequences
     from bertkit.text.tokenizer import Tokenizer
 
     opened, tokenizer = open_corpora([corpus]), Tokenizer.load(corpus)

@@ -18,7 +18,7 @@ def bertkit_side(model: str, max_length: int, batch_size: int) -> tuple[Callable
     from bertkit.model.bert import initialize
     from bertkit.model.directory import read_config, save_model
     from bertkit.model.heads import BertForSequenceClassification
-    from bertkit.runs.loading import load
+    from bertkit.runs.inference.loading import load
     from bertkit.text.tokenizer import Tokenizer
 
     config = read_config(Path(model))

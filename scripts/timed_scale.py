@@ -204,7 +204,7 @@ def time_splits(folder: Path, shards: int, tokens: int) -> dict[str, Any]:
 def open_sampler(corpus: Path, batch_size: int, max_length: int, **more: Any) -> Any:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.mixing import open_corpora
-    from bertkit.runs.sequences import sampler_of
+    from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     config = PretrainConfig.of({"batch_size": batch_size, "max_length": max_length, "seed": 1, **more})
@@ -214,7 +214,7 @@ def open_sampler(corpus: Path, batch_size: int, max_length: int, **more: Any) ->
 def time_share(corpus: Path, batch_size: int, max_length: int, **more: Any) -> dict[str, Any]:
     """Of one process, at the rate of a large run: what share of a core it needs, by the time of all its threads; and what of
     that time is its own sequences'."""
-    from bertkit.runs.sequences import micro_batches
+    from bertkit.runs.pretraining.sequences import micro_batches
 
     sampler = open_sampler(corpus, batch_size, max_length, **more)
     make = partial(micro_batches, sampler, limit=16_384, rank=RANK, world_size=WORLD_SIZE)
@@ -243,7 +243,7 @@ def time_resume(corpus: Path, folder: Path, step: int) -> dict[str, Any]:
     from hashlib import sha256
 
     from bertkit.manifest import Manifest
-    from bertkit.runs.sequences import micro_batches
+    from bertkit.runs.pretraining.sequences import micro_batches
     from bertkit.training.loop import read_progress
 
     run = folder / "run"

@@ -24,7 +24,7 @@ import provenance
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.mixing import open_corpora
-from bertkit.runs.sequences import held_out_sequences
+from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.text.tokenizer import Tokenizer
 
 

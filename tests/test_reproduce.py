@@ -26,8 +26,8 @@ from bertkit.reproduce.reproduction import cells_of
 from bertkit.reproduce.results import Cell
 from bertkit.reproduce.runs import Run, all_of, pull
 from bertkit.reproduce.table import SCALES, TABLES, read_scale, read_table, tables_at
-from bertkit.runs.compare import Side, mean_difference
-from bertkit.runs.course import Course
+from bertkit.runs.pretraining.course import Course
+from bertkit.runs.reporting.compare import Side, mean_difference
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
@@ -303,7 +303,7 @@ def test_a_finished_table_makes_no_run_again(made: Callable[[str], tuple[Path, R
 def test_a_stopped_run_goes_on_from_its_checkpoint(
     made: Callable[[str], tuple[Path, Ran]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertkit.runs import pretrain
+    from bertkit.runs.pretraining import pretrain
 
     whole, _ = made("swag")
     real, calls = pretrain.score_language_model, []

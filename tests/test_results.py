@@ -39,7 +39,7 @@ from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.mixing import open_corpora
 from bertkit.corpus.shard import Shard
-from bertkit.runs.sequences import held_out_sequences
+from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.text.tokenizer import Tokenizer
 

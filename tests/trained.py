@@ -11,7 +11,7 @@ import numpy as np
 
 from bertkit.readers import windows
 from bertkit.runs.finetune import finetune
-from bertkit.runs.predict import Window, of_files, predict_window
+from bertkit.runs.inference.predict import Window, of_files, predict_window
 from bertkit.runs.series import FOLDS, SEEDS, finetune_series
 from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe

@@ -125,8 +125,8 @@ class _ToTrain:
 
     def refuse_unfit(self, recipe: Recipe) -> None:
         """Raise UsageError for a recipe that these options do not apply to."""
-        from bertkit.runs.label_errors import refuse_classless
-        from bertkit.runs.learning_curve import refuse_unevaluated
+        from bertkit.runs.checks.label_errors import refuse_classless
+        from bertkit.runs.checks.learning_curve import refuse_unevaluated
 
         if self.label_errors:
             refuse_classless(recipe)
@@ -135,15 +135,15 @@ class _ToTrain:
 
     def shares(self) -> list[float]:
         """The percentages of --learning-curve; empty without it. Raises UsageError."""
-        from bertkit.runs.learning_curve import parse_shares
+        from bertkit.runs.checks.learning_curve import parse_shares
 
         return [] if self.learning_curve is None else parse_shares(self.learning_curve)
 
     def run(self, recipe: Recipe, rows: Examples, *, name: str, model: str, count: int) -> dict[str, Any]:
         """Train and show; returns the findings for --json. rows: to train on, standardized. count: of rows to show."""
         from bertkit.report import show
-        from bertkit.runs.label_errors import find_label_errors, open_output, refuse_trained, report_label_errors
-        from bertkit.runs.learning_curve import measure_learning_curve, report_learning_curve
+        from bertkit.runs.checks.label_errors import find_label_errors, open_output, refuse_trained, report_label_errors
+        from bertkit.runs.checks.learning_curve import measure_learning_curve, report_learning_curve
 
         assert self.output_dir is not None
         if self.label_errors:
@@ -174,7 +174,7 @@ def _check_data(
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import show
     from bertkit.runs.baselines import baselines_of_data
-    from bertkit.runs.check import check_data, open_data
+    from bertkit.runs.checks.check import check_data, open_data
     from bertkit.runs.directory import require_run
     from bertkit.runs.finetune import finetune
     from bertkit.tasks import Task
@@ -224,7 +224,7 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     from bertkit import progress
     from bertkit.corpus.mixing import open_corpora
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read, warn_of_absent_entities
-    from bertkit.runs.sequences import sampler_of
+    from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     config = PretrainConfig.of(overrides)

@@ -135,7 +135,7 @@ def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit.corpus.directory import SPLITS
     from bertkit.corpus.mixing import open_corpora
     from bertkit.corpus.preview import show_share_read
-    from bertkit.runs.sequences import sampler_of
+    from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     names = ("documents", "sentences", "tokens")

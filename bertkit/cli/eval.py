@@ -57,18 +57,18 @@ def evaluate(
     from bertkit.files import write_files
     from bertkit.metrics.bootstrap import RESAMPLES
     from bertkit.report import show
-    from bertkit.runs import masked_inference
-    from bertkit.runs.scores import evaluate_target, report_scores
+    from bertkit.runs.inference import language_model
+    from bertkit.runs.reporting.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
 
     if output_dir is not None and output_dir.is_file():
         raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
     run, *others = runs_to_use(target, ensemble=ensemble)
-    if recipe is None and masked_inference.is_language_model(run):
+    if recipe is None and language_model.is_language_model(run):
         flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
-        masked_inference.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
-        scores = masked_inference.evaluate_corpus(run, corpus, overrides)
+        language_model.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
+        scores = language_model.evaluate_corpus(run, corpus, overrides)
         print_json(scores, wanted=as_json)
         progress.table(target, ["score", "value"], list(scores.items()))
         return

@@ -33,7 +33,7 @@ def export(
 
     [bold]bertkit export runs/mine --int8 --output-dir exported/mine[/]
     """
-    from bertkit.runs import export as exporting
+    from bertkit.runs.inference import export as exporting
     from bertkit.runs.series import runs_to_use
 
     if form not in exporting.FORMATS:

@@ -111,8 +111,8 @@ def pretrain(
                 what, hint="add --dry-run; or start training with torchrun --standalone --nproc-per-node 8 -m bertkit ..."
             )
     from bertkit.corpus.mixing import open_corpora
-    from bertkit.runs import pretrain as pretraining
-    from bertkit.runs.estimate import Gpus
+    from bertkit.runs.pretraining import pretrain as pretraining
+    from bertkit.runs.pretraining.estimate import Gpus
 
     file = read_options(config, pretrain, overrides)
     saved = file.options

@@ -25,6 +25,6 @@ def push(
 
     [bold]bertkit push runs/mine me/mine[/]
     """
-    from bertkit.runs import push as pushing
+    from bertkit.runs.publishing import push as pushing
 
     pushing.push(run, repo, public=public, message=message, dry_run=dry_run)

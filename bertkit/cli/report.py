@@ -31,6 +31,6 @@ def report(
 
     [bold]bertkit report runs/mine runs/other --output both.html[/]
     """
-    from bertkit.runs.report import write_report
+    from bertkit.runs.reporting.report import write_report
 
     write_report(runs, output, rows=errors, recipe_name=recipe, overwrite=overwrite)

@@ -98,7 +98,7 @@ def tune(
     [bold]bertkit tune text-classification --train my.csv --model bert-base-uncased --output-dir runs/tuned
     --search learning-rate=1e-5..1e-4:log --search batch-size=16,32 --trials 30 --budget 2h[/]
     """
-    from bertkit.runs.search_space import read_space
+    from bertkit.runs.tuning.search_space import read_space
 
     of_trials = {"--search": search, "--trials": trials, "--budget": budget, "--output-dir": output_dir}
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
@@ -108,7 +108,7 @@ def tune(
     chosen = asked.load()
     how: dict[str, Any] = {"name": asked.name, "model": asked.model, "fresh_head": asked.fresh_head}
     if find_learning_rate:
-        from bertkit.runs.rate_range import find_learning_rate as find
+        from bertkit.runs.tuning.rate_range import find_learning_rate as find
 
         find(chosen, **how)
         return
@@ -116,7 +116,7 @@ def tune(
         raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/tuned")
     space = read_space(search or [], chosen, overrides if search else asked.options)
     seconds = math.inf if budget is None else _seconds(budget)
-    from bertkit.runs.tuning import tune as run
+    from bertkit.runs.tuning.study import tune as run
 
     run(
         chosen,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import torch
 
 from bertkit.errors import UsageError
-from bertkit.runs.loading import load
-from bertkit.runs.predictor import Predictor
+from bertkit.runs.inference.loading import load
+from bertkit.runs.inference.predictor import Predictor
 
 TEXT, NUMBER, PLACE = pa.string(), pa.float64(), pa.int64()
 SPAN = {"start": PLACE, "end": PLACE, "text": TEXT, "probability": NUMBER}

@@ -18,7 +18,7 @@ from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
 from bertkit.readers import Examples
 from bertkit.runs.directory import read_recipe, read_run_file, require_run
 from bertkit.runs.glue import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.runs.predictor import predict_examples
+from bertkit.runs.inference.predictor import predict_examples
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.catalog import load_recipe

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from bertkit import __version__, progress
 from bertkit.errors import UserError
 from bertkit.readers.json_text import check_characters
-from bertkit.runs.predictor import Row
+from bertkit.runs.inference.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal
 from bertkit.serve.huggingface import Served
 from bertkit.serve.metrics import Metrics

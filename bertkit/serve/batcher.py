@@ -18,7 +18,7 @@ from bertkit.features import Features, Ragged, offsets_of
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
 from bertkit.runs.evaluate import Split, batch_tokens
-from bertkit.runs.predictor import Predictor, Row
+from bertkit.runs.inference.predictor import Predictor, Row
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig
 from bertkit.tasks.presentation import Prediction

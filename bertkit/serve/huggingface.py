@@ -12,8 +12,8 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
-from bertkit.runs.masked_inference import filled_text
-from bertkit.runs.predictor import Predictor, Row
+from bertkit.runs.inference.language_model import filled_text
+from bertkit.runs.inference.predictor import Predictor, Row
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.tags import spans_of
 

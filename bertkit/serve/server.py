@@ -14,8 +14,8 @@ from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.devices import start_processes
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.streams import MOST
-from bertkit.runs.masked_inference import is_language_model, open_to_fill
-from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.language_model import is_language_model, open_to_fill
+from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import open_target
 from bertkit.serve.batcher import Batcher

@@ -16,7 +16,7 @@ from bertkit.corpus.build import CorpusConfig, build_corpus, merge_corpora
 from bertkit.corpus.mixing import BLOCK, Corpus, Mix, open_corpora
 from bertkit.errors import UsageError
 from bertkit.features import Features
-from bertkit.runs.sequences import mix_of, sampler_of
+from bertkit.runs.pretraining.sequences import mix_of, sampler_of
 from bertkit.text.tokenizer import Tokenizer
 
 CONFIG = PretrainConfig.of({"batch_size": 16, "max_length": 24, "seed": 7})

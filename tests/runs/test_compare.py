@@ -15,8 +15,8 @@ from trained import predictions_of, train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.runs.compare import Side, compare, compare_sides
-from bertkit.runs.scores import evaluate_target
+from bertkit.runs.reporting.compare import Side, compare, compare_sides
+from bertkit.runs.reporting.scores import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e
@@ -177,7 +177,7 @@ def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])
     assert (error.value.where, error.value.what.endswith("in the text")) == (str(runs / "other"), True)
-    monkeypatch.setattr("bertkit.runs.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
+    monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])
     assert error.value.where == str(tmp_path)

@@ -19,7 +19,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.gpus import GPU_TYPES
 from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining
 from bertkit.model.precision import DTYPES
-from bertkit.runs.estimate import SCORES, UTILIZATION, Gpus, Phase, estimate, memory
+from bertkit.runs.pretraining.estimate import SCORES, UTILIZATION, Gpus, Phase, estimate, memory
 from bertkit.training.optimizer import Optimizer
 
 CONFIG = BertConfig(

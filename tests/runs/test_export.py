@@ -24,8 +24,8 @@ import bertkit
 from bertkit.errors import MachineError, ModelError
 from bertkit.features import Ragged
 from bertkit.model import onnx
-from bertkit.runs import onnx_predict
-from bertkit.runs.quantized import Verdict
+from bertkit.runs.inference import onnx_predict
+from bertkit.runs.inference.quantized import Verdict
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.text.truncation import TRUNCATIONS, cut_texts
 
@@ -357,7 +357,7 @@ def test_int8_that_loses_is_refused(
     tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(CASES["numbers"], tmp_path, make_model_dir)
-    monkeypatch.setattr("bertkit.runs.quantized.AGREEMENT", 1.01)
+    monkeypatch.setattr("bertkit.runs.inference.quantized.AGREEMENT", 1.01)
     folder = tmp_path / "exported"
     ran = exported(run, "--int8", "--output-dir", folder)
     assert ran.code == ModelError.exit_code

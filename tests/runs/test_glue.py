@@ -19,7 +19,7 @@ from bertkit.model.devices import OneProcess
 from bertkit.runs import glue, submission
 from bertkit.runs.finetune import finetune, input_paths
 from bertkit.runs.glue import finetune_glue
-from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.series import SEEDS
 from bertkit.runs.submission import write_submission
 from bertkit.runs.target import open_target

@@ -17,8 +17,8 @@ from html_pages import assert_inert
 
 import bertkit
 from bertkit.runs import series
-from bertkit.runs.label_errors import report_label_errors
-from bertkit.runs.scores import evaluate_target
+from bertkit.runs.checks.label_errors import report_label_errors
+from bertkit.runs.reporting.scores import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e

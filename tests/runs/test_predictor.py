@@ -18,7 +18,7 @@ from trained import train
 import bertkit
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.model import int8
-from bertkit.runs import predictor as module
+from bertkit.runs.inference import predictor as module
 
 pytestmark = pytest.mark.e2e
 TEXTS = ["the good movie", "a bad book, broken", "no", "we like the story of a river bank", "", "open the new ticket"]
@@ -341,7 +341,7 @@ def test_masks_are_filled_as_transformers_fills_them(make_model_dir: Callable[..
 
 @pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel"])
 def test_texts_are_scored_token_by_token(make_model_dir: Callable[..., Path], architecture: str, monkeypatch) -> None:
-    monkeypatch.setattr("bertkit.runs.masked_inference.TEXTS_SCORED", 2)
+    monkeypatch.setattr("bertkit.runs.inference.language_model.TEXTS_SCORED", 2)
     causal = architecture == "BertLMHeadModel"
     model = make_model_dir(architecture, seed=7, initializer_range=0.5, is_decoder=causal)
     texts = ["the good movie", "no", "we like it one two"]

@@ -40,11 +40,11 @@ from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
-from bertkit.runs import course, rehearsal
-from bertkit.runs import pretrain as pretraining
-from bertkit.runs.masked_inference import evaluate_corpus, open_to_fill
-from bertkit.runs.predict import predict_window
-from bertkit.runs.pretrain import micro_batches
+from bertkit.runs.inference.language_model import evaluate_corpus, open_to_fill
+from bertkit.runs.inference.predict import predict_window
+from bertkit.runs.pretraining import course, rehearsal
+from bertkit.runs.pretraining import pretrain as pretraining
+from bertkit.runs.pretraining.pretrain import micro_batches
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
 from bertkit.training.optimizer import learning_rate_at
@@ -669,7 +669,8 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 TWO_CLOCKS = """
 import itertools, os, sys, types
 from bertkit.cli import main
-from bertkit.runs import pretrain, rehearsal
+from bertkit.runs.pretraining import pretrain
+from bertkit.runs.pretraining import rehearsal
 ticks = itertools.count(0, 1 + int(os.environ["RANK"]))
 pretrain.time = rehearsal.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
 sys.exit(main(sys.argv[1:]))

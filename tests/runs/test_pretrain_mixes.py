@@ -17,7 +17,7 @@ from conftest import Ran
 from bertkit.corpus import mixing
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.mixing import Mix
-from bertkit.runs import pretrain as pretraining
+from bertkit.runs.pretraining import pretrain as pretraining
 from bertkit.training import loop
 
 pytestmark = pytest.mark.e2e
@@ -159,7 +159,7 @@ def test_a_corpus_of_one_source_has_no_scores_by_source(pretrain: Callable[..., 
 def test_two_processes_score_the_parts_as_one_does(pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path) -> None:
     from bertkit.config import PretrainConfig
     from bertkit.corpus.mixing import open_corpora
-    from bertkit.runs.sequences import held_out_sequences
+    from bertkit.runs.pretraining.sequences import held_out_sequences
     from bertkit.text.tokenizer import Tokenizer
 
     opened, config = open_corpora([corpora / name for name in WORDS]), PretrainConfig.of({"max_length": 32})

@@ -17,7 +17,7 @@ import pytest
 from huggingface_hub import CommitOperationDelete, HfApi, ModelInfo, RepoUrl, constants
 from trained import train
 
-from bertkit.runs import push as pushing
+from bertkit.runs.publishing import push as pushing
 
 pytestmark = pytest.mark.e2e
 FILES = {

@@ -25,8 +25,8 @@ from bertkit.corpus.mixing import open_corpora
 from bertkit.html.page import shown
 from bertkit.model.config import BertConfig
 from bertkit.progress import format_cell
-from bertkit.runs.pretrain import pretrain
-from bertkit.runs.report import Run, _relative_paths
+from bertkit.runs.pretraining.pretrain import pretrain
+from bertkit.runs.reporting.report import Run, _relative_paths
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.sources import recipe_folder
 

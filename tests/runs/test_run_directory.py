@@ -27,7 +27,7 @@ from bertkit.runs.directory import (
     read_run_file,
     write_run_file,
 )
-from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import to_json

@@ -22,8 +22,8 @@ import torch
 from remote_files import put
 
 from bertkit.readers import Examples
-from bertkit.runs import outputs, predict
-from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.inference import outputs, predict
+from bertkit.runs.inference.predictor import TaskPredictor
 
 pytestmark = pytest.mark.e2e
 FP32 = ("--precision", "fp32", "--device", "cpu")
@@ -298,7 +298,7 @@ def test_what_cannot_be_written_is_refused_at_once(
     options, told, model: Path, run_bertkit, tmp_path: Path, monkeypatch
 ) -> None:
     write_rows(tmp_path / "new.csv", rows(3))
-    monkeypatch.setattr("bertkit.runs.predictor.load_weights", None)  # nothing comes so far
+    monkeypatch.setattr("bertkit.runs.inference.predictor.load_weights", None)  # nothing comes so far
     ran = run_bertkit("predict", model, "new.csv", *options, *FP32)
     assert (ran.code, told in ran.err.splitlines()[0], ran.out) == (2, True, ""), ran.err
 
@@ -431,7 +431,7 @@ def test_a_finished_output_is_replaced_only_with_overwrite(model: Path, run_bert
     before = (tmp_path / "out.csv").read_bytes()
     write_rows(tmp_path / "new.csv", rows(8))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertkit.runs.predictor.load_weights", None)  # nothing comes so far
+        patch.setattr("bertkit.runs.inference.predictor.load_weights", None)  # nothing comes so far
         refused = run_bertkit(*command)
     assert (refused.code, refused.err.splitlines()) == (
         2,
@@ -608,7 +608,7 @@ def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, mon
     folder = tmp_path / "out"
     for rank in (0, 1, 2):
         Of3.process_index, Of3.is_main_process = rank, rank == 0
-        monkeypatch.setattr("bertkit.runs.predict.start_processes", lambda device: Of3())
+        monkeypatch.setattr("bertkit.runs.inference.predict.start_processes", lambda device: Of3())
         assert run_bertkit("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32).code == 0
         assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][: rank + 1]
         assert (folder / "_SUCCESS").exists() == (rank == 2)

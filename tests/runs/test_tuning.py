@@ -28,10 +28,10 @@ from bertkit.readers import Examples
 from bertkit.report import Finding, Table
 from bertkit.runs.directory import require_run, write_run_file
 from bertkit.runs.evaluate import hash_of_rows
-from bertkit.runs.rate_range import WINDOW, report_range
-from bertkit.runs.search_space import Range, Space, read_space
-from bertkit.runs.trials import LOST, TRIES, Trials
-from bertkit.runs.tuning import _describe, compare_splits, report_tuning
+from bertkit.runs.tuning.rate_range import WINDOW, report_range
+from bertkit.runs.tuning.search_space import Range, Space, read_space
+from bertkit.runs.tuning.study import _describe, compare_splits, report_tuning
+from bertkit.runs.tuning.trials import LOST, TRIES, Trials
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.task import Task
 
@@ -282,7 +282,8 @@ def texts(examples: Examples) -> set[str]:
 @pytest.mark.parametrize("validation", ["20%", "dev.csv"])
 def test_held_out_rows_are_in_no_trial(tune, place: Path, monkeypatch: pytest.MonkeyPatch, validation: str) -> None:
     """Seen by what is encoded: the rows of each split of each run, and the hashes that its run.json keeps of them."""
-    from bertkit.runs import finetune, tuning
+    from bertkit.runs import finetune
+    from bertkit.runs.tuning import study as tuning
 
     (place / "dev.csv").write_text("label,text\ngood,good dev\nbad,bad dev\n")
     seen: list[tuple[str, set[str], str]] = []

@@ -35,11 +35,11 @@ from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, changed_settings
 from bertkit.runs.evaluate import encode_split
 from bertkit.runs.finetune import finetune, input_paths
-from bertkit.runs.predictor import TaskPredictor
-from bertkit.runs.search_space import Range, Space, shown
+from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.series import SEEDS, finetune_series, hash_of_all
 from bertkit.runs.target import Opened
-from bertkit.runs.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages
+from bertkit.runs.tuning.search_space import Range, Space, shown
+from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import SET_ASIDE, read_splits
@@ -128,7 +128,7 @@ def tune(
             raise UsageError("no trial has a score", where=str(output_dir), hint="lower learning rates, or a longer --budget")
         moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
         write_json(output_dir / SUMMARY, summary)
-        progress.note(f"trial {best.number} is the best; it is trained again with {seeds} seeds")
+        progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
         finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)
         judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}

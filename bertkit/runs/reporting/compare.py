@@ -21,7 +21,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, r
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.directory import default_settings, flat, require_run
-from bertkit.runs.scores import Predicted, evaluate_target
+from bertkit.runs.reporting.scores import Predicted, evaluate_target
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
 

@@ -19,13 +19,13 @@ from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
 from bertkit.readers import Examples, Remarks, is_blank, join_blocks, windows
 from bertkit.readers.content import source_name
-from bertkit.runs.masked_inference import is_language_model, open_to_fill
-from bertkit.runs.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
-from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.language_model import is_language_model, open_to_fill
+from bertkit.runs.inference.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
+from bertkit.runs.inference.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.uncertain import least_certain, spread
 from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
-from bertkit.runs.uncertain import least_certain, spread
 from bertkit.tasks.annotation import ANNOTATIONS, FORMATS
 from bertkit.tasks.output import PACKED, Arrangement, Layout, Writer
 from bertkit.tasks.presentation import Count, Prediction

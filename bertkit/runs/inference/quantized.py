@@ -18,8 +18,8 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
 from bertkit.model.onnx import Graph, speeds
 from bertkit.progress import format_interval
 from bertkit.runs.evaluate import Split, predict, predict_each
-from bertkit.runs.masked_inference import LanguageModelPredictor, Likeliest
-from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.inference.language_model import LanguageModelPredictor, Likeliest
+from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches
 
 TEXTS = 5000  # whose decisions are compared, where there are as many

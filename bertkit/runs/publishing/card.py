@@ -13,7 +13,7 @@ from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.progress import format_interval
 from bertkit.readers.formats import SPLITS
 from bertkit.readers.remote import file_name
-from bertkit.runs.usage import usage
+from bertkit.runs.publishing.usage import usage
 
 _CARD = """---
 {front}---

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertkit.corpus.shard import Shard
-from bertkit.runs.sequences import HeldOutSequences
+from bertkit.runs.pretraining.sequences import HeldOutSequences
 from bertkit.training.batching import evaluation_batches
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
 from bertkit.runs.evaluate import Scored, Split, predict, predict_each, score_splits
-from bertkit.runs.explanation import Explanation, inputs_times_gradients, sum_by_word
+from bertkit.runs.inference.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask

@@ -23,24 +23,24 @@ from bertkit.metrics.classification import EVALUATE
 from bertkit.model.config import PRETRAINING
 from bertkit.readers.words import split_words
 from bertkit.report import Finding, Piece, Report, Table
-from bertkit.runs.check import check_data, open_data
-from bertkit.runs.compare import Side, compare_sides, refuse_other_rows, report_comparison
-from bertkit.runs.course import Course
+from bertkit.runs.checks.check import check_data, open_data
+from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
+from bertkit.runs.checks.label_errors import report_label_errors
+from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
+from bertkit.runs.checks.learning_curve import report_learning_curve
 from bertkit.runs.directory import flat, require_run
-from bertkit.runs.explanation import Explanation
-from bertkit.runs.label_errors import FOUND as LABEL_ERRORS
-from bertkit.runs.label_errors import report_label_errors
-from bertkit.runs.learning_curve import FOUND as LEARNING_CURVE
-from bertkit.runs.learning_curve import report_learning_curve
-from bertkit.runs.masked_inference import HeldOut, open_held_out
-from bertkit.runs.outputs import check_output
-from bertkit.runs.predictor import Predictor
-from bertkit.runs.scores import Evaluated, Predicted, evaluate_target, report_scores
+from bertkit.runs.inference.explanation import Explanation
+from bertkit.runs.inference.language_model import HeldOut, open_held_out
+from bertkit.runs.inference.outputs import check_output
+from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.pretraining.course import Course
+from bertkit.runs.reporting.compare import Side, compare_sides, refuse_other_rows, report_comparison
+from bertkit.runs.reporting.scores import Evaluated, Predicted, evaluate_target, report_scores
+from bertkit.runs.reporting.slices import describe_slices
 from bertkit.runs.series import runs_to_use
-from bertkit.runs.slices import describe_slices
 from bertkit.runs.target import Opened, open_target
-from bertkit.runs.tuning import SUMMARY as TUNING
-from bertkit.runs.tuning import report_tuning
+from bertkit.runs.tuning.study import SUMMARY as TUNING
+from bertkit.runs.tuning.study import report_tuning
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.class_report import describe_reliability
 from bertkit.tasks.recipe import published_scores

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertkit.model.directory import read_config, resolve
-from bertkit.runs.masked_inference import LanguageModelPredictor, is_language_model
-from bertkit.runs.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.language_model import LanguageModelPredictor, is_language_model
+from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.tasks.block import read_block
 
 

@@ -21,7 +21,7 @@ from bertkit.report import Finding, Report, Table
 from bertkit.runs.directory import read_run_file, replaced
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetune import input_paths
-from bertkit.runs.predictor import TaskPredictor
+from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.series import FOLDS, finetune_series
 from bertkit.runs.target import open_target
 from bertkit.tasks.output import Csv

@@ -16,7 +16,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.scores import evaluate_target
+from bertkit.runs.reporting.scores import evaluate_target
 from bertkit.runs.series import SEEDS, finetune_series
 from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import Recipe

@@ -33,15 +33,15 @@ from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import Precision, matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.readers.content import read_text
-from bertkit.runs.card import pretraining_card
-from bertkit.runs.course import EVALUATIONS, Course, mean_batch_size, steps_in
 from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
 from bertkit.runs.dry_run import measure
-from bertkit.runs.estimate import Gpus, Phase, estimate
 from bertkit.runs.evaluate import check_finite
-from bertkit.runs.held_out import score_language_model, summed, unigram_loss
-from bertkit.runs.rehearsal import of_main_process, rehearse
-from bertkit.runs.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
+from bertkit.runs.pretraining.course import EVALUATIONS, Course, mean_batch_size, steps_in
+from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
+from bertkit.runs.pretraining.held_out import score_language_model, summed, unigram_loss
+from bertkit.runs.pretraining.rehearsal import of_main_process, rehearse
+from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
+from bertkit.runs.publishing.card import pretraining_card
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.loop import TrainState, check_machine, read_progress, train
 from bertkit.training.tracking import check_trackers, tracked

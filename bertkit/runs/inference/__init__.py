@@ -1,0 +1,1 @@
+"""Trained models in use: predictions, vectors, explanations, filled masks, exported graphs."""

@@ -1,0 +1,1 @@
+"""What goes with a model that others use: its card, and the hub."""

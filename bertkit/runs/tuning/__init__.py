@@ -1,0 +1,1 @@
+"""Settings that are searched: spaces, trials, the study that they form."""
