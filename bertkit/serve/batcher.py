@@ -71,8 +71,8 @@ class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
     On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`); a batch that nothing
-    else is computed beside has all of these. A batch has at most max_batch_tokens, on a CPU no more than `predict` computes at
-    once, or is a single larger job. pool: runs the threads; what opened the models in it has ended.
+    else is computed beside has all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no more than
+    `predict` computes at once, or is a single larger job. pool: runs the threads; what opened the models in it has ended.
     """
 
     def __init__(self, settings: ServeConfig, metrics: Metrics, pool: ThreadPoolExecutor, device: torch.device) -> None:
@@ -83,7 +83,7 @@ class Batcher:
         self._num_busy = 0  # threads that have jobs
         self._changed = threading.Condition()
         self._threads, streams = torch.get_num_threads(), num_streams(device)
-        self._ended = [pool.submit(self._run, self._threads // streams) for _ in range(streams)]
+        self._ended = [pool.submit(self._run, self._threads // streams, number == 0) for number in range(streams)]
 
     def submit(self, *jobs: Job) -> list[Future[Any]]:
         """Queue a request's jobs; returns their answers. Raises Refusal if too many are waiting, or after `close`."""
@@ -93,7 +93,7 @@ class Batcher:
             if len(self._waiting) >= self.settings.max_queue:
                 raise Refusal(429, f"{self.settings.max_queue} requests are waiting already; try again later", "Overloaded")
             self._waiting += jobs
-            self._changed.notify()
+            self._changed.notify_all()
         return [job.answer for job in jobs]
 
     def close(self) -> None:
@@ -114,20 +114,30 @@ class Batcher:
         """The number of waiting jobs."""
         return len(self._waiting)
 
-    def _run(self, share: int) -> None:
-        """Compute batches until `close`. share: of torch's threads, for a batch beside others."""
+    def _run(self, share: int, is_first: bool) -> None:
+        """Compute batches until `close`. share: of torch's threads, for a batch beside others.
+
+        Others than the first wait until it is busy: OpenMP gives each thread helpers, and those of the last batch are still
+        awake, so that single requests in turn by two threads take half as long again.
+        """
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._changed.wait_for(lambda: self._closed or (self._waiting and (is_first or self._num_busy)))
                 if not self._waiting:
                     return
                 self._num_busy += 1
+                self._changed.notify_all()
             if jobs := self._claim():
                 is_alone = self._num_busy == 1 and not self._waiting
                 torch.set_num_threads(self._threads if is_alone else share)
-                self._compute(jobs)
-            with self._changed:
+            computed = self._compute(jobs) if jobs else []
+            with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1
+            for job, answer in computed:
+                if isinstance(answer, Exception):
+                    job.answer.set_exception(answer)
+                else:
+                    job.answer.set_result(answer)
 
     def _claim(self) -> list[Job]:
         """The oldest job with those behind it that fit into its batch. Jobs that cannot be computed are answered."""
@@ -153,7 +163,7 @@ class Batcher:
         if left:
             with self._changed:
                 self._waiting[:0] = left
-                self._changed.notify()
+                self._changed.notify_all()
         return claimed
 
     def _next(self, claimed: Sequence[Job]) -> Job | None:
@@ -164,19 +174,16 @@ class Batcher:
                     return self._waiting.pop(place)
         return None
 
-    def _compute(self, jobs: Sequence[Job]) -> None:
-        """Answer jobs as one batch. If that fails, compute each alone: one job must not fail the others."""
+    def _compute(self, jobs: Sequence[Job]) -> list[tuple[Job, Any]]:
+        """Jobs computed as one batch, each with its answer, or an error. If it fails, each alone: none must fail the others."""
         start = time.perf_counter()
         try:
             splits = [job.split for job in jobs]
             answers = [alone(splits[0])] if (alone := jobs[0].alone) else _predict(splits, jobs[0].predictor)
         except Exception as error:
-            if len(jobs) > 1:
-                for job in jobs:
-                    self._compute([job])
-            else:
-                jobs[0].answer.set_exception(error)
-            return
+            if len(jobs) == 1:
+                return [(jobs[0], error)]
+            return [computed for job in jobs for computed in self._compute([job])]
         seconds = time.perf_counter() - start
         with self._changed:  # of several threads, one at a time
             self.metrics.observe("next_size", len(jobs))
@@ -185,8 +192,7 @@ class Batcher:
                 self.metrics.observe("input_length", job.tokens)
                 self.metrics.observe("queue_duration", start - job.came)
                 self.metrics.observe("inference_duration", seconds)
-        for job, answer in zip(jobs, answers, strict=True):
-            job.answer.set_result(answer)
+        return [*zip(jobs, answers, strict=True)]
 
 
 def _predict(splits: Sequence[Split], predictor: Predictor) -> list[Predicted]:

@@ -180,6 +180,20 @@ def test_batches_are_computed_side_by_side_and_answered_as_they_are_done(folder:
         assert counted == [str(2 * len(TEXTS) + 4)]
 
 
+def test_single_requests_are_computed_by_one_thread(folder: Path, monkeypatch: Any) -> None:
+    with serving({"m": folder}, threads=4) as (_, models, batcher):
+        decode, threads = models["m"].predictor.decode, set()
+
+        def noting(split: Any) -> Any:
+            threads.add(threading.get_ident())
+            return decode(split)
+
+        monkeypatch.setattr(models["m"].predictor, "decode", noting)
+        for text in TEXTS:
+            submit(batcher, models["m"], [text]).result(60)
+    assert len(threads) == 1
+
+
 def test_a_full_queue_refuses_and_a_cancelled_job_is_not_computed(folder: Path, monkeypatch: Any) -> None:
     with serving({"m": folder}, max_queue=2) as (_, models, batcher):
         gate = Gate(models["m"], monkeypatch)
