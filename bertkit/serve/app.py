@@ -19,7 +19,7 @@ from bertkit import __version__, progress
 from bertkit.errors import UserError
 from bertkit.readers.json_text import check_characters
 from bertkit.runs.inference.predictor import Row
-from bertkit.serve.batcher import Batcher, Job, Refusal
+from bertkit.serve.batcher import Batcher, Job, Refusal, form_of
 from bertkit.serve.huggingface import Served
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig, is_local
@@ -76,7 +76,7 @@ class Service:
             alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
         forms: dict[Any, list[int]] = {}
         for place, row in enumerate(rows):
-            forms.setdefault(frozenset(row) if isinstance(row, dict) else type(row), []).append(place)
+            forms.setdefault(form_of(row), []).append(place)
         found = await self._computed(*(Job(predictor, [rows[place] for place in places], alone) for places in forms.values()))
         answers: dict[int, Any] = {}
         for places, (examples, predictions) in zip(forms.values(), found, strict=True):

@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
@@ -22,6 +23,8 @@ from bertkit.runs.inference.predictor import Predictor, Row
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig
 from bertkit.tasks.presentation import Prediction
+
+_TAKEN = 32  # jobs that are encoded at once
 
 Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
 
@@ -144,35 +147,37 @@ class Batcher:
         claimed: list[Job] = []
         left: list[Job] = []
         room = self._batch_tokens
-        while job := self._next(claimed):
-            try:
-                if (tokens := sum(each.tokens for each in job.request or [job])) > self.settings.max_request_tokens:
-                    what = f"the request has {tokens} tokens; expected at most {self.settings.max_request_tokens}"
-                    raise Refusal(413, what)
-            except Exception as error:
-                if job.answer.set_running_or_notify_cancel():
-                    job.answer.set_exception(error)
-                continue
-            if claimed and (job.tokens > room or job.columns != claimed[0].columns):
-                left.append(job)
-                if job.tokens > room:
-                    break
-            elif job.answer.set_running_or_notify_cancel():  # its client is still waiting
-                claimed.append(job)
-                room -= job.tokens
+        while not left and (taken := self._take(claimed)):
+            _encode(taken)
+            for job in taken:
+                try:
+                    if (tokens := sum(each.tokens for each in job.request or [job])) > self.settings.max_request_tokens:
+                        what = f"the request has {tokens} tokens; expected at most {self.settings.max_request_tokens}"
+                        raise Refusal(413, what)
+                except Exception as error:
+                    if job.answer.set_running_or_notify_cancel():
+                        job.answer.set_exception(error)
+                    continue
+                if claimed and (job.tokens > room or job.columns != claimed[0].columns):
+                    left.append(job)
+                elif job.answer.set_running_or_notify_cancel():  # its client is still waiting
+                    claimed.append(job)
+                    room -= job.tokens
         if left:
             with self._changed:
                 self._waiting[:0] = left
                 self._changed.notify_all()
         return claimed
 
-    def _next(self, claimed: Sequence[Job]) -> Job | None:
-        """Take the oldest job out of the queue that may join these. Its tokens are counted outside the lock."""
+    def _take(self, claimed: Sequence[Job]) -> list[Job]:
+        """Take out of the queue the oldest jobs that may join these. They are encoded outside the lock."""
         with self._changed:
-            for place, job in enumerate(self._waiting):
-                if not claimed or job.may_join(claimed[0]):
-                    return self._waiting.pop(place)
-        return None
+            taken: list[Job] = []
+            for job in self._waiting:
+                if len(taken) < _TAKEN and all(job.may_join(first) for first in (claimed or taken)[:1]):
+                    taken.append(job)
+            self._waiting = [job for job in self._waiting if job not in taken]
+        return taken
 
     def _compute(self, jobs: Sequence[Job]) -> list[tuple[Job, Any]]:
         """Jobs computed as one batch, each with its answer, or an error. If it fails, each alone: none must fail the others."""
@@ -193,6 +198,30 @@ class Batcher:
                 self.metrics.observe("queue_duration", start - job.came)
                 self.metrics.observe("inference_duration", seconds)
         return [*zip(jobs, answers, strict=True)]
+
+
+def _encode(jobs: Sequence[Job]) -> None:
+    """Encode jobs whose rows have the same form together: of single rows each takes eighteen times as long.
+
+    Those that cannot be encoded say so themselves, as `Job.split`.
+    """
+    fresh = [job for job in jobs if "split" not in vars(job)]
+    alike = [job for job in fresh if form_of(job.rows[0]) == form_of(fresh[0].rows[0])]
+    if len(alike) < 2:
+        return
+    predictor = alike[0].predictor
+    with suppress(Exception):
+        split, _ = predictor.encode(predictor.examples([row for job in alike for row in job.rows]))
+        ends = offsets_of(np.array([len(job.rows) for job in alike]))
+        for job, begin, end in zip(alike, ends[:-1], ends[1:], strict=True):
+            own = (split.features.examples >= begin) & (split.features.examples < end)
+            features = split.features.take(np.flatnonzero(own))
+            job.split = Split(split.examples.select(range(begin, end)), replace(features, examples=features.examples - begin))
+
+
+def form_of(row: Row) -> Any:
+    """What rows have in common that are the same columns."""
+    return frozenset(row) if isinstance(row, dict) else type(row)
 
 
 def _predict(splits: Sequence[Split], predictor: Predictor) -> list[Predicted]:

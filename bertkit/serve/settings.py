@@ -20,7 +20,9 @@ class ServeConfig:
         None, "token that requests must send as Authorization: Bearer TOKEN; default: the variable BERTKIT_TOKEN", used=_USED
     )
     auth: bool = option(True, "whether other machines need a token", used=_USED)
-    max_batch_tokens: int = option(8192, "most tokens in a batch of requests", unit="tokens", minimum=1, used=_USED)
+    max_batch_tokens: int = option(
+        8192, "most tokens in a batch of requests; on a CPU at most 1,024", unit="tokens", minimum=1, used=_USED
+    )
     max_request_tokens: int = option(65536, "refuse larger requests", unit="tokens", minimum=1, used=_USED)
     max_request_bytes: int = option(2**21, "refuse larger requests", unit="bytes", minimum=1, used=_USED)
     max_queue: int = option(512, "refuse requests while this many wait", unit="requests", minimum=1, used=_USED)

@@ -78,7 +78,7 @@ def test_a_batch_has_so_many_tokens_at_most(folder: Path, monkeypatch: Any) -> N
         gate.opened.set()
         for job in jobs:
             job.result(60)
-        assert gate.sizes == [1, 3, 1, 1, 1, 2]  # 4 + 5 + 6, 19, 4, 32 by itself, 3 + 3
+        assert gate.sizes == [1, 4, 1, 1, 2]  # 4 + 5 + 6 + 4, 19, 32 by itself, 3 + 3
 
 
 def test_a_bad_row_fails_its_own_request_alone(folder: Path, monkeypatch: Any) -> None:
