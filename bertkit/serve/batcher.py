@@ -128,9 +128,10 @@ class Batcher:
                 self._changed.wait_for(lambda: self._closed or (self._waiting and (is_first or self._num_busy)))
                 if not self._waiting:
                     return
+                taken = self._take()
                 self._num_busy += 1
                 self._changed.notify_all()
-            if jobs := self._claim():
+            if jobs := self._claim(taken):
                 is_alone = self._num_busy == 1 and not self._waiting
                 torch.set_num_threads(self._threads if is_alone else share)
             computed = self._compute(jobs) if jobs else []
@@ -142,12 +143,15 @@ class Batcher:
                 else:
                     job.answer.set_result(answer)
 
-    def _claim(self) -> list[Job]:
-        """The oldest job with those behind it that fit into its batch. Jobs that cannot be computed are answered."""
+    def _claim(self, taken: list[Job]) -> list[Job]:
+        """The first of these jobs with what fits into its batch, of these and of the queue; the rest goes back to its front.
+
+        Jobs that cannot be computed are answered.
+        """
         claimed: list[Job] = []
         left: list[Job] = []
         room = self._batch_tokens
-        while not left and (taken := self._take(claimed)):
+        while taken:
             _encode(taken)
             for job in taken:
                 try:
@@ -163,13 +167,14 @@ class Batcher:
                 elif job.answer.set_running_or_notify_cancel():  # its client is still waiting
                     claimed.append(job)
                     room -= job.tokens
+            taken = [] if left else self._take(claimed)
         if left:
             with self._changed:
                 self._waiting[:0] = left
                 self._changed.notify_all()
         return claimed
 
-    def _take(self, claimed: Sequence[Job]) -> list[Job]:
+    def _take(self, claimed: Sequence[Job] = ()) -> list[Job]:
         """Take out of the queue the oldest jobs that may join these. They are encoded outside the lock."""
         with self._changed:
             taken: list[Job] = []
