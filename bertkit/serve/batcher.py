@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertkit.errors import UserError
 from bertkit.features import Features, Ragged, offsets_of
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
@@ -73,9 +73,10 @@ class Job:
 class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
-    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`); a batch that nothing
-    else is computed beside has all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no more than
-    `predict` computes at once, or is a single larger job. pool: runs the threads; what opened the models in it has ended.
+    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). A batch beside which
+    nothing is computed when it begins has all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no
+    more than `predict` computes at once, or is a single larger job. pool: runs the threads; what opened the models in it has
+    ended.
     """
 
     def __init__(self, settings: ServeConfig, metrics: Metrics, pool: ThreadPoolExecutor, device: torch.device) -> None:
@@ -123,6 +124,7 @@ class Batcher:
         Others than the first wait until it is busy: OpenMP gives each thread helpers, and those of the last batch are still
         awake, so that single requests in turn by two threads take half as long again.
         """
+        torch.get_num_threads()  # or torch would give this thread the process's number later
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or (self._waiting and (is_first or self._num_busy)))
@@ -215,13 +217,17 @@ def _encode(jobs: Sequence[Job]) -> None:
     if len(alike) < 2:
         return
     predictor = alike[0].predictor
-    with suppress(Exception):
+    try:
         split, _ = predictor.encode(predictor.examples([row for job in alike for row in job.rows]))
-        ends = offsets_of(np.array([len(job.rows) for job in alike]))
-        for job, begin, end in zip(alike, ends[:-1], ends[1:], strict=True):
-            own = (split.features.examples >= begin) & (split.features.examples < end)
-            features = split.features.take(np.flatnonzero(own))
-            job.split = Split(split.examples.select(range(begin, end)), replace(features, examples=features.examples - begin))
+    except UserError:
+        return
+    ends = offsets_of(np.array([len(job.rows) for job in alike]))
+    if len(split.examples) != ends[-1]:
+        return
+    for job, begin, end in zip(alike, ends[:-1], ends[1:], strict=True):
+        own = (split.features.examples >= begin) & (split.features.examples < end)
+        features = split.features.take(np.flatnonzero(own))
+        job.split = Split(split.examples.select(range(begin, end)), replace(features, examples=features.examples - begin))
 
 
 def form_of(row: Row) -> Any:

@@ -44,20 +44,23 @@ def answered(served: Served, job: Future[Any]) -> list[Any]:
     return served.answers(*job.result(60), {})
 
 
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("architecture", ROWS)
-def test_together_is_as_alone(make_model_dir: Callable[..., Path], monkeypatch: Any, architecture: str) -> None:
+def test_together_is_as_alone(make_model_dir: Callable[..., Path], monkeypatch: Any, architecture: str, threads: int) -> None:
     labels = {"labels": ("O", "B-X", "I-X")} if "Token" in architecture else {}
-    model = make_model_dir(architecture, seed=4, initializer_range=0.5, **labels)
-    with serving({"m": model}) as (_, models, batcher):
+    model = make_model_dir(architecture, seed=4, initializer_range=0.5, hidden_dropout_prob=0.5, **labels)
+    with serving({"m": model}, threads=threads, max_batch_tokens=2048 // threads) as (_, models, batcher):
         served = models["m"]
         rows = [row for row in ROWS[architecture] if row != "no mask"]
         rows = [served._row(row, ()) if isinstance(row, dict) else row for row in rows]
         alone = [answered(served, submit(batcher, served, [row])) for row in rows]
         gate = Gate(served, monkeypatch)
+        encode, encoded = served.predictor.encode, []
+        monkeypatch.setattr(served.predictor, "encode", lambda rows: encoded.append(len(rows)) or encode(rows))
         first = submit(batcher, served, rows[:1])
         assert gate.reached.wait(60)
-        with ThreadPoolExecutor(8) as threads:
-            jobs = [*threads.map(lambda row: submit(batcher, served, [row]), rows)]
+        with ThreadPoolExecutor(8) as clients:
+            jobs = [*clients.map(lambda row: submit(batcher, served, [row]), rows)]
         several = submit(batcher, served, rows[3:7])
         gate.opened.set()
         assert answered(served, first) == alone[0]
@@ -65,7 +68,9 @@ def test_together_is_as_alone(make_model_dir: Callable[..., Path], monkeypatch: 
             assert flat(answered(served, job)) == pytest.approx(flat(expected), abs=1e-5)
         assert flat(answered(served, several)) == pytest.approx(flat([each for (each,) in alone[3:7]]), abs=1e-5)
         assert (gate.sizes[0], sum(gate.sizes)) == (1, len(rows) + 5)
-        assert len(gate.sizes) <= 3, "they share batches"
+        assert len(gate.sizes) <= len(rows) // 2, "they share batches"
+        assert threads > 1 or len(encoded) <= 4, "they are encoded together"
+        assert not served.predictor.model.training, "other threads would drop out what they compute"
 
 
 def test_a_batch_has_so_many_tokens_at_most(folder: Path, monkeypatch: Any) -> None:

@@ -192,6 +192,7 @@ class Likeliest(nn.Module):
     def __init__(self, model: LanguageModel, k: int, ids: Tensor) -> None:
         super().__init__()
         self.model, self.k, self.ids = model, k, ids
+        self.training = model.training  # or `predict` would set the mode of the model, which threads share
 
     def forward(self, batch: Batch) -> Outputs:
         probabilities, tokens = self.model.likeliest(batch, self.k, self.ids)
