@@ -106,16 +106,18 @@ def test_the_chosen_settings_gain_what_was_asked_of_them() -> None:
     assert all(each["steps"]["chosen"] <= 5 * each["steps"]["fixed"] for each in sets)
 
 
-def test_a_server_is_as_fast_as_was_asked_for_but_for_two_figures() -> None:
-    """Those beside predict and of memory, as docs/serve.md says."""
+def test_a_server_is_as_fast_as_was_asked_for_and_its_memory_stops_growing() -> None:
+    """It does so later than was asked, as docs/serve.md says."""
     found = read(ROOT / "results" / f"{bench_serve.NAME}.json")
     ratios, soak, needed = found["ratios"], found["soak"], bench_serve.NEEDED
     assert ratios == bench_serve.compare(found["sides"])
-    assert 0.65 <= ratios["share"] < needed["share"]
+    assert ratios["share"] >= needed["share"]
     assert ratios["times"] >= needed["times"]
     assert ratios["above_ms"] <= needed["above_ms"]
     assert (soak["requests"], soak["unexpected"]) == (100_000, 0)
-    assert bench_serve.GROWTH < soak["growth"] <= 1.15
+    assert bench_serve.GROWTH < soak["growth"] <= 1.2
+    later = [mib for requests, mib in soak["rss_mib"].items() if int(requests) >= 25_000]
+    assert max(later) <= 1.02 * later[0]
 
 
 def test_changed_labels_come_first() -> None:
