@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import TypeVar
 
 import torch
 
 MOST = 8  # more would wait for Python's lock
+_starting = Lock()  # what a thread sets is where later threads of the process begin
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,27 +23,31 @@ Result = TypeVar("Result")
 
 def num_streams(device: torch.device) -> int:
     """How many batches to compute at once: on a CPU one for each of torch's threads, up to MOST."""
-    return min(torch.get_num_threads(), MOST) if device.type == "cpu" else 1
+    with _starting:
+        return min(torch.get_num_threads(), MOST) if device.type == "cpu" else 1
 
 
 def side_by_side(compute: Callable[[Item], Result], items: Iterable[Item], streams: int) -> Iterator[Result]:
     """`map`, by so many threads at once, which share torch's own. A single item has all of these, in the calling thread."""
     items = iter(items)
-    first = [*islice(items, 2)]
-    if streams == 1 or len(first) < 2:
+    first = [*islice(items, streams)]
+    if len(first) < 2:
         yield from map(compute, first)
         yield from map(compute, items)
         return
-    threads = torch.get_num_threads()
+    streams, threads = len(first), torch.get_num_threads()
     started = Barrier(streams + 1)
     with ThreadPoolExecutor(streams, initializer=_begin, initargs=(threads // streams,)) as pool:
         try:
-            for _ in range(streams):
-                pool.submit(started.wait)
-            started.wait()
-            torch.set_num_threads(threads)  # what a thread sets is where later threads of the process begin
+            with _starting:  # meanwhile other threads of the process would begin with this share
+                try:
+                    for _ in range(streams):
+                        pool.submit(started.wait)
+                    started.wait()
+                finally:
+                    torch.set_num_threads(threads)
             waiting = deque(pool.submit(compute, item) for item in first)
-            waiting.extend(pool.submit(compute, item) for item in islice(items, 2 * streams - len(first)))
+            waiting.extend(pool.submit(compute, item) for item in islice(items, streams))
             while waiting:
                 yield waiting.popleft().result()
                 waiting.extend(pool.submit(compute, item) for item in islice(items, 1))

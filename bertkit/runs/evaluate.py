@@ -65,7 +65,8 @@ def predict(
 
     streams = num_streams(processes.device)
     limit = batch_tokens(micro_batch_tokens, processes.device)
-    batches = evaluation_batches(features, limit, multiple_of=streams, **place)
+    alike = streams if processes.num_processes == 1 else 1  # whose threads may be more or fewer: all must split alike
+    batches = evaluation_batches(features, limit, multiple_of=alike, **place)
     for batch, (loss_sums, logits) in side_by_side(compute, batches, streams):
         for name, rows in logits.items():
             logits_of = split_by_feature(batch, rows.cpu().numpy())

@@ -76,6 +76,7 @@ def test_few_are_begun_before_they_are_asked_for_and_none_after_an_error() -> No
     assert threads_of_a_new_thread() == 4
 
 
+@pytest.mark.usefixtures("four_threads")
 def test_a_thread_that_the_system_refuses_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = threading.Thread.start, []
 
@@ -87,7 +88,9 @@ def test_a_thread_that_the_system_refuses_is_an_error_and_no_hang(monkeypatch: p
 
     monkeypatch.setattr(threading.Thread, "start", refusing)
     with pytest.raises(RuntimeError, match="can't start"):
-        list(side_by_side(abs, range(9), 3))
+        list(side_by_side(abs, range(9), 2))
+    monkeypatch.undo()
+    assert threads_of_a_new_thread() == 4
 
 
 def test_streams_are_for_cpus_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

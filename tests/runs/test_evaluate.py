@@ -9,7 +9,9 @@ import pytest
 import torch
 from shapes import SHAPES, Classifier, prediction_run, sentences
 
+from bertkit.model.devices import OneProcess
 from bertkit.model.dropout import set_dropout
+from bertkit.runs import evaluate
 from bertkit.training.batching import collate
 
 
@@ -42,6 +44,20 @@ def test_choices_come_back_ragged() -> None:
     found, _ = prediction_run(shape, shape.build(), 100)
     assert [len(rows) for rows in found.outputs["logits"]] == np.diff(shape.features.sequences).tolist()
     assert len({len(rows) for rows in found.outputs["logits"]}) > 1
+
+
+def test_processes_with_other_numbers_of_threads_split_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "_gathered", lambda outputs, *_: outputs.get("logits", {}))
+    shape, threads = SHAPES["sentence"], torch.get_num_threads()
+    seen: list[int] = []
+    try:
+        for rank, own in enumerate((4, 1)):
+            torch.set_num_threads(own)
+            processes = OneProcess(torch.device("cpu"), rank, num_processes=2)
+            seen += evaluate.predict(shape.build(), shape.features, 1000, processes)
+    finally:
+        torch.set_num_threads(threads)
+    assert sorted(seen) == list(range(len(shape.features))), "each feature once"
 
 
 @pytest.mark.parametrize("training", [True, False])
