@@ -15,7 +15,8 @@ def export(
     output_dir: OutputDir,
     form: Annotated[str, typer.Option("--format", help="Format of the graph: onnx.")] = "onnx",
     int8: Annotated[
-        bool, typer.Option("--int8", help="Also write a graph quantized to 8 bits, whose decisions must match the model's.")
+        bool,
+        typer.Option("--int8", help="Also write a graph quantized to 8 bits, whose decisions must nearly match the model's."),
     ] = False,
     texts: Annotated[
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")

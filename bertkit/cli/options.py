@@ -104,7 +104,7 @@ def recipe_options(command: str) -> dict[str, tuple[str, Option]]:
             declared.setdefault(name, option)
     data = options_of(Recipe)
     panels = {name: "Data" if name in data else f"Task ({', '.join(families[name])})" for name in declared}
-    panel = "Training" if command == "finetune" else "Computing"
+    panel = "Training" if command in ("finetune", "check") else "Computing"
     training = {name: (panel, option) for name, option in options_for(command, TrainConfig).items()}
     return {name: (panels[name], option) for name, option in declared.items()} | training
 

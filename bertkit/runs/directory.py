@@ -322,7 +322,7 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     verify(folder, RUN_FILE.__eq__)
-    values = read_json(path)
+    values = read_json(path, "choose another folder")
     if not is_run(values):
         raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")
     if (objective := values["training"].get("objective")) in RENAMED_OBJECTIVES:

@@ -313,7 +313,7 @@ class Task(Presents):
     # --- as people and files see it ---
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
-        """What `bertkit eval --output` writes for an example."""
+        """What `bertkit eval --output-dir` writes for an example."""
         return self.row(prediction, examples, row) | {"gold": truth}
 
     @abstractmethod
@@ -329,7 +329,7 @@ class Task(Presents):
         """For each sequence of a feature, its targets in words by position."""
 
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
-        """What `bertkit eval --output` writes: contents by file name."""
+        """What `bertkit eval --output-dir` writes: contents by file name."""
         pairs = enumerate(zip(predictions, truth, strict=True))
         return {"predictions.jsonl": as_jsonl([self.evaluated_row(*pair, examples, row) for row, pair in pairs])}
 
