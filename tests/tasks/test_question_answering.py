@@ -16,7 +16,7 @@ import pytest
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from bertkit.config import filled
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.features import Features, Ragged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
@@ -853,3 +853,11 @@ def test_rows_without_something_to_learn_take_no_step(run_bertkit, tiny_model_di
     assert "5 features / batch_size 2 = 3 steps per epoch" in ran.err
     assert "6 answers not found" in ran.err
     assert "on 5 rows of" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+
+
+def test_folds_without_unanswerable_questions_are_not_compared_with_others() -> None:
+    with_some, without = (QuestionAnsweringTask(recipe=QuestionAnswering(), unanswerable=some) for some in (True, False))
+    assert with_some.pooled([with_some]).unanswerable
+    with pytest.raises(ModelError) as error:
+        with_some.pooled([with_some, without])
+    assert "--unanswerable" in str(error.value.hint)

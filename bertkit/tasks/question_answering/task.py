@@ -227,6 +227,9 @@ class QuestionAnsweringTask(Task):
         return decided
 
     def pooled(self, others: Sequence[Self]) -> Self:
+        if any(other.unanswerable != self.unanswerable for other in others):
+            hint = "train all of them with --unanswerable, or all with --no-unanswerable"
+            raise ModelError("only some of the runs were trained with questions that have no answer", hint=hint)
         return replace(super().pooled(others), null_threshold=None)  # each has decided by its own
 
     def joined(self, others: Sequence[Self]) -> Self:
