@@ -29,8 +29,7 @@ def looks_like_label_studio(content: Content) -> bool:
 
 def parse_label_studio(content: Content) -> Iterator[Examples]:
     """A row each task: `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`, a list of
-    classes, where any task has one; `entities` then only where any task has those too. Both are None of a task without
-    annotations.
+    classes, where any task has one. Both are None of a task without annotations.
 
     Of several annotations of a task the one marked as ground truth counts, else the first; tasks that annotators skipped are
     left out; a remark counts both. Raises DataError, with file and line, for what is no task.
@@ -59,8 +58,6 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
         columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in rows] for name in names}
         if not any(columns.get("label", ())):
             columns.pop("label", None)
-        elif not any(columns["entities"]):  # its tasks ask for classes alone
-            columns.pop("entities")
         notes = []
         if skipped:
             notes.append(f"left out {plural(skipped, 'task')} that annotators skipped")

@@ -275,14 +275,6 @@ def test_offsets_that_count_alike_need_no_note(tmp_path: Path) -> None:
     assert read_file(path, TAGGED).remarks.notes == ()
 
 
-def test_tasks_of_label_studio_that_ask_for_classes_have_no_spans(tmp_path: Path) -> None:
-    task = LABEL_STUDIO_TASK | {"annotations": [{"result": [{"value": {"choices": ["spam"]}}]}]}
-    rows = read_file(write(tmp_path / "x.json", json.dumps([task])), ANNOTATED)
-    assert (rows.columns["label"], "entities" in rows.columns) == ([["spam"]], False)
-    rows = read_file(write(tmp_path / "both.json", json.dumps([task, LABEL_STUDIO_TASK])), ANNOTATED)
-    assert (rows.columns["label"], [len(spans) for spans in rows.columns["entities"]]) == ([["spam"], []], [0, 1])
-
-
 @pytest.mark.parametrize("choices", [None, 3, "spam", ["a", 1]])
 def test_choices_are_a_list_of_texts(choices: Any, tmp_path: Path) -> None:
     task = LABEL_STUDIO_TASK | {"annotations": [{"result": [{"value": {"choices": choices}}]}]}
