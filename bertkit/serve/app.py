@@ -138,7 +138,7 @@ class Service:
             "model_type": {"classifier" if first.form.task == "text-classification" else first.form.task: labels},
             "max_concurrent_requests": self.settings.max_queue,
             "max_input_length": first.predictor.max_length,
-            "max_batch_tokens": self.settings.max_batch_tokens,
+            "max_batch_tokens": self.batcher.max_batch_tokens,
             "max_client_batch_size": self.settings.max_request_tokens,
             "auto_truncate": True,
             "tokenization_workers": 1,
@@ -210,7 +210,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
 
     @app.get("/health", summary="200 while the models can be asked.")
     async def health() -> Response:
-        return Response() if batcher.is_alive else _refused(Refusal(503, "the model thread has ended", "Unhealthy"))
+        return Response() if batcher.is_alive else _refused(Refusal(503, "a model thread has ended", "Unhealthy"))
 
     @app.get("/openapi.json", include_in_schema=False)
     async def schema() -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Batcher:
 
     def __init__(self, settings: ServeConfig, metrics: Metrics, pool: ThreadPoolExecutor, device: torch.device) -> None:
         self.settings, self.metrics = settings, metrics
-        self._batch_tokens = batch_tokens(settings.max_batch_tokens, device)
+        self.max_batch_tokens = batch_tokens(settings.max_batch_tokens, device)
         self._waiting: list[Job] = []
         self._closed = False
         self._num_busy = 0  # threads that have jobs
@@ -152,7 +152,7 @@ class Batcher:
         """
         claimed: list[Job] = []
         left: list[Job] = []
-        room = self._batch_tokens
+        room = self.max_batch_tokens
         while taken:
             _encode(taken)
             for job in taken:

@@ -255,7 +255,7 @@ class Served:
         """
         is_row = not isinstance(inputs, list) or (pairs and _are_texts(inputs))
         if inputs in ([], None):
-            raise DataError('the request has no inputs; expected {"inputs": ...} with one row at least')
+            raise DataError('the request has no inputs; expected {"inputs": ...} with at least one row')
         return [self._row(each, known) for each in ([inputs] if is_row else inputs)], is_row
 
     def _row(self, given: Any, known: Iterable[Served]) -> Row:

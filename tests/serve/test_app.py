@@ -169,7 +169,7 @@ def test_explanations(client: TestClient, folders: dict[str, Path]) -> None:
 def test_info(client: TestClient) -> None:
     info = client.get("/info").json()
     assert info["model_type"] == {"classifier": {"id2label": dict(zip("012", LABELS)), "label2id": dict(zip(LABELS, range(3)))}}
-    assert (info["model_id"], info["max_batch_tokens"], info["max_input_length"]) == ("labels", 8192, 64)
+    assert (info["model_id"], info["max_batch_tokens"], info["max_input_length"]) == ("labels", 1024, 64)
     models = {model["name"]: model for model in info["models"]}
     assert models["labels"]["columns"] == {"text": "text", "text_pair": "text_pair"}
     assert (models["trained"]["columns"], models["trained"]["labels"]) == ({"text": "ask"}, ["a", "b"])
