@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -256,25 +257,30 @@ class Served:
         is_row = not isinstance(inputs, list) or (pairs and _are_texts(inputs))
         if inputs in ([], None):
             raise DataError('the request has no inputs; expected {"inputs": ...} with at least one row')
-        return [self._row(each, known) for each in ([inputs] if is_row else inputs)], is_row
+        if is_row:
+            return [self._row(inputs, "inputs", known)], True
+        return [self._row(each, f"inputs[{place}]", known) for place, each in enumerate(inputs)], False
 
-    def _row(self, given: Any, known: Iterable[Served]) -> Row:
-        """A row under the column names of training, from roles such as text and text_pair."""
+    def _row(self, given: Any, where: str, known: Iterable[Served]) -> Row:
+        """A row under the column names of training, from roles such as text and text_pair. where: its place in the request."""
         if isinstance(given, list) and len(given) <= 2 and "text_pair" in self.form.roles:
+            if len(given) == 2 and "text_pair" not in self.columns:
+                what = f"{where} is a pair; {self.name!r} reads single texts, several of them as"
+                raise DataError(f"{what} {json.dumps([[each] for each in given])}")
             given = dict(zip(("text", "text_pair"), given, strict=False))
         if (isinstance(given, str) and self.expected.startswith("a text")) or ("tokens" in self.columns and _are_texts(given)):
             return given
         if not isinstance(given, dict):
-            raise DataError(f"the row is {reprlib.repr(given)}; expected {self.expected}")
+            raise DataError(f"{where} is {reprlib.repr(given)}; expected {self.expected}")
         if unread := self.unread(given):
-            what = f"the row has {unread[0]!r}; {self.name!r} is for {self.form.task}, and reads {', '.join(self.columns)}"
+            what = f"{where} has {unread[0]!r}; {self.name!r} is for {self.form.task}, and reads {', '.join(self.columns)}"
             others = [each for each in known if each.form != self.form and not each.unread(given)]
             raise DataError(what + "".join(f"; for {each.form.task}: POST /models/{each.name}" for each in others[:1]))
         row: dict[str, Any] = {}
         for role, value in given.items():
             name: Any = self.columns.get(role, role)
             if twice := {name} & {*row} if isinstance(name, str) else {*name} & {*row}:
-                raise DataError(f"the row gives {min(twice)!r} twice: by this name, and as one of {', '.join(self.columns)}")
+                raise DataError(f"{where} gives {min(twice)!r} twice: by this name, and as one of {', '.join(self.columns)}")
             if isinstance(name, str):
                 row[name] = value
             elif isinstance(value, list) and len(value) <= len(name):

@@ -129,9 +129,12 @@ def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient
     assert by_text == ask(client, "/models/trained", {"ask": "the good movie"})
     first, _ = ask(client, "/models/trained", ["the good movie", "no"])
     assert flat(first) == pytest.approx(flat(by_text[0]), abs=1e-5)
-    for pair in ({"text": "a", "text_pair": "b"}, ["a", "b"]):
-        error = refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422)
-        assert error == "the row has 'text_pair'; 'trained' is for text-classification, and reads text"
+    for pair, said in (
+        ({"text": "a", "text_pair": "b"}, "inputs has 'text_pair'; 'trained' is for text-classification, and reads text"),
+        (["a", "b"], 'inputs is a pair; \'trained\' reads single texts, several of them as [["a"], ["b"]]'),
+    ):
+        assert refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422) == said
+    assert len(ask(client, "/predict", [["a"], ["b"]], model="trained")) == 2
 
 
 def test_each_family_by_the_form_of_hugging_face(client: TestClient) -> None:
@@ -441,9 +444,9 @@ def test_parameters_of_wrong_types(client: TestClient, name: str) -> None:
         ("/predict", {"parameters": {}}, "'parameters' is not read; expected inputs, raw_scores, truncate, model"),
         ("/explain", {"labels": "none"}, "'labels' is not read; expected inputs, label, model"),
         ("/", {"parameters": [1]}, "parameters is [1]; expected an object"),
-        ("/", {"inputs": {"text": "a", "foo": 1}}, "the row has 'foo'; 'labels' is for text-classification, and reads text"),
-        ("/", {"inputs": ["a", 3]}, 'the row is 3; expected a text, or {"text", "text_pair"}'),
-        ("/models/answers", {"inputs": "only text"}, 'the row is \'only text\'; expected {"question", "context"}'),
+        ("/", {"inputs": {"text": "a", "foo": 1}}, "inputs has 'foo'; 'labels' is for text-classification, and reads text"),
+        ("/", {"inputs": ["a", 3]}, 'inputs[1] is 3; expected a text, or {"text", "text_pair"}'),
+        ("/models/answers", {"inputs": "only text"}, 'inputs is \'only text\'; expected {"question", "context"}'),
         ("/models/choices", {"inputs": "a"}, 'expected {"text", "question", "choices"}'),
         ("/models/tags", {"inputs": {"question": "a", "context": "b"}}, "for question-answering: POST /models/answers"),
         ("/models/trained", {"inputs": {"context": "b", "question": "a"}}, "; for question-answering: POST /models/answers"),
@@ -451,14 +454,14 @@ def test_parameters_of_wrong_types(client: TestClient, name: str) -> None:
         (
             "/models/trained",
             {"inputs": {"text": "a", "ask": "b"}},
-            "the row gives 'ask' twice: by this name, and as one of text",
+            "inputs gives 'ask' twice: by this name, and as one of text",
         ),
         (
             "/models/trained",
             {"inputs": {"ask": "a", "text": "b"}},
-            "the row gives 'ask' twice: by this name, and as one of text",
+            "inputs gives 'ask' twice: by this name, and as one of text",
         ),
-        ("/models/quiz", {"inputs": {"text": "a", "end1": "b", "choices": ["c", "d"]}}, "the row gives 'end1' twice"),
+        ("/models/quiz", {"inputs": {"text": "a", "end1": "b", "choices": ["c", "d"]}}, "inputs gives 'end1' twice"),
         (
             "/models/tags",
             {"model": "labels"},

@@ -52,7 +52,7 @@ def test_together_is_as_alone(make_model_dir: Callable[..., Path], monkeypatch: 
     with serving({"m": model}, threads=threads, max_batch_tokens=2048 // threads) as (_, models, batcher):
         served = models["m"]
         rows = [row for row in ROWS[architecture] if row != "no mask"]
-        rows = [served._row(row, ()) if isinstance(row, dict) else row for row in rows]
+        rows = [served.rows([row])[0][0] if isinstance(row, dict) else row for row in rows]
         alone = [answered(served, submit(batcher, served, [row])) for row in rows]
         gate = Gate(served, monkeypatch)
         encode, encoded = served.predictor.encode, []
