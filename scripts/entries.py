@@ -15,7 +15,7 @@ GLUE = f"{DATA}/GLUE"
 TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
 PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
 ENGINES, GPU, STARTUP = "bench_engines", "bench_gpu", "bench_startup"
-OWN_TEXT, PRECISION = "own_text", "precision"
+OWN_TEXT, PRECISION, STILTS = "own_text", "precision", "stilts"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -50,6 +50,7 @@ SEEN = "MiniLM was trained on pairs of SQuAD 2.0's questions and paragraphs: do 
 SQUAD = f"squad --data {DATA}/SQuAD --learning-rate 1e-4 --num-epochs 2 --eval-steps 10000"
 
 MNLI_1K = f"--columns label,premise,hypothesis --validation {DATA}/MNLI-1k"
+LINGNLI = f"--train {DATA}/LingNLI/train.jsonl.gz --validation {DATA}/LingNLI/val.jsonl.gz --learning-rate 1e-4 --num-epochs 1"
 
 # What fine-tuning starts from: the pre-trained model of docs/results.md, that model after more pre-training on the task's own
 # text, and random weights. task -> the command's arguments, and the origins.
@@ -91,8 +92,7 @@ ENTRIES = (
     Entry("rte", f"rte --data {GLUE}/RTE --learning-rate 1e-4 --num-epochs 3", (1, 2), note=SENTENCES),
     Entry(
         "mnli",
-        f"mnli --train {DATA}/LingNLI/train.jsonl.gz --validation {DATA}/LingNLI/val.jsonl.gz"
-        " --learning-rate 1e-4 --num-epochs 1",
+        f"mnli {LINGNLI}",
         (1,),
         {
             "LingNLI": "",
@@ -160,5 +160,6 @@ TABLES = {
     "bench_gpu": (GPU,),
     "bench_startup": (STARTUP,),
     "precision": (PRECISION,),
+    "stilts": (STILTS,),
     "paper_tables": tuple(paper_tables.TABLES),
 }

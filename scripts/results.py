@@ -35,8 +35,8 @@ import headlines
 import label_error_results as label_errors
 import markdown
 import own_text_results as own_text
+import paired_results as paired
 import paper_tables
-import precision_results as precision
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
@@ -75,7 +75,7 @@ def _script(target: str, *words: str, by_name: bool = False) -> Source:
     return Source(lambda: [shlex.join(["python", *words])], measure, target.replace("_", "-"), by_name)
 
 
-MODULES = (trainer, defaults, scale, growth, label_errors, own_text, precision)
+MODULES = (trainer, defaults, scale, growth, label_errors, own_text)
 # In this order: the pre-trained model is what some entries begin with.
 SOURCES: dict[str, Source] = {
     pretraining.NAME: _source(pretraining.NAME, pretraining.commands, pretraining.measure),
@@ -84,6 +84,7 @@ SOURCES: dict[str, Source] = {
         for entry in ENTRIES
     },
     **{module.NAME: _source(module.NAME, module.commands, module.measure) for module in MODULES},
+    **{each.name: _source(each.name, each.commands, each.measure) for each in paired.COMPARISONS},
     **{name: _script("bench", "scripts/bench.py", "--tasks", ",".join(tasks)) for name, tasks in BENCHES.items()},
     PREDICTION: _script("bench_predict", "scripts/bench_prediction.py"),
     LEVERS: _script(LEVERS, "scripts/bench_levers.py"),
@@ -112,6 +113,7 @@ RENDERERS: dict[str, Callable[..., str]] = {
     GPU: bench_gpu.render,
     STARTUP: bench_startup.render,
     **{module.NAME: module.render for module in (pretraining, *MODULES, budget)},
+    **{each.name: each.render for each in paired.COMPARISONS},
 }
 
 # --- tables ----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""scripts/paper_tables.py and precision_results.py: what results keep of reproduced tables and of compared runs."""
+"""scripts/paper_tables.py and paired_results.py: what results keep of reproduced tables and of compared runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import comparison
+import paired_results
 import paper_tables
-import precision_results
 import pretraining_results
 
 CELL = {
@@ -107,7 +107,10 @@ def test_every_table_that_two_cores_make_is_a_result() -> None:
     assert sorted(paper_tables.TABLES.values()) == tables
 
 
-def test_both_precisions_train_alike_and_are_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("paired", paired_results.COMPARISONS, ids=lambda paired: paired.name)
+def test_both_ways_train_alike_and_are_compared(
+    paired: paired_results.Paired, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lines: list[str] = []
     sides = [{"scores": {"f1": 0.5, "accuracy": 0.1}}, {"scores": {"f1": 0.25, "accuracy": 0.2}}]
     differences = [{"score": "accuracy", "difference": 9.0, "interval": [8, 9]}]
@@ -124,13 +127,20 @@ def test_both_precisions_train_alike_and_are_compared(monkeypatch: pytest.Monkey
 
     for module in (comparison, pretraining_results):
         monkeypatch.setattr(module, "execute", execute)
-    for module in (precision_results, pretraining_results):
+    for module in (paired_results, pretraining_results):
         monkeypatch.setattr(module, "ROOT", tmp_path)
-    values: dict[str, Any] = precision_results.measure(force=False)
+    values: dict[str, Any] = paired.measure(force=False)
     shown = values["command"]
     assert sorted(lines) == sorted(line if "compare" in line else f"{line} --overwrite" for line in shown)
-    assert shown == precision_results.commands()
-    for fp32, bf16, compared in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
-        assert fp32.replace("fp32", "bf16") == bf16 != fp32
-        assert compared == " ".join(["bertkit compare", fp32.split()[-1], bf16.split()[-1], "--json"])
-    assert precision_results.rows(values)[0] == ["MRPC", "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
+    assert shown == paired.commands()
+    prepared, shown = shown[: len(paired.prepared)], shown[len(paired.prepared) :]
+    assert prepared == [*paired.prepared.values()] == [line.removesuffix(" --overwrite") for line in lines[: len(prepared)]]
+    one, other = paired.ways.values()
+    for first, second, compared in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
+        folder, to = first.split()[-1], second.split()[-1]
+        assert first.replace(one, other).replace(folder, to) == second != first
+        assert compared == " ".join(["bertkit compare", folder, to, "--json"])
+    task = next(iter(paired.tasks))
+    assert paired_results.rows(values)[0] == [task, "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
+    header = f"| {' | '.join(paired.ways)} | {' - '.join(reversed([*paired.ways]))}, points |"
+    assert header in paired.render(values)
