@@ -31,8 +31,10 @@ PARTS = 4
 CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 # Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
-# number of tokens comes: oneDNN keeps a kernel of half a megabyte for every shape, and the memory of a server grows with them.
+# number of tokens comes: oneDNN keeps a kernel of about a megabyte for every shape, and the memory of a server grows with them.
+# Of several sequences in use, numbers of tokens and of rows for heads are multiples too.
 FEW, MANY = 4, 6
+TOKENS, ROWS = 64, 8
 
 
 @dataclass(frozen=True)
@@ -233,9 +235,10 @@ class Packing:
         dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64]) -> Grouped:
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int) -> Grouped:
             count = int(counts.sum())
-            padding_rows = round_up_shape(count, FEW if in_use else MANY) - count
+            digits, multiple = (FEW, multiple if len(counts) > 1 else 1) if in_use else (MANY, 1)
+            padding_rows = round_up_shape(count, digits, multiple) - count
             return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, few=in_use)
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
@@ -243,11 +246,11 @@ class Packing:
                 return None
             return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen)
 
-        keys = grouped(batch.cu_seqlens, batch.token_counts)
+        keys = grouped(batch.cu_seqlens, batch.token_counts, TOKENS)
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
         self.selected = batch.rows
         if batch.rows is not None:
-            queries = grouped(batch.cu_rows, batch.row_counts)
+            queries = grouped(batch.cu_rows, batch.row_counts, ROWS)
             positions = positions if positions is None else positions[batch.rows]
             self.rows = Pattern.of(queries, keys, positions, dtype, bounds(batch.cu_rows, batch.max_rows))
 
@@ -280,20 +283,23 @@ def pad_rows(rows: Tensor, count: int) -> Tensor:
 
 def round_rows(rows: Tensor) -> Tensor:
     """(R, H) -> (R + padding, H): rows of 0 behind them make their number round."""
-    return pad_rows(rows, round_up_shape(len(rows), FEW) - len(rows))
+    multiple = 1 if torch.is_grad_enabled() or len(rows) == 1 else ROWS
+    return pad_rows(rows, round_up_shape(len(rows), FEW, multiple) - len(rows))
 
 
 def _padded_length(max_seqlen: int) -> int:
     return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
 
 
-def round_up_shape(count: int, digits: int = MANY) -> int:
+def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
     """The next number with at most so many significant binary digits: for six 1 to 64, 66, 68 ... 128, 132 ...
+
+    multiple: a power of two that it is a multiple of.
 
     On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
     half a megabyte. Padding rows, at most three in a hundred for six digits, keep the shapes few.
     """
-    unit = 1 << max(0, count.bit_length() - digits)
+    unit = max(multiple, 1 << max(0, count.bit_length() - digits))
     return -(-count // unit) * unit
 
 
