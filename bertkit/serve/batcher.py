@@ -73,8 +73,8 @@ class Job:
 class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
-    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). A batch beside which
-    nothing is computed when it begins has all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no
+    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). One after another,
+    batches have all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no
     more than `predict` computes at once, or is a single larger job. pool: runs the threads; what opened the models in it has
     ended.
     """
@@ -85,6 +85,7 @@ class Batcher:
         self._waiting: list[Job] = []
         self._closed = False
         self._num_busy = 0  # threads that have jobs
+        self._was_alone = True  # the batch that began last
         self._changed = threading.Condition()
         self._threads, streams = torch.get_num_threads(), num_streams(device)
         self._ended = [pool.submit(self._run, self._threads // streams, number == 0) for number in range(streams)]
@@ -134,8 +135,7 @@ class Batcher:
                 self._num_busy += 1
                 self._changed.notify_all()
             if jobs := self._claim(taken):
-                is_alone = self._num_busy == 1 and not self._waiting
-                torch.set_num_threads(self._threads if is_alone else share)
+                torch.set_num_threads(self._threads if self._has_all_threads() else share)
             computed = self._compute(jobs) if jobs else []
             with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1
@@ -144,6 +144,13 @@ class Batcher:
                     job.answer.set_exception(answer)
                 else:
                     job.answer.set_result(answer)
+
+    def _has_all_threads(self) -> bool:
+        """Whether nothing is computed beside the batch that begins, nor was beside the one before: between batches under load
+        there are such moments too, and for each shape another number of threads takes another kernel."""
+        with self._changed:
+            was_alone, self._was_alone = self._was_alone, self._num_busy == 1 and not self._waiting
+            return was_alone and self._was_alone
 
     def _claim(self, taken: list[Job]) -> list[Job]:
         """The first of these jobs with what fits into its batch, of these and of the queue; the rest goes back to its front.
