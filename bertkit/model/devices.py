@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
 
@@ -133,6 +133,19 @@ def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint:
         if names := [name for name in {**first, **theirs} if first.get(name) != theirs.get(name)]:
             told = (f"{name} is {theirs.get(name)!r}, and {first.get(name)!r} in the first" for name in names)
             raise UsageError(f"process {number} of {processes.num_processes}: {listed([*told], 4, '; ')}", hint=hint)
+
+
+def of_all_processes(values: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
+    """The sum of each value over all processes."""
+    return accelerator.reduce(values.to(accelerator.device), "sum") if accelerator.num_processes > 1 else values
+
+
+def of_main_process(value: float, accelerator: Accelerator) -> float:
+    """The main process's value: by their own clocks, for one, processes would plan different numbers of steps."""
+    from accelerate.utils import broadcast
+
+    own = torch.tensor(value, dtype=torch.float64, device=accelerator.device)
+    return cast(torch.Tensor, broadcast(own)).item() if accelerator.num_processes > 1 else float(value)
 
 
 _LAUNCH = "to start several: torchrun --nproc-per-node 2 -m bertkit ..."

@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from bertkit.corpus.shard import Shard
+from bertkit.model.devices import of_all_processes
 from bertkit.runs.pretraining.sequences import HeldOutSequences
 from bertkit.training.batching import evaluation_batches
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-
-def summed(values: Tensor, accelerator: Accelerator) -> Tensor:
-    """The sum of each value over all processes."""
-    return accelerator.reduce(values.to(accelerator.device), "sum") if accelerator.num_processes > 1 else values
 
 
 def unigram_loss(shards: Iterable[Shard], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator) -> float:
@@ -33,7 +29,7 @@ def unigram_loss(shards: Iterable[Shard], vocab_size: int, targets: NDArray[np.i
     for shard in shards:
         counts += np.bincount(shard.input_ids, minlength=vocab_size)
     losses = -np.log(counts / counts.sum())[targets]
-    total, number = summed(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
+    total, number = of_all_processes(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
     return total / number
 
 
@@ -66,7 +62,7 @@ def score_language_model(
                 sums[:, number] += of_part[:, owners] @ np.column_stack([values, np.ones(len(owners))])
     module.train(was_training)
     scores: dict[str, float] = {}
-    totals = summed(torch.from_numpy(sums), accelerator).tolist()
+    totals = of_all_processes(torch.from_numpy(sums), accelerator).tolist()
     for before, total in zip(("", *(f"{name}/" for name in held_out.parts)), totals, strict=True):
         for term, (loss, correct, targets) in zip(terms, total, strict=True):
             scores[f"{before}{term}_loss"] = loss / targets

@@ -27,7 +27,7 @@ from bertkit.errors import UsageError, plural
 from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
-from bertkit.model.devices import refuse_differences, start_accelerator
+from bertkit.model.devices import of_all_processes, of_main_process, refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, save_model
 from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import Precision, matrix_rate, refuse_int8, resolve_precision
@@ -38,8 +38,8 @@ from bertkit.runs.dry_run import measure
 from bertkit.runs.evaluate import check_finite
 from bertkit.runs.pretraining.course import EVALUATIONS, Course, mean_batch_size, steps_in
 from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
-from bertkit.runs.pretraining.held_out import score_language_model, summed, unigram_loss
-from bertkit.runs.pretraining.rehearsal import of_main_process, rehearse
+from bertkit.runs.pretraining.held_out import score_language_model, unigram_loss
+from bertkit.runs.pretraining.rehearsal import rehearse
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
 from bertkit.runs.publishing.card import pretraining_card
 from bertkit.text.tokenizer import Tokenizer
@@ -144,7 +144,7 @@ def pretrain(
         seconds = [seconds_a_step(mix) for mix in mixes]
         left = of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
         own = 0 if validation is None else len(validation.features)
-        held_out = int(summed(torch.tensor(own, dtype=torch.float64), accelerator))
+        held_out = int(of_all_processes(torch.tensor(own, dtype=torch.float64), accelerator))
         steps = steps_in(config, left, seconds, held_out)
     course = Course(config, steps, since)
     average_from = steps - round(config.average_ratio * steps)

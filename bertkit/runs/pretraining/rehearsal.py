@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import nn
 
 from bertkit.config import PretrainConfig
 from bertkit.model.batch import Batch
+from bertkit.model.devices import of_main_process
 from bertkit.training.loop import train
 
 if TYPE_CHECKING:
@@ -46,11 +46,3 @@ def rehearse(
     seconds = seconds_per_step(5)
     affordable = int(REHEARSAL * 3600 * config.hours / seconds)
     return seconds_per_step(min(REHEARSED, affordable)) if affordable > 5 else seconds
-
-
-def of_main_process(seconds: float, accelerator: Accelerator) -> float:
-    """The main process's value: by their own clocks, processes would plan different numbers of steps."""
-    from accelerate.utils import broadcast
-
-    measured = torch.tensor(seconds, dtype=torch.float64, device=accelerator.device)
-    return cast(torch.Tensor, broadcast(measured)).item() if accelerator.num_processes > 1 else float(seconds)
