@@ -185,6 +185,11 @@ def test_predict_py_decides_as_bertkit_does(name: str, tmp_path: Path, make_mode
     assert len(set(decided)) > 1, f"one decision for all proves little: {expected}"
 
 
+def test_predict_py_takes_no_table() -> None:
+    with pytest.raises(SystemExit, match=r"rows.CSV: this is a table; expected lines"):
+        onnx_predict.main(["--int8", "rows.CSV"])
+
+
 # --- predict.py, part by part --------------------------------------------------------------------------------------------
 
 

@@ -234,6 +234,8 @@ def log_marginals(scores: Any, start: Any, follow: Any, end: Any) -> Any:
 
 def main(arguments: list[str]) -> None:
     files = [each for each in arguments if not each.startswith("--")]
+    if files and files[0].lower().endswith((".csv", ".tsv", ".parquet", ".xlsx")):
+        sys.exit(f"{files[0]}: this is a table; expected lines, each a text or an object of JSON (.txt, .jsonl)")
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
