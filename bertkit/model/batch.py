@@ -58,6 +58,11 @@ class Batch:
         passed = torch.repeat_interleave(firsts, self.cu_rows.diff() - 1, output_size=count)
         return torch.arange(count, device=self.cu_rows.device) + passed
 
+    def reading(self, rows: Tensor) -> Batch:
+        """The same with a head that reads one row of each sequence, (B,)."""
+        cu_rows = torch.arange(len(rows) + 1, device=rows.device)
+        return dataclasses.replace(self, rows=rows, cu_rows=cu_rows, row_counts=np.ones_like(self.token_counts))
+
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))

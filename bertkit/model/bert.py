@@ -19,7 +19,7 @@ from bertkit.model.attention import attend
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
-from bertkit.model.layout import Packing, Pattern, round_rows
+from bertkit.model.layout import TOKENS, Packing, Pattern, round_rows, shapes_in_use
 from bertkit.model.packed import Packed, can_pack
 
 
@@ -269,6 +269,25 @@ def pack_weights(module: nn.Module) -> None:
             for layer in part.layer:
                 if isinstance(layer, BertLayer) and can_pack(layer.intermediate.dense.weight):
                     layer.pack(last=layer is part.layer[-1])
+
+
+def warm_up(module: nn.Module, most_tokens: int) -> None:
+    """Compute a layer for each number of tokens that batches of several sequences are padded to in use on a CPU, and the last
+    layer for the first token of each.
+
+    oneDNN then has compiled its kernels before somebody waits for them, and their memory is taken from the beginning.
+    """
+    for encoder in [part for part in module.modules() if isinstance(part, BertEncoder)]:
+        layers: Any = encoder.layer
+        weight = layers[0].attention.output.LayerNorm.weight
+        for tokens in shapes_in_use(most_tokens):
+            batch, _ = pack(torch.zeros(2 * tokens // TOKENS, TOKENS // 2, dtype=torch.long), None, None)
+            with torch.inference_mode():
+                batch = batch.reading(batch.cu_seqlens[:-1])
+                packing = Packing(batch, encoder.num_heads, weight.dtype, causal=encoder.is_decoder)
+                hidden = weight.new_zeros(tokens, len(weight))
+                layers[0](hidden, hidden, packing.tokens)
+                layers[-1](hidden, packing.select(hidden), packing.rows)
 
 
 def check_compiler(device: torch.device) -> None:

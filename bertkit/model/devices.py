@@ -164,6 +164,15 @@ def _warn_once(what: str) -> None:
     progress.warn(what)
 
 
+def return_freed_memory() -> None:
+    """Give the system what `keep_freed_memory` has kept, which in a long life becomes more and more. Only on Linux."""
+    import ctypes
+
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
 def keep_freed_memory(*, of_library: bool = False) -> None:
     """Have glibc keep freed memory for the next batch: to return it and map it again takes 2% of a step, 5% of a prediction.
 

@@ -142,10 +142,7 @@ class _PooledHead(Head):
             if self.pooling == "mean":
                 return grid.sum(1) / batch.cu_seqlens.diff()[:, None]
             return (grid if layout.mask is None else grid + layout.mask[:, 0, 0, :, None]).amax(1)
-        rows = batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]
-        cu_rows = torch.arange(len(batch.cu_seqlens), device=rows.device)
-        batch = dataclasses.replace(batch, rows=rows, cu_rows=cu_rows, row_counts=np.ones_like(batch.token_counts))
-        hidden = self._encode(batch)
+        hidden = self._encode(batch.reading(batch.cu_seqlens[1:] - 1 if self.config.is_decoder else batch.cu_seqlens[:-1]))
         return hidden if self.bert.pooler is None else self.bert.pool(hidden)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:

@@ -303,6 +303,11 @@ def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
     return -(-count // unit) * unit
 
 
+def shapes_in_use(most: int) -> list[int]:
+    """The numbers of tokens, up to `most`, that several sequences are padded to in use on a CPU."""
+    return sorted({round_up_shape(count, FEW, TOKENS) for count in range(TOKENS, most + 1, TOKENS)})
+
+
 def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
     """Where to begin groups of neighbouring sequences of these lengths (B,), at best sorted by length, and B.
 

@@ -16,6 +16,7 @@ import torch
 
 from bertkit.errors import UserError
 from bertkit.features import Features, Ragged, offsets_of
+from bertkit.model.devices import return_freed_memory
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
 from bertkit.runs.evaluate import Split, batch_tokens
@@ -25,6 +26,8 @@ from bertkit.serve.settings import ServeConfig
 from bertkit.tasks.presentation import Prediction
 
 _TAKEN = 32  # jobs that are encoded at once
+_ALONE = 2  # batches one after another, after which the next has all threads
+_BATCHES = 64  # after which freed memory is returned, which takes some milliseconds
 
 Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
 
@@ -85,7 +88,8 @@ class Batcher:
         self._waiting: list[Job] = []
         self._closed = False
         self._num_busy = 0  # threads that have jobs
-        self._was_alone = True  # the batch that began last
+        self._num_batches = 0
+        self._num_alone = _ALONE  # the last batches, beside which nothing was computed when they began
         self._changed = threading.Condition()
         self._threads, streams = torch.get_num_threads(), num_streams(device)
         self._ended = [pool.submit(self._run, self._threads // streams, number == 0) for number in range(streams)]
@@ -139,18 +143,24 @@ class Batcher:
             computed = self._compute(jobs) if jobs else []
             with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1
+                self._num_batches += 1
+                is_time = self._num_batches % _BATCHES == 0
             for job, answer in computed:
                 if isinstance(answer, Exception):
                     job.answer.set_exception(answer)
                 else:
                     job.answer.set_result(answer)
+            if is_time:
+                return_freed_memory()
 
     def _has_all_threads(self) -> bool:
-        """Whether nothing is computed beside the batch that begins, nor was beside the one before: between batches under load
-        there are such moments too, and for each shape another number of threads takes another kernel."""
+        """Whether nothing is computed beside the batch that begins, nor was beside some before.
+
+        Under load there are such moments too, and each shape takes another kernel for another number of threads.
+        """
         with self._changed:
-            was_alone, self._was_alone = self._was_alone, self._num_busy == 1 and not self._waiting
-            return was_alone and self._was_alone
+            self._num_alone = self._num_alone + 1 if self._num_busy == 1 and not self._waiting else 0
+            return self._num_alone > _ALONE
 
     def _claim(self, taken: list[Job]) -> list[Job]:
         """The first of these jobs with what fits into its batch, of these and of the queue; the rest goes back to its front.

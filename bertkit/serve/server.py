@@ -9,11 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import nn
+
 from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, packages_of
+from bertkit.model.bert import warm_up
 from bertkit.model.devices import start_processes
 from bertkit.model.directory import read_config, resolve
-from bertkit.model.streams import MOST
+from bertkit.model.streams import MOST, num_streams
+from bertkit.runs.evaluate import batch_tokens
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.series import runs_to_use
@@ -88,9 +93,19 @@ def _bind(host: str, port: int) -> socket.socket:
 def _open_models(named: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Served]:
     """Models under their names, their weights read and found whole. Raises UserError."""
     models = {name: Served(name, open_model(run, options)) for name, run in named.items()}
-    assert all(served.predictor.model for served in models.values())  # reads them
+    for served in models.values():
+        _warm_up(served.predictor.model, served.predictor.processes.device, options["micro_batch_tokens"])  # reads it
     manifest.finish()
     return models
+
+
+def _warm_up(model: nn.Module, device: torch.device, max_batch_tokens: int) -> None:
+    """Compile what batches of several requests need on a CPU, with the threads that each of these has."""
+    if device.type == "cpu":
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads // num_streams(device))
+        warm_up(model, batch_tokens(max_batch_tokens, device))
+        torch.set_num_threads(threads)
 
 
 def open_model(name: str, options: Mapping[str, Any]) -> Predictor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 
@@ -94,9 +93,7 @@ def test_there_are_fewer_shapes_except_in_training(count: int) -> None:
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (2, 8), (8, 8), (9, 16), (130, 144)])
 def test_there_are_fewer_numbers_of_rows_except_in_training(count: int, expected: int) -> None:
     batch, _ = pack(torch.zeros((count, 3), dtype=torch.long), None, None)
-    batch = dataclasses.replace(
-        batch, rows=batch.cu_seqlens[:-1], cu_rows=torch.arange(count + 1), row_counts=np.ones(count, dtype=np.int64)
-    )
+    batch = batch.reading(batch.cu_seqlens[:-1])
     tokens = torch.zeros(64 * count, SIZE)
 
     def rows() -> int:
