@@ -27,7 +27,7 @@ from bertkit.tasks.presentation import Prediction
 
 _TAKEN = 32  # jobs that are encoded at once
 _ALONE = 2  # batches one after another, after which the next has all threads
-_BATCHES = 64  # after which freed memory is returned, which takes some milliseconds
+_TOKENS = 2**16  # after which freed memory is returned, which then is slower to take again
 
 Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
 
@@ -78,21 +78,23 @@ class Batcher:
 
     On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). One after another,
     batches have all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no
-    more than `predict` computes at once, or is a single larger job. pool: runs the threads; what opened the models in it has
-    ended.
+    more than `predict` computes at once, or is a single larger job. first: of one thread, which has opened the models: OpenMP
+    gives each thread that uses several its own helpers, and more of them than cores slow each other.
     """
 
-    def __init__(self, settings: ServeConfig, metrics: Metrics, pool: ThreadPoolExecutor, device: torch.device) -> None:
+    def __init__(self, settings: ServeConfig, metrics: Metrics, first: ThreadPoolExecutor, device: torch.device) -> None:
         self.settings, self.metrics = settings, metrics
         self.max_batch_tokens = batch_tokens(settings.max_batch_tokens, device)
         self._waiting: list[Job] = []
         self._closed = False
         self._num_busy = 0  # threads that have jobs
-        self._num_batches = 0
+        self._num_tokens = 0  # since freed memory was returned
         self._num_alone = _ALONE  # the last batches, beside which nothing was computed when they began
         self._changed = threading.Condition()
         self._threads, streams = torch.get_num_threads(), num_streams(device)
-        self._ended = [pool.submit(self._run, self._threads // streams, number == 0) for number in range(streams)]
+        self._others = ThreadPoolExecutor(streams, "beside")
+        pools = [first, *[self._others] * (streams - 1)]
+        self._ended = [pool.submit(self._run, self._threads // streams, pool is first) for pool in pools]
 
     def submit(self, *jobs: Job) -> list[Future[Any]]:
         """Queue a request's jobs; returns their answers. Raises Refusal if too many are waiting, or after `close`."""
@@ -112,6 +114,7 @@ class Batcher:
             self._changed.notify_all()
         for ended in self._ended:
             ended.result()
+        self._others.shutdown()
 
     @property
     def is_alive(self) -> bool:
@@ -143,8 +146,9 @@ class Batcher:
             computed = self._compute(jobs) if jobs else []
             with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1
-                self._num_batches += 1
-                is_time = self._num_batches % _BATCHES == 0
+                self._num_tokens += sum(job.tokens for job in jobs)
+                if is_time := self._num_tokens >= _TOKENS:
+                    self._num_tokens = 0
             for job, answer in computed:
                 if isinstance(answer, Exception):
                     job.answer.set_exception(answer)

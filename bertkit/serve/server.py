@@ -17,7 +17,7 @@ from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.bert import warm_up
 from bertkit.model.devices import start_processes
 from bertkit.model.directory import read_config, resolve
-from bertkit.model.streams import MOST, num_streams
+from bertkit.model.streams import num_streams
 from bertkit.runs.evaluate import batch_tokens
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
@@ -50,12 +50,11 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     if is_open and settings.auth:
         what = f"--host {settings.host} lets other machines in, but there is no --token"
         raise UsageError(what, hint="give one: --token SECRET; or let anyone in: --no-auth")
-    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(MOST, "model") as pool:
+    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as first:
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
-        # By a thread that computes later too: OpenMP gives each its own helpers, and more of them than cores slow each other.
-        models = pool.submit(_open_models, named, options).result()
+        models = first.submit(_open_models, named, options).result()
         metrics = Metrics()
-        batcher = Batcher(settings, metrics, pool, next(iter(models.values())).predictor.processes.device)
+        batcher = Batcher(settings, metrics, first, next(iter(models.values())).predictor.processes.device)
         app = make_app(models, batcher, settings, metrics)
         config = uvicorn.Config(
             app,

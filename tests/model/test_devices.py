@@ -1,9 +1,10 @@
-"""What glibc is told of freed memory."""
+"""What glibc is told of freed memory, and what it then does."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 
 import pytest
@@ -44,3 +45,35 @@ def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings(of_library=False) == {MMAP: 2**25, TRIM: 2**31 - 1}
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     assert settings(of_library=True) == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_freed_memory_is_returned() -> None:
+    """In a process of its own, as `keep_freed_memory` is for the whole of it."""
+    code = """
+import ctypes, resource
+from bertkit.model.devices import keep_freed_memory, return_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as counts:
+        return int(counts.read().split()[1]) * resource.getpagesize() / 2**20
+
+def filled():
+    block = glibc.malloc(2**20)
+    ctypes.memset(block, 1, 2**20)
+    return block
+
+keep_freed_memory()
+glibc = ctypes.CDLL(None)
+glibc.malloc.restype, glibc.malloc.argtypes, glibc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+blocks = [filled() for _ in range(200)]
+full = resident()
+for block in blocks:
+    glibc.free(block)
+kept = resident()
+return_freed_memory()
+print(full - kept, kept - resident())
+"""
+    kept, returned = map(float, subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert kept < 20
+    assert returned > 180

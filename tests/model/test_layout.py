@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from bertkit.model import layout
 from bertkit.model.batch import pack
+from bertkit.model.bert import BertModel, warm_up
+from bertkit.model.config import BertConfig
+from bertkit.model.int8 import available, quantize
 from bertkit.model.layout import Packing, group, group_by_length, has_packed_kernel, round_rows, round_up_shape
 
 HEADS, SIZE = 3, 5
@@ -103,6 +106,32 @@ def test_there_are_fewer_numbers_of_rows_except_in_training(count: int, expected
     assert len(round_rows(tokens[:count])) == round_up_shape(count, 4)
     with torch.no_grad():
         assert rows() == len(round_rows(tokens[:count])) == expected
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_warming_up_computes_every_number_of_tokens_of_several_sequences(int8: bool) -> None:
+    if int8 and not available():
+        pytest.skip("this machine has no products of 8 bits")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertModel(BertConfig(vocab_size=7, max_position_embeddings=8, **sizes)).eval()
+    if int8:
+        quantize(model, torch.float32)
+    computed: dict[int, set[tuple[int, int]]] = {0: set(), 1: set(), 2: set()}  # by layer: tokens, and rows
+    for number, each in enumerate(model.encoder.layer):
+        each.register_forward_pre_hook(lambda _, given, to=computed[number]: to.add((len(given[0]), len(given[1]))))
+    warm_up(model, 1024)
+    assert not computed[1], "one layer is like another"
+    assert all(tokens == rows for tokens, rows in computed[0])
+    assert {rows for _, rows in computed[2]} == {8, 16, 24, 32}
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        lengths = rng.integers(1, rng.integers(2, 300), rng.integers(2, 40))
+        mask = torch.arange(int(lengths.max())) < torch.from_numpy(lengths)[:, None]
+        batch, _ = pack(torch.zeros(mask.shape, dtype=torch.long), mask, None)
+        with torch.no_grad():
+            tokens = len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(int(lengths.sum()), SIZE)))
+        if lengths.sum() <= 1024:
+            assert {tokens} <= {each for each, _ in computed[0]} == {each for each, _ in computed[2]}
 
 
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=100))

@@ -203,6 +203,16 @@ def test_single_requests_are_computed_by_one_thread(folder: Path, monkeypatch: A
     assert len(threads) == 1
 
 
+def test_freed_memory_is_returned_from_time_to_time(folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("bertkit.serve.batcher._TOKENS", 10)
+    returned: list[None] = []
+    monkeypatch.setattr("bertkit.serve.batcher.return_freed_memory", lambda: returned.append(None))
+    with serving({"m": folder}, threads=2) as (_, models, batcher):
+        for _ in range(11):  # of three tokens each: twice four are more than ten
+            submit(batcher, models["m"], ["no"]).result(60)
+    assert len(returned) == 2
+
+
 def test_a_full_queue_refuses_and_a_cancelled_job_is_not_computed(folder: Path, monkeypatch: Any) -> None:
     with serving({"m": folder}, max_queue=2) as (_, models, batcher):
         gate = Gate(models["m"], monkeypatch)

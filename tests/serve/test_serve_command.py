@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+import torch
 
 from bertkit.serve import server
 
@@ -137,19 +139,36 @@ def test_one_thread_opens_the_models_and_computes_and_no_write_waits_for_an_ackn
 ) -> None:
     threads: list[str] = []
 
-    def note(*_: object) -> None:
-        threads.append(threading.current_thread().name)
+    def note(*_: object, is_first: bool = True) -> None:
+        if is_first:
+            threads.append(threading.current_thread().name)
 
     def run(_: object, sockets: list[socket.socket]) -> None:
         with socket.create_connection(sockets[0].getsockname()), sockets[0].accept()[0] as connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     open_model = server.open_model
-    monkeypatch.setattr("bertkit.serve.batcher.Batcher._run", note)
+    monkeypatch.setattr("bertkit.serve.batcher.Batcher._run", lambda self, share, is_first: note(is_first=is_first))
     monkeypatch.setattr(server, "open_model", lambda *words: (note(), open_model(*words))[1])
     monkeypatch.setattr("uvicorn.Server.run", run)
     assert run_bertkit("serve", folder, "--port", 0, "--device", "cpu").code == 0
     assert threads == ["model_0", "model_0"]
+
+
+def test_models_are_warm_before_the_first_request(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the threads that a batch beside others has."""
+    warmed: list[Any] = []
+    before = torch.get_num_threads()
+    monkeypatch.setattr(server, "warm_up", lambda model, most: warmed.append((model, most, torch.get_num_threads())))
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: warmed.append(torch.get_num_threads()))
+    torch.set_num_threads(3)
+    try:
+        assert run_bertkit("serve", folder, "--port", 0, "--device", "cpu", "--max-batch-tokens", 4096).code == 0
+    finally:
+        torch.set_num_threads(before)
+    (model, *how), ready = warmed
+    assert isinstance(model, torch.nn.Module)
+    assert (how, ready) == ([1024, 1], 3)
 
 
 @pytest.mark.parametrize(("options", "warned"), [("--no-auth", True), ("--token secret", False)])
