@@ -54,7 +54,7 @@ def describe_confusions(
     if len(labels) <= _MOST_COLUMNS:
         counts = confusion(len(labels), predicted, references)
         rows = [[label, *counts[at].tolist()] for at, label in enumerate(labels)]
-        return Matrix(f"confusion matrix: a row each true {of}, a column each predicted one", ["", *labels], rows)
+        return Matrix(f"confusion matrix (rows: true {of}, columns: predicted {of})", ["", *labels], rows)
     wrong = references != predicted  # the matrix of thousands of classes would be mostly zeros
     pairs, times = np.unique(np.stack([references[wrong], predicted[wrong]]), axis=1, return_counts=True)
     commonest = np.argsort(-times, kind="stable")[:10].tolist()

@@ -137,6 +137,8 @@ def report_scores(title: str, found: Evaluated, *, resamples: int = 0, errors: i
         rows.append([name, value, *([progress.format_interval(bounds.get(name))] if resamples else [])])
         rows[-1] += [published.get(name)] if published else []
     parts.append(Table(title, columns + ([f"published, {found.trained_from}"] if published else []), rows))
+    if resamples and not all(bounds.get(name) for name in scored.scores):
+        parts.append(Finding("note", "without an interval: the loss, and scores that are the same however rows are drawn"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 

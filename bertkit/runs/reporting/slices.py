@@ -73,7 +73,10 @@ def _quarters(tokens: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Rows by how long they are, about equally many in each group."""
     group = np.searchsorted(np.unique(np.quantile(tokens, (0.25, 0.5, 0.75), method="lower")), tokens)
     groups = [np.flatnonzero(group == number) for number in np.unique(group)]
-    return {f"{tokens[rows].min()} to {tokens[rows].max()}": rows for rows in groups}
+    ends = [(int(tokens[rows].min()), int(tokens[rows].max())) for rows in groups]
+    return {
+        str(first) if first == last else f"{first} to {last}": rows for (first, last), rows in zip(ends, groups, strict=True)
+    }
 
 
 def _most_frequent(names: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
