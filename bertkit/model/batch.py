@@ -59,7 +59,7 @@ class Batch:
         return torch.arange(count, device=self.cu_rows.device) + passed
 
     def reading(self, rows: Tensor) -> Batch:
-        """The same with a head that reads one row of each sequence, (B,)."""
+        """The same, of which the head reads `rows` (B,), one of each sequence."""
         cu_rows = torch.arange(len(rows) + 1, device=rows.device)
         return dataclasses.replace(self, rows=rows, cu_rows=cu_rows, row_counts=np.ones_like(self.token_counts))
 

@@ -277,7 +277,7 @@ def warm_up(module: nn.Module, most_tokens: int) -> None:
 
     oneDNN then has compiled its kernels before somebody waits for them, and their memory is taken from the beginning.
     """
-    for encoder in [part for part in module.modules() if isinstance(part, BertEncoder)]:
+    for encoder in [part for part in module.modules() if isinstance(part, BertEncoder) and len(part.layer)]:
         layers: Any = encoder.layer
         weight = layers[0].attention.output.LayerNorm.weight
         for tokens in shapes_in_use(most_tokens):

@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 # Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
 # number of tokens comes: oneDNN keeps a kernel of about a megabyte for every shape, and the memory of a server grows with them.
-# Of several sequences in use, numbers of tokens and of rows for heads are multiples too.
+# Of several sequences in use, the number of tokens is a multiple of TOKENS too, that of rows for heads a multiple of ROWS.
 FEW, MANY = 4, 6
 TOKENS, ROWS = 64, 8
 
@@ -297,15 +297,15 @@ def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
     multiple: a power of two that it is a multiple of.
 
     On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
-    half a megabyte. Padding rows, at most three in a hundred for six digits, keep the shapes few.
+    about a megabyte. Padding rows, at most three in a hundred for six digits, keep the shapes few.
     """
     unit = max(multiple, 1 << max(0, count.bit_length() - digits))
     return -(-count // unit) * unit
 
 
 def shapes_in_use(most: int) -> list[int]:
-    """The numbers of tokens, up to `most`, that several sequences are padded to in use on a CPU."""
-    return sorted({round_up_shape(count, FEW, TOKENS) for count in range(TOKENS, most + 1, TOKENS)})
+    """What several sequences of at most so many tokens are padded to in use on a CPU."""
+    return sorted({round_up_shape(count, FEW, TOKENS) for count in range(TOKENS, most + TOKENS, TOKENS)})
 
 
 def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:

@@ -76,8 +76,8 @@ class Job:
 class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
-    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). One after another,
-    batches have all of these, and the first thread. A batch has at most max_batch_tokens, on a CPU no
+    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). After some that come
+    alone, the first thread has all of these for the next. A batch has at most max_batch_tokens, on a CPU no
     more than `predict` computes at once, or is a single larger job. first: of one thread, which has opened the models: OpenMP
     gives each thread that uses several its own helpers, and more of them than cores slow each other.
     """
@@ -142,7 +142,7 @@ class Batcher:
                 self._num_busy += 1
                 self._changed.notify_all()
             if jobs := self._claim(taken):
-                torch.set_num_threads(self._threads if self._has_all_threads() else share)
+                torch.set_num_threads(self._threads if self._has_all_threads() and is_first else share)
             computed = self._compute(jobs) if jobs else []
             with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1

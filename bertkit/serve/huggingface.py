@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -265,8 +264,8 @@ class Served:
         """A row under the column names of training, from roles such as text and text_pair. where: its place in the request."""
         if isinstance(given, list) and len(given) <= 2 and "text_pair" in self.form.roles:
             if len(given) == 2 and "text_pair" not in self.columns:
-                what = f"{where} is a pair; {self.name!r} reads single texts, several of them as"
-                raise DataError(f"{what} {json.dumps([[each] for each in given])}")
+                what = f"{where} is a pair; {self.name!r} reads single texts"
+                raise DataError(f'{what}, several of them as [["one"], ["another"]]')
             given = dict(zip(("text", "text_pair"), given, strict=False))
         if (isinstance(given, str) and self.expected.startswith("a text")) or ("tokens" in self.columns and _are_texts(given)):
             return given
@@ -286,7 +285,7 @@ class Served:
             elif isinstance(value, list) and len(value) <= len(name):
                 row |= dict.fromkeys(name) | dict(zip(name, value, strict=False))
             else:
-                raise DataError(f"{role} is {value!r}; expected a list of at most {len(name)} texts")
+                raise DataError(f"{where}: {role} is {value!r}; expected a list of at most {len(name)} texts")
         return row
 
     def answers(self, examples: Examples, predictions: Sequence[Prediction], parameters: Mapping[str, Any]) -> list[Any]:

@@ -131,7 +131,7 @@ def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient
     assert flat(first) == pytest.approx(flat(by_text[0]), abs=1e-5)
     for pair, said in (
         ({"text": "a", "text_pair": "b"}, "inputs has 'text_pair'; 'trained' is for text-classification, and reads text"),
-        (["a", "b"], 'inputs is a pair; \'trained\' reads single texts, several of them as [["a"], ["b"]]'),
+        (["a", "b"], 'inputs is a pair; \'trained\' reads single texts, several of them as [["one"], ["another"]]'),
     ):
         assert refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422) == said
     assert len(ask(client, "/predict", [["a"], ["b"]], model="trained")) == 2

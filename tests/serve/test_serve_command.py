@@ -155,20 +155,24 @@ def test_one_thread_opens_the_models_and_computes_and_no_write_waits_for_an_ackn
     assert threads == ["model_0", "model_0"]
 
 
-def test_models_are_warm_before_the_first_request(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_warm_before_the_first_request(
+    run_bertkit, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the threads that a batch beside others has."""
     warmed: list[Any] = []
+    other = tmp_path / "other"
+    other.symlink_to(folder)
     before = torch.get_num_threads()
     monkeypatch.setattr(server, "warm_up", lambda model, most: warmed.append((model, most, torch.get_num_threads())))
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: warmed.append(torch.get_num_threads()))
     torch.set_num_threads(3)
     try:
-        assert run_bertkit("serve", folder, "--port", 0, "--device", "cpu", "--max-batch-tokens", 4096).code == 0
+        assert run_bertkit("serve", folder, other, "--port", 0, "--device", "cpu", "--max-batch-tokens", 4096).code == 0
     finally:
         torch.set_num_threads(before)
-    (model, *how), ready = warmed
-    assert isinstance(model, torch.nn.Module)
-    assert (how, ready) == ([1024, 1], 3)
+    assert all(isinstance(model, torch.nn.Module) for model, *_ in warmed[:2])
+    assert [how for _, *how in warmed[:2]] == [[1024, 1]] * 2, "each with a third of the threads"
+    assert warmed[2:] == [3]
 
 
 @pytest.mark.parametrize(("options", "warned"), [("--no-auth", True), ("--token secret", False)])
