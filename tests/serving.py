@@ -42,8 +42,8 @@ def serving(models: Mapping[str, Path], *, threads: int = 1, **options: Any) -> 
     served = {name: Served(name, open_model(str(folder), CPU)) for name, folder in models.items()}
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    with ThreadPoolExecutor(1) as first:
-        batcher = Batcher(settings, metrics, first, torch.device("cpu"))
+    with ThreadPoolExecutor(1) as first_thread:
+        batcher = Batcher(settings, metrics, first_thread, torch.device("cpu"))
         try:
             yield Serving(make_app(served, batcher, settings, metrics), served, batcher)
         finally:

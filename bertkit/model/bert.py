@@ -19,7 +19,7 @@ from bertkit.model.attention import attend
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
-from bertkit.model.layout import TOKENS, Packing, Pattern, round_rows, shapes_in_use
+from bertkit.model.layout import MULTIPLE_OF_TOKENS, Packing, Pattern, round_rows, shapes_in_use
 from bertkit.model.packed import Packed, can_pack
 
 
@@ -281,7 +281,8 @@ def warm_up(module: nn.Module, most_tokens: int) -> None:
         layers: Any = encoder.layer
         weight = layers[0].attention.output.LayerNorm.weight
         for tokens in shapes_in_use(most_tokens):
-            batch, _ = pack(torch.zeros(2 * tokens // TOKENS, TOKENS // 2, dtype=torch.long), None, None)
+            length = MULTIPLE_OF_TOKENS // 2  # for several sequences
+            batch, _ = pack(torch.zeros(tokens // length, length, dtype=torch.long), None, None)
             with torch.inference_mode():
                 batch = batch.reading(batch.cu_seqlens[:-1])
                 packing = Packing(batch, encoder.num_heads, weight.dtype, causal=encoder.is_decoder)

@@ -32,9 +32,9 @@ CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 # Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
 # number of tokens comes: oneDNN keeps a kernel of about a megabyte for every shape, and the memory of a server grows with them.
-# Of several sequences in use, the number of tokens is a multiple of TOKENS too, that of rows for heads a multiple of ROWS.
 FEW, MANY = 4, 6
-TOKENS, ROWS = 64, 8
+# Of several sequences in use the numbers of tokens, and of rows for heads, are multiples of these too.
+MULTIPLE_OF_TOKENS, MULTIPLE_OF_ROWS = 64, 8
 
 
 @dataclass(frozen=True)
@@ -246,11 +246,11 @@ class Packing:
                 return None
             return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen)
 
-        keys = grouped(batch.cu_seqlens, batch.token_counts, TOKENS)
+        keys = grouped(batch.cu_seqlens, batch.token_counts, MULTIPLE_OF_TOKENS)
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
         self.selected = batch.rows
         if batch.rows is not None:
-            queries = grouped(batch.cu_rows, batch.row_counts, ROWS)
+            queries = grouped(batch.cu_rows, batch.row_counts, MULTIPLE_OF_ROWS)
             positions = positions if positions is None else positions[batch.rows]
             self.rows = Pattern.of(queries, keys, positions, dtype, bounds(batch.cu_rows, batch.max_rows))
 
@@ -283,7 +283,7 @@ def pad_rows(rows: Tensor, count: int) -> Tensor:
 
 def round_rows(rows: Tensor) -> Tensor:
     """(R, H) -> (R + padding, H): rows of 0 behind them make their number round."""
-    multiple = 1 if torch.is_grad_enabled() or len(rows) == 1 else ROWS
+    multiple = 1 if torch.is_grad_enabled() or len(rows) == 1 else MULTIPLE_OF_ROWS
     return pad_rows(rows, round_up_shape(len(rows), FEW, multiple) - len(rows))
 
 
@@ -305,7 +305,7 @@ def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
 
 def shapes_in_use(most: int) -> list[int]:
     """What several sequences of at most so many tokens are padded to in use on a CPU."""
-    return sorted({round_up_shape(count, FEW, TOKENS) for count in range(TOKENS, most + TOKENS, TOKENS)})
+    return sorted({round_up_shape(count, FEW, MULTIPLE_OF_TOKENS) for count in range(1, most + 1)})
 
 
 def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:

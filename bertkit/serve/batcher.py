@@ -26,8 +26,8 @@ from bertkit.serve.settings import ServeConfig
 from bertkit.tasks.presentation import Prediction
 
 _TAKEN = 32  # jobs that are encoded at once
-_ALONE = 2  # batches one after another, after which the next has all threads
-_TOKENS = 2**16  # after which freed memory is returned, which then is slower to take again
+_ALONE_BEFORE = 2  # batches one after another, after which the next has all threads
+_TOKENS_TO_TRIM = 2**16  # computed, after which freed memory is returned, which then is slower to take again
 
 Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
 
@@ -76,25 +76,25 @@ class Job:
 class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
-    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). After some that come
-    alone, the first thread has all of these for the next. A batch has at most max_batch_tokens, on a CPU no
-    more than `predict` computes at once, or is a single larger job. first: of one thread, which has opened the models: OpenMP
+    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). After some batches
+    that came alone, the first thread has all of these for the next. A batch has at most max_batch_tokens, on a CPU no more than
+    `predict` computes at once, or is a single larger job. first_thread: a pool of one, which has opened the models: OpenMP
     gives each thread that uses several its own helpers, and more of them than cores slow each other.
     """
 
-    def __init__(self, settings: ServeConfig, metrics: Metrics, first: ThreadPoolExecutor, device: torch.device) -> None:
+    def __init__(self, settings: ServeConfig, metrics: Metrics, first_thread: ThreadPoolExecutor, device: torch.device) -> None:
         self.settings, self.metrics = settings, metrics
         self.max_batch_tokens = batch_tokens(settings.max_batch_tokens, device)
         self._waiting: list[Job] = []
         self._closed = False
         self._num_busy = 0  # threads that have jobs
         self._num_tokens = 0  # since freed memory was returned
-        self._num_alone = _ALONE  # the last batches, beside which nothing was computed when they began
+        self._num_alone = _ALONE_BEFORE  # the last batches, beside which nothing was computed when they began
         self._changed = threading.Condition()
         self._threads, streams = torch.get_num_threads(), num_streams(device)
         self._others = ThreadPoolExecutor(streams, "beside")
-        pools = [first, *[self._others] * (streams - 1)]
-        self._ended = [pool.submit(self._run, self._threads // streams, pool is first) for pool in pools]
+        pools = [first_thread, *[self._others] * (streams - 1)]
+        self._ended = [pool.submit(self._run, self._threads // streams, pool is first_thread) for pool in pools]
 
     def submit(self, *jobs: Job) -> list[Future[Any]]:
         """Queue a request's jobs; returns their answers. Raises Refusal if too many are waiting, or after `close`."""
@@ -147,7 +147,7 @@ class Batcher:
             with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1
                 self._num_tokens += sum(job.tokens for job in jobs)
-                if is_time := self._num_tokens >= _TOKENS:
+                if is_time := self._num_tokens >= _TOKENS_TO_TRIM:
                     self._num_tokens = 0
             for job, answer in computed:
                 if isinstance(answer, Exception):
@@ -164,7 +164,7 @@ class Batcher:
         """
         with self._changed:
             self._num_alone = self._num_alone + 1 if self._num_busy == 1 and not self._waiting else 0
-            return self._num_alone > _ALONE
+            return self._num_alone > _ALONE_BEFORE
 
     def _claim(self, taken: list[Job]) -> list[Job]:
         """The first of these jobs with what fits into its batch, of these and of the queue; the rest goes back to its front.

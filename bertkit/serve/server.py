@@ -50,11 +50,11 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     if is_open and settings.auth:
         what = f"--host {settings.host} lets other machines in, but there is no --token"
         raise UsageError(what, hint="give one: --token SECRET; or let anyone in: --no-auth")
-    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as first:
+    with _bind(settings.host, settings.port) as listening, ThreadPoolExecutor(1, "model") as first_thread:
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
-        models = first.submit(_open_models, named, options).result()
+        models = first_thread.submit(_open_models, named, options).result()
         metrics = Metrics()
-        batcher = Batcher(settings, metrics, first, next(iter(models.values())).predictor.processes.device)
+        batcher = Batcher(settings, metrics, first_thread, next(iter(models.values())).predictor.processes.device)
         app = make_app(models, batcher, settings, metrics)
         config = uvicorn.Config(
             app,

@@ -204,7 +204,7 @@ def test_single_requests_are_computed_by_one_thread(folder: Path, monkeypatch: A
 
 
 def test_freed_memory_is_returned_from_time_to_time(folder: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("bertkit.serve.batcher._TOKENS", 10)
+    monkeypatch.setattr("bertkit.serve.batcher._TOKENS_TO_TRIM", 10)
     returned: list[None] = []
     monkeypatch.setattr("bertkit.serve.batcher.return_freed_memory", lambda: returned.append(None))
     with serving({"m": folder}, threads=2) as (_, models, batcher):
