@@ -190,6 +190,17 @@ def test_predict_py_takes_no_table() -> None:
         onnx_predict.main(["--int8", "rows.CSV"])
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [('{"text": 5}', "line 2: text is 5; expected a text"), ('{"name": "a"}', "line 2: no column text, tokens or context")],
+)
+def test_predict_py_names_a_bad_line(line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_predict, "Model", lambda graph: SimpleNamespace(predict=lambda row: {"label": "no"}))
+    (tmp_path / "rows.txt").write_text(f"a text\n{line}\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=said):
+        onnx_predict.main([str(tmp_path / "rows.txt")])
+
+
 # --- predict.py, part by part --------------------------------------------------------------------------------------------
 
 

@@ -242,6 +242,9 @@ def main(arguments: list[str]) -> None:
             row = json.loads(line) if line.startswith("{") else {"text": line.rstrip("\n")}
             if not row.keys() & {"text", "tokens", "context"}:
                 sys.exit(f"line {number}: no column text, tokens or context; found {', '.join(row)}")
+            for name in ("text", "text_pair", "question", "context"):
+                if not isinstance(row.get(name), str | None):
+                    sys.exit(f"line {number}: {name} is {json.dumps(row[name])}; expected a text")
             print(json.dumps(row | model.predict(row), ensure_ascii=False))
 
 

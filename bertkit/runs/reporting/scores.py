@@ -138,7 +138,7 @@ def report_scores(title: str, found: Evaluated, *, resamples: int = 0, errors: i
         rows[-1] += [published.get(name)] if published else []
     parts.append(Table(title, columns + ([f"published, {found.trained_from}"] if published else []), rows))
     if resamples and not all(bounds.get(name) for name in scored.scores):
-        parts.append(Finding("note", "without an interval: the loss, and scores that are the same however rows are drawn"))
+        parts.append(Finding("note", "no interval for the loss, nor for a score that is the same in all resamples of the rows"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
 
