@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertkit.errors import UserError
 from bertkit.features import Features, Ragged, offsets_of
 from bertkit.model.devices import return_freed_memory
 from bertkit.model.streams import num_streams
@@ -91,6 +90,7 @@ class Batcher:
         self._num_tokens = 0  # since freed memory was returned
         self._num_alone = _ALONE_BEFORE  # the last batches, beside which nothing was computed when they began
         self._changed = threading.Condition()
+        self._is_on_cpu = device.type == "cpu"
         self._threads, streams = torch.get_num_threads(), num_streams(device)
         self._others = ThreadPoolExecutor(streams, "beside")
         pools = [first_thread, *[self._others] * (streams - 1)]
@@ -147,7 +147,7 @@ class Batcher:
             with self._changed:  # before an answer brings the next request
                 self._num_busy -= 1
                 self._num_tokens += sum(job.tokens for job in jobs)
-                if is_time := self._num_tokens >= _TOKENS_TO_TRIM:
+                if is_time := self._is_on_cpu and self._num_tokens >= _TOKENS_TO_TRIM:
                     self._num_tokens = 0
             for job, answer in computed:
                 if isinstance(answer, Exception):
@@ -240,7 +240,7 @@ def _encode(jobs: Sequence[Job]) -> None:
     predictor = alike[0].predictor
     try:
         split, _ = predictor.encode(predictor.examples([row for job in alike for row in job.rows]))
-    except UserError:
+    except Exception:  # each job finds out whether it is its own
         return
     ends = offsets_of(np.array([len(job.rows) for job in alike]))
     if len(split.examples) != ends[-1]:
