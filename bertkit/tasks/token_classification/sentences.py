@@ -178,7 +178,7 @@ def _read_list(text: str) -> list | None:
     try:
         items = ast.literal_eval(text)
         strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
-    except (ValueError, SyntaxError, tokenize.TokenError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
         return None
     return items if strings in (0, len(items)) else None
 
