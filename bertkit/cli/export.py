@@ -13,10 +13,9 @@ from bertkit.errors import UsageError
 def export(
     target: RunOrModel,
     output_dir: OutputDir,
-    form: Annotated[str, typer.Option("--format", help="Format of the graph: onnx.")] = "onnx",
     int8: Annotated[
         bool,
-        typer.Option("--int8", help="Also write a graph quantized to 8 bits, whose decisions must nearly match the model's."),
+        typer.Option("--int8", help="Also write a graph quantized to 8 bits, if its predictions nearly match the model's."),
     ] = False,
     texts: Annotated[
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")
@@ -37,8 +36,6 @@ def export(
     from bertkit.runs.inference import export as exporting
     from bertkit.runs.series import runs_to_use
 
-    if form not in exporting.FORMATS:
-        raise UsageError(f"--format is {form!r}; expected {' or '.join(exporting.FORMATS)}")
     if not int8 and (texts is not None or force):
         raise UsageError(f"{'--force' if force else '--texts'} is for --int8, which is missing", hint="add --int8")
     (run,) = runs_to_use(target, ensemble=False)

@@ -35,7 +35,6 @@ from bertkit.tasks.token_classification.tags import transitions
 from bertkit.tasks.token_classification.task import TokenClassificationTask
 from bertkit.text.tokenizer import TOKENIZER_FILES
 
-FORMATS = ("onnx",)
 FILL_MASK = "fill-mask"
 _GRAPH, _QUANTIZED, _SCRIPT, _PATHS, _CARD = (
     "onnx/model.onnx",
@@ -83,7 +82,7 @@ def export(
         write_graph(predictor.model, place / _GRAPH)
         graph = Graph(place / _GRAPH, predictor.model)
         difference = largest_difference(graph)
-        progress.note(f"float32: logits differ by at most {difference:.1e} over {len(SHAPES)} shapes")
+        progress.note(f"float32: the logits differ from the model's by at most {difference:.1e} over {len(SHAPES)} shapes")
         verdict = None
         if int8:
             assert rows is not None
@@ -136,7 +135,7 @@ def _rows(target: Opened, texts: str | None) -> Rows:
         try:
             dev = _dev_rows(open_target(str(target.pretrained.folder), None, _ON_CPU))
         except (DataError, UsageError) as error:
-            progress.warn(f"the run's own data cannot be read: {error}")
+            progress.warn(f"the dev scores are not compared: the run's own data cannot be read: {error}")
     return Rows(_spread(given), dev)
 
 
