@@ -20,6 +20,7 @@ from bertkit.corpus.segments import Integers
 from bertkit.errors import UsageError
 from bertkit.features import Features, ranges
 from bertkit.readers.remote import is_url
+from bertkit.text.tokenizer import Tokenizer
 
 BLOCK = 10_000  # sequences, of which each corpus has exactly its share, in random order
 _CORPUS = 3  # the purpose of random bits; smaller ones are those of masking
@@ -32,6 +33,16 @@ class Corpus(NamedTuple):
     folder: Path
     meta: dict[str, Any]
     share: float = 1.0
+
+    def check_tokenizer(self, tokenizer: Tokenizer, model: str) -> None:
+        """Raise UsageError for another tokenizer than the corpus's. model: which has it."""
+        own = self.meta["tokenizer"]
+        if tokenizer.fingerprint != own["fingerprint"]:
+            what = f"the corpus was built with a different tokenizer than {model}'s"
+            if tokenizer.vocab_hash == own["vocab_hash"]:
+                what += ": with the same vocabulary, but different treatment of case, accents or Chinese characters"
+            hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
+            raise UsageError(what, where=str(self.folder), hint=hint)
 
 
 def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:

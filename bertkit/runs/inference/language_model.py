@@ -36,7 +36,6 @@ from bertkit.runs.directory import corpora_of, read_run_file, refuse_folder_of_r
 from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretraining.held_out import score_language_model
-from bertkit.runs.pretraining.pretrain import check_tokenizer
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
@@ -93,7 +92,7 @@ class LanguageModelPredictor(Predictor):
 
     def _columns(self, row: Row) -> Mapping[str, Any]:
         if not isinstance(row, str) and not (isinstance(row, Mapping) and isinstance(row.get("text"), str)):
-            raise ValueError(f"the row is {row!r}; expected a text")
+            raise ValueError(f"the row is {row!r}; expected a string")
         return {"text": row} if isinstance(row, str) else row
 
     def refused(self, rows: Examples) -> dict[int, str]:
@@ -285,7 +284,7 @@ def open_held_out(name: str, corpus: Path | None, overrides: Mapping[str, Any]) 
     check_max_length(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=_objective_of(pretrained, config.objective).name)
     corpora = open_corpora(folders)
-    check_tokenizer(pretrained.tokenizer, corpora[0], name)
+    corpora[0].check_tokenizer(pretrained.tokenizer, name)
     accelerator = start_accelerator(config.device)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     sequences = held_out_sequences(corpora, pretrained.tokenizer, config, **place)

@@ -101,7 +101,7 @@ def pretrain(
     continued = [] if run is None else _continue(run, progressed.step, read_last if continue_with else {})
     since = continued[-1]["step"] if continued else 0  # the step from which the last corpora are read
     if continue_with:
-        check_tokenizer(tokenizer, continue_with[0], str(corpora[0].folder))
+        continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
     objective = OBJECTIVES[config.objective]
     module, model_config, started_from = _build(config, objective, corpora[0], tokenizer, model, architecture)
@@ -321,7 +321,7 @@ def _loss_to_beat(
 
 def _warn_of_loss(loss: float | None, to_beat: float | None) -> None:
     if to_beat is not None and loss is not None and loss >= to_beat:
-        what = f"the model predicts tokens no better than their frequencies do: loss {loss:.2f}, theirs {to_beat:.2f}"
+        what = f"the model predicts no better than token frequencies: its loss is {loss:.2f}, theirs {to_beat:.2f}"
         progress.warn(f"{what}; train more steps: --max-steps or --num-epochs, or a smaller --batch-size")
 
 
@@ -340,16 +340,6 @@ def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequen
         Phase(times * n, [batches_of(mix, mix.numbers_at(0), rank=rank, world_size=gpus.number) for rank in ranks])
         for n, mix in zip(steps, mixes, strict=True)
     ]
-
-
-def check_tokenizer(tokenizer: Tokenizer, corpus: Corpus, model: str) -> None:
-    """Raise UsageError for a corpus with a different tokenizer than the model's."""
-    if tokenizer.fingerprint != corpus.meta["tokenizer"]["fingerprint"]:
-        what = f"the corpus was built with a different tokenizer than {model}'s"
-        if tokenizer.vocab_hash == corpus.meta["tokenizer"]["vocab_hash"]:
-            what += ": with the same vocabulary, but different treatment of case, accents or Chinese characters"
-        hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
-        raise UsageError(what, where=str(corpus.folder), hint=hint)
 
 
 def _build(
@@ -372,7 +362,7 @@ def _build(
         model_config = replace(architecture, is_decoder=objective.causal, pad_token_id=tokenizer.pad_token_id)
         origin: dict[str, Any] = {"name": "fresh", "config": model_config.to_dict()}
     else:
-        check_tokenizer(pretrained.tokenizer, corpus, pretrained.name)
+        corpus.check_tokenizer(pretrained.tokenizer, pretrained.name)
         if pretrained.config.is_decoder and not objective.causal:
             causal = " or ".join(other.name for other in OBJECTIVES.values() if other.causal)
             what = f"{model} is a causal model, but --objective is {objective.name}"
