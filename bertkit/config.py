@@ -109,7 +109,7 @@ def convert(option: Option, value: Any) -> Any:
         if kind is not option.type:
             return None
         raise UsageError(f"{option.flag} needs a value", hint=option.help)
-    expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, "a list of text")
+    expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, "a list of names")
     wrong = UsageError(f"{option.flag} is {value!r}; expected {expected}", hint=option.help)
     if kind is bool:
         if not isinstance(value, bool):
@@ -167,7 +167,7 @@ class TrainConfig:
     )
     max_steps: int | None = option(
         None,
-        "stop after this many optimizer steps; num_epochs is ignored",
+        "stop after this many optimizer steps; --num-epochs is ignored",
         unit="steps",
         minimum=1,
         used=MEASURE,
@@ -190,7 +190,7 @@ class TrainConfig:
     )
     schedule: str = option(
         "linear",
-        "how the learning rate falls after warm-up; warmup_stable_decay: only at the end, see decay_ratio",
+        "how the learning rate falls after warm-up; warmup_stable_decay: only at the end, see --decay-ratio",
         choices=("linear", "cosine", "constant", "warmup_stable_decay"),
     )
     decay_ratio: float = option(
@@ -223,9 +223,9 @@ class TrainConfig:
     seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
-        "fp32; bf16: weights in bf16 with fp32 masters; auto: on a CPU bf16 if measured to be 1.2 times as fast, on a GPU "
-        "bf16, or fp16 if it has no bf16; int8, for predict and eval on a CPU: 8-bit weights and activations, if they are "
-        "faster; on a GPU also fp16, with a scaled loss, and tf32: fp32 weights, products in TF32",
+        "fp32; bf16, with fp32 master weights; fp16, on a GPU, with a scaled loss; tf32, on a GPU: fp32 weights, products "
+        "in TF32; int8, on a CPU, for predict and eval: 8-bit weights and activations, if faster; auto: on a GPU bf16, or "
+        "fp16 if it has no bf16; on a CPU bf16 if measured to be 1.2 times as fast as fp32",
         choices=("auto", "fp32", "tf32", "bf16", "fp16", "int8"),
         used=USE,
     )
@@ -255,7 +255,7 @@ class TrainConfig:
     keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
     keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")
     early_stopping_patience: int | None = option(
-        None, "stop after this many evaluations in a row without a better first score", unit="evaluations", minimum=1
+        None, "stop after this many evaluations without an improvement in the first metric", unit="evaluations", minimum=1
     )
     logging_steps: int = option(
         10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1
@@ -275,7 +275,7 @@ class TrainConfig:
     @property
     def longer(self) -> str:
         """How the user makes a run longer."""
-        return "a higher --max-steps" if self.max_steps else "more --num-epochs"
+        return "a higher --max-steps" if self.max_steps else "a higher --num-epochs"
 
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
@@ -330,7 +330,7 @@ class PretrainConfig(TrainConfig):
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
     average_ratio: float = option(
-        0.0, "share of the steps, at the end, whose weights are averaged into the model; 0: none", minimum=0, maximum=1
+        0.0, "average the weights over this last share of the steps; 0: no averaging", minimum=0, maximum=1
     )
     eval_steps: int | None = option(
         None, "evaluate and save every this many steps; default: ten times in the run", unit="steps", minimum=1
@@ -338,15 +338,15 @@ class PretrainConfig(TrainConfig):
     keep_training_state: bool = option(True, "keep the optimizer's state in the checkpoints of a finished run")
     hours: float | None = option(
         None,
-        "train for about this long, regardless of num_epochs; some steps are timed first",
+        "train for about this long, regardless of --num-epochs; some steps are timed first",
         unit="hours",
         minimum=1e-4,
         excludes=("max_steps",),
     )
     phases: tuple[str, ...] | None = option(
         None,
-        "sequence lengths and their shares of the steps, such as 128:90%,512:10%; replaces max_length, needs "
-        "max_steps or hours",
+        "sequence lengths and their shares of the steps, such as 128:90%,512:10%; replaces --max-length, needs "
+        "--max-steps or --hours",
     )
     objective: str = option(
         "mlm+nsp",
@@ -360,7 +360,7 @@ class PretrainConfig(TrainConfig):
         "evaluation always uses 0.15",
     )
     rampup_batch_size: str | None = option(
-        None, "start with smaller batches and reach batch_size after a share of the steps, as in 16:20%"
+        None, "start with smaller batches and reach --batch-size after a share of the steps, as in 16:20%"
     )
     masking: str = option(
         "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, used=SEQUENCES

@@ -31,7 +31,7 @@ def check(
         str | None,
         typer.Option("--model", "-m", help="Model whose tokenizer to use; also times three training steps."),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="What the data is for. Default: recognized from the data.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe or task family of the data. Default: detected.")] = None,
     examples: Annotated[int, typer.Option(help="Number of examples to show.", min=1)] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Write the findings to stdout as JSON.")] = False,
     label_errors: Annotated[
@@ -40,12 +40,12 @@ def check(
             "--label-errors", help="Train on folds of the training rows, and rank all rows by how likely their label is wrong."
         ),
     ] = False,
-    folds: Annotated[int | None, typer.Option(min=2, help="With --label-errors; default: 5.", metavar="N")] = None,
+    folds: Annotated[int | None, typer.Option(min=2, help="Folds of --label-errors; default: 5.", metavar="N")] = None,
     learning_curve: Annotated[
         str | None,
-        typer.Option(help="Train on these percentages of the training rows: would more rows help?", metavar="25,50,100"),
+        typer.Option(help="Train on these percentages of the rows, to see if more rows would help.", metavar="25,50,100"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="With --learning-curve; default: 3.", metavar="N")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of --learning-curve; default: 3.", metavar="N")] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option(
@@ -192,13 +192,13 @@ def _check_data(
     checked = check_data(opened, splits, pretrained)
     report = checked.report(target)
     if pretrained is None:
-        progress.note("without --model, lengths, unknown tokens and examples are not checked")
+        progress.note("without --model, lengths and unknown tokens are not checked, and no examples are shown")
         scored = opened.eval_splits[:1] if not checked.has_errors else ()
         try:
             for to_beat in filter(None, (baselines_of_data(opened, split) for split in scored)):
                 show(to_beat.report())
         except DataError as error:  # of too few rows to hold some out, which finetune asks for
-            progress.note(f"cannot say what score a model must beat: {error}")
+            progress.note(f"cannot compute baselines: {error}")
     show(report)
     if pretrained is not None and checked.has_errors:
         task = Task.unfitted(opened)

@@ -47,12 +47,12 @@ def build(
         typer.Option(help="Share of the documents to hold out, such as 1%; chosen by a hash of the text.", metavar="SHARE"),
     ] = None,
     sentences: Annotated[
-        str, typer.Option(help="split: split lines into sentences; lines: each line is one.", metavar="split|lines")
+        str, typer.Option(help="split: split lines into sentences; lines: one sentence per line.", metavar="split|lines")
     ] = "split",
     layout: Annotated[
         str,
         typer.Option(
-            help="What separates documents of plain text: blank-lines, or lines (each line is one).",
+            help="What separates documents in plain text: blank-lines, or lines (one document per line).",
             metavar="auto|blank-lines|lines",
         ),
     ] = "auto",

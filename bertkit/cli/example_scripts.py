@@ -76,7 +76,7 @@ _SWITCHES_WITHOUT_EFFECT = """
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
 _JOINED = "--text A,B joins columns with a space; two texts are a pair: --text A --text-pair B"
-_UPLOAD = "upload the run folder afterwards: hf upload NAME FOLDER"
+_UPLOAD = "upload the run afterwards: bertkit push RUN OWNER/NAME"
 _TABLE: dict[str, _Theirs] = {
     **{name: _Theirs(name.replace("_", "-")) for name in _SAME},
     **{name: _Theirs() for name in _WITHOUT_EFFECT},

@@ -20,7 +20,7 @@ def predict(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV, TSV, JSONL, Parquet, CoNLL, SQuAD JSON or text, depending on the task; patterns and URLs too. "
+            help="CSV, TSV, JSONL, Parquet, Excel, CoNLL, SQuAD JSON or text, depending on the task; patterns and URLs too. "
             "Default: -, stdin.",
             metavar="FILE",
             show_default=False,

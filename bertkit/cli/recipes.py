@@ -29,7 +29,7 @@ def recipes(
     if name is not None and name not in listed:
         raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
     if name is not None and listed[name].path is None:
-        raise UsageError(f"the recipe {name} is {listed[name].description}, not a file of bertkit")
+        raise UsageError(f"the recipe {name} comes {listed[name].description}; only bertkit's own can be printed or copied")
     if copy is not None:
         source = (listed[name].path if name else None) or recipe_folder() / "_template.py"
         target = copy / source.name.lstrip("_")

@@ -116,7 +116,7 @@ def extend(
         what = f"the tokenizer splits {rarer or 'none'} of the text's {plural(len(counts), 'word')}"
         if not rarer:
             raise DataError(what, hint="there is nothing to add: keep the model as it is")
-        what = f"{what}, and none of those occurs {plural(min_frequency, 'time')}"
+        what = f"{what}, but none of these words occurs at least {plural(min_frequency, 'time')}"
         raise DataError(what, hint="give more text, or a lower --min-frequency; or keep the model as it is")
     tokenizer = extended(pretrained.tokenizer, words)
     save_extended(pretrained, tokenizer, output)
@@ -128,6 +128,6 @@ def extend(
     ]
     progress.table(str(output_dir), ["on this text", "before", "after"], rows)
     if len(words) < add:
-        progress.warn(f"the text has only {plural(len(words), 'word')} to add that occur {min_frequency} times, not {add}")
+        progress.warn(f"only {plural(len(words), 'word')} to add occurred {min_frequency} times or more; --add is {add}")
     progress.note(f"added {listed(words, 8)}")
     progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")

@@ -57,7 +57,7 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time for the trials, such as 2h or 30m: none that would end later is started; the winner's runs are extra."
+            help="Time for the trials, such as 2h or 30m: none starts that would end later; retraining the winner is extra."
         ),
     ] = None,
     prune: Annotated[
@@ -103,7 +103,7 @@ def tune(
     of_trials = {"--search": search, "--trials": trials, "--budget": budget, "--output-dir": output_dir}
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
         what = f"{ignored} has no effect with --find-learning-rate"
-        raise UsageError(what, hint=f"leave out {ignored}; give the range that is found to --search in a separate command")
+        raise UsageError(what, hint=f"leave out {ignored}; pass the range it suggests to --search in a separate command")
     asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
     chosen = asked.load()
     how: dict[str, Any] = {"name": asked.name, "model": asked.model, "fresh_head": asked.fresh_head}

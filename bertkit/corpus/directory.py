@@ -134,7 +134,7 @@ def _state_of(building: Path) -> str:
     """How far a build is, in words."""
     if (building / DECIDED).is_dir():
         return "its documents are compared, and its shards are being written"
-    return f"{plural(len(parts_in(building)), 'part')} of its text are done"
+    return f"{plural(len(parts_in(building)), 'part')} of its text finished so far"
 
 
 def parts_in(building: Path) -> list[tuple[int, Path]]:

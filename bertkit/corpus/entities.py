@@ -82,9 +82,9 @@ def read_entities(path: str, tokenizer: Tokenizer) -> Entities:
     left_out = pieces.lengths == 0
     left_out[owners[~np.isin(pieces.values, tokenizer.ordinary_ids)]] = True
     if left_out.all():
-        raise DataError("no line is an entity in pieces of the vocabulary", where=path, hint="expected one entity per line")
+        raise DataError("the vocabulary covers no entity of the file", where=path, hint="expected one entity per line")
     if left_out.any():
         names = [f"line {number}, {line}" for (number, line), out in zip(lines.items(), left_out.tolist(), strict=True) if out]
-        what = f"{plural(len(names), 'entity', 'entities')} not in pieces of the vocabulary"
+        what = f"ignored {plural(len(names), 'entity', 'entities')} that the tokenizer's vocabulary does not cover"
         progress.note(f"{path}: {what} ({listed(names, 3, separator='; ')})")
     return Entities.of(pieces.take(np.flatnonzero(~left_out)), in_vocabulary(tokenizer, lambda token: token.startswith("##")))

@@ -77,9 +77,9 @@ def draw_reliability(table: Table) -> Figure:
     confidence, right = ([row[column] for row in table.rows] for column in (2, 3))
     axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8)
     axes.bar(confidence, right, width=0.03, color=_COLOURS[0])
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="mean probability", ylabel="share that is right")
-    alt = "; ".join(f"probability {row[2]:.3f}, right {row[3]:.3f}" for row in table.rows)
-    return Figure("reliability diagram", f"Reliability diagram, whose numbers are in the table: {alt}", _encoded(figure))
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="mean probability", ylabel="accuracy")
+    alt = "; ".join(f"probability {row[2]:.3f}, accuracy {row[3]:.3f}" for row in table.rows)
+    return Figure("reliability diagram", f"Reliability diagram of the numbers in the table: {alt}", _encoded(figure))
 
 
 def _axes() -> tuple[Any, Any]:

@@ -63,7 +63,7 @@ def render(title: str, sections: Sequence[Section], *, paths: Mapping[str, str] 
         places.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     text = places.get_template("page.html").render(title=title, sections=sections, styles=STYLES, is_numeric=is_numeric)
     if (size := len(text.encode())) > MOST_BYTES:
-        what = f"the report would have {size / 1e6:.1f} MB; a report has at most {MOST_BYTES / 1e6:.0f}"
+        what = f"the report would be {size / 1e6:.1f} MB; expected at most {MOST_BYTES / 1e6:.0f} MB"
         raise UsageError(what, hint="give fewer runs, or show fewer errors: --errors 5")
     return text
 

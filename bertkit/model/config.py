@@ -171,7 +171,7 @@ class BertConfig:
             raise ModelError(what, where=where, hint="bertkit supports only BERT: choose a BERT checkpoint")
         for key, honoured in _HONOURED.items():
             if key in values and values[key] not in honoured:
-                raise ModelError(f"{key} is {values[key]!r}, which bertkit does not compute", where=where)
+                raise ModelError(f"{key} is {values[key]!r}, which bertkit does not support", where=where)
         own = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in own and value is not None}
         count = values.get("num_labels")

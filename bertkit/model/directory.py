@@ -238,7 +238,7 @@ def _read_pickle(path: Path) -> Iterable[tuple[str, Tensor]]:
     except pickle.UnpicklingError as error:
         if "GLOBAL" not in str(error):
             raise _unreadable(path, "not a PyTorch file") from None
-        what = "the file pickles objects other than weights, which could run any code; it is not opened"
+        what = "the file holds pickled objects other than weights, which could run any code; it is not opened"
         raise ModelError(what, where=str(path), hint="take the model in safetensors format") from None
     except Exception:  # torch raises whatever the broken bytes lead to
         raise _unreadable(path, "truncated or not a PyTorch file") from None
@@ -304,7 +304,7 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
     decoder = state.get(DECODER) if DECODER in own and config.extra.get("tie_word_embeddings") is False else None
     if decoder is not None and not decoder.equal(state.get(TIED[DECODER], decoder)):
         what = "tie_word_embeddings is false, and the decoder has its own weights; bertkit supports only tied ones"
-        raise ModelError(what, where=str(folder), hint="finetune puts a task's head on its encoder")
+        raise ModelError(what, where=str(folder), hint="bertkit finetune can use it: it needs only the encoder")
     state = _fill_tied(state, own)
     _check_encoder(own, state, folder)
     state = {name: tensor for name, tensor in state.items() if name in own and not (fresh_head and _is_head(name))}
@@ -343,7 +343,7 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
     if not wrong:
         return
     heads_alone = all(map(_is_head, wrong))
-    hint = "give --fresh-head to train a new head in its place" if heads_alone else None
+    hint = "bertkit finetune --fresh-head trains a new head in its place" if heads_alone else None
     actual, expected = len(state[wrong[0]]), len(own[wrong[0]])
     if heads_alone and wrong[0].startswith("classifier.") and actual != expected:
         raise ModelError(f"the model's head has {actual} labels, this task has {expected}", where=str(folder), hint=hint)

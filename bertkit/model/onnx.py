@@ -153,7 +153,10 @@ def largest_difference(graph: Graph) -> float:
             worst = difference if difference != difference else max(worst, difference)
             if not worst <= TOLERANCE:
                 what = f"the graph's {name} differ by {difference:.2g} for {count} sequences of {size} tokens"
-                raise ModelError(f"{what}; expected at most {TOLERANCE:g}", hint="nothing was written")
+                raise ModelError(
+                    f"{what}; expected at most {TOLERANCE:g}",
+                    hint="nothing was written; this is a bug in bertkit, please report it",
+                )
     return worst
 
 

@@ -64,7 +64,7 @@ class Precision(NamedTuple):
     def __str__(self) -> str:
         """A line for the user; "" where nothing was measured."""
         if self.asked == "int8" and (self.rates is None or "int8" not in self.rates):
-            return f"--precision int8: using {self.name}; this torch has no exact products of 8-bit integers on this device"
+            return f"--precision int8: using {self.name}; this torch lacks exact 8-bit integer products on this device"
         if self.rates is None:
             return ""
         fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
@@ -92,13 +92,13 @@ def _faster_float(rates: dict[str, float]) -> str:
 def refuse_int8(asked: str | None, what: str) -> None:
     """Raise UsageError for a precision that is for prediction alone. what: is to be done."""
     if asked == "int8":
-        raise UsageError(f"{what} needs gradients, which precision int8 does not have", hint="choose auto, fp32 or bf16")
+        raise UsageError(f"{what} needs gradients, which precision int8 does not support", hint="choose auto, fp32 or bf16")
 
 
 def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
     """Raise UsageError for a precision that this device lacks, or only emulates."""
     if asked in OF_GPUS and device.type != "cuda":
-        what = f"--precision {asked} is for GPUs by NVIDIA and AMD; this run is on {device.type}"
+        what = f"--precision {asked} needs an NVIDIA or AMD GPU; this run is on {device.type}"
         raise UsageError(what, hint="choose auto, fp32 or bf16")
     if asked in ("tf32", "bf16") and device.type == "cuda" and _of_gpu(device) != "bf16":
         raise UsageError(f"--precision is {asked}, which this GPU lacks", hint="choose auto, fp16 or fp32")

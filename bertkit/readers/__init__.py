@@ -15,7 +15,7 @@ from bertkit.errors import DataError
 from bertkit.readers.compact import GrowingColumn, Lines, Texts, compact_lines, join_lines, take_lines
 from bertkit.readers.faults import summary_of
 
-FIX_ROW = "correct or remove the row, or leave out such rows: --on-error skip"  # a hint
+FIX_ROW = "correct or remove the row, or skip such rows with --on-error skip"  # a hint
 ROWS = 4096  # of a block
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Examples:
             if may_be_number and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN
                 value = numbers[row] = str(value)
             if not isinstance(value, str):
-                what = f"column {column!r} holds {'nothing' if value is None else repr(value)}; expected text"
+                what = f"column {column!r} contains {'null' if value is None else repr(value)}; expected text"
                 hint = "give each text of the list a row of its own" if isinstance(value, list) else FIX_ROW
                 raise DataError(what, where=self.where(row), hint=hint)
             if is_blank(value) and not may_be_empty:
@@ -162,7 +162,7 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
     for block in blocks:
         names = names or block.columns
         if late := [name for name in block.columns if name not in names]:
-            what = f"not read because the first rows lack {'it' if len(late) == 1 else 'them'}: {', '.join(late)}"
+            what = f"ignored {'a column' if len(late) == 1 else 'columns'} missing from the first rows: {', '.join(late)}"
             block = replace(block, remarks=block.remarks + Remarks(warnings=(f"{what} ({block.source})",)))
         block = replace(block, columns={name: block.columns.get(name) or [None] * len(block) for name in names})
         at = 0

@@ -77,7 +77,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     if near:
         hint = f"did you mean {near}? rename it, or set it with {option} {near}"
     elif any(map(_looks_like_data, names)):
-        asked = "label,text" if len(names) == 2 else f"with a name for each of the {len(names)}"
+        asked = "label,text" if len(names) == 2 else f"A,B,... with {len(names)} names"
         hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"
     else:
         hint = f"name the column: {option} NAME"

@@ -171,7 +171,7 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
     if any(part.startswith(".") for part in file.relative_to(folder).parts):
         return "hidden"
     if source.version is None:
-        return "a link to nothing"
+        return "a broken link"
     if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
         return f"compressed with zstd, which needs a package: {INSTALL}"
     if any(fnmatch(name, pattern) for pattern in include for name in (file.name, unpacked_name(file.name))):
@@ -180,14 +180,14 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
         if not ending:
             with open_content(source.name) as content:
                 known = ARTICLE.match(content.beginning) or JSON.looks_like(content)
-            return None if known else "without an ending: --include '*' reads them as text"
+            return None if known else "without a file extension: --include '*' reads them as text"
         if ending in DELIMITED.endings:
             with open_content(source.name) as content:
                 if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
                     return f"a table without a column {text_column}: --text-column names it"
     except DataError:  # which reading it will name
         return None
-    return None if ending in READ else f"of another kind: --include '*{ending}' reads them as text"
+    return None if ending in READ else f"not a known text format: --include '*{ending}' reads them as text"
 
 
 class Documents:
@@ -335,7 +335,7 @@ class Documents:
                 if values[0] is not None:
                     yield number, dict(zip(names, values, strict=True))
                 elif number not in content.broken:  # a row of too few or too many fields
-                    what = f"the row does not have the {plural(len(names), 'field')} of the header"
+                    what = f"the row has too few or too many fields; the header has {plural(len(names), 'field')}"
                     self.faults.take(DataError(what, where=f"{content.source}:{number}"))
 
     def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:

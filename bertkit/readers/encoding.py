@@ -51,7 +51,7 @@ class Recoded(io.RawIOBase):
             except UnicodeError:  # of UTF-16 and UTF-32 without the mark that says the order of bytes
                 name = self._encoding.lower().replace("_", "-")
                 hint = f"give its byte order: --encoding {name}-le or {name}-be; or is it UTF-8?"
-                raise UsageError(f"the text does not begin like {self._encoding}", hint=hint) from None
+                raise UsageError(f"the text lacks the byte-order mark of {self._encoding}", hint=hint) from None
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count

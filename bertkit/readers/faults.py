@@ -33,11 +33,11 @@ class Faults:
 
     def summary(self) -> str:
         """How many there were, and the first of them with file and line."""
-        return summary_of(self.shown, self.count, "left out" if self.policy == "skip" else "replaced or left out")
+        return summary_of(self.shown, self.count, "skipped" if self.policy == "skip" else "repaired or skipped")
 
 
-def summary_of(faults: Sequence[str], count: int | None = None, verb: str = "left out") -> str:
+def summary_of(faults: Sequence[str], count: int | None = None, verb: str = "skipped") -> str:
     """How many faults there were, and the first of them with file and line. count: where not all are among `faults`."""
     count = len(faults) if count is None else count
     shown = [*faults[:count], *[""] * (count - len(faults))]
-    return f"{verb} {plural(count, 'line or row', 'lines or rows')}: {listed(shown, _SHOWN, '; ')}"
+    return f"{verb} {plural(count, 'row')}: {listed(shown, _SHOWN, '; ')}"

@@ -35,7 +35,7 @@ ANY_WORDS = "*"  # among the endings of a folder's files
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 # What an option of the command line is for, and what to do if a file's format does not take it.
 _USES = {
-    "separator": ("tables of text and CoNLL columns", "omit it"),
+    "separator": ("CSV, TSV and CoNLL files", "omit it"),
     "columns": ("tables without a header", "omit it: the file names its own columns"),
     "column": ("CoNLL columns", "for JSON and tables, --tags names the column"),
     "rows": ("JSON that holds the rows inside", "omit it"),
@@ -81,7 +81,7 @@ _CONLL = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".bmes", ".bil
 
 JSON = Format("JSON", _JSON, _looks_like_json, parse_jsonl, frozenset({"rows", "columns", "keep_broken"}))
 DELIMITED = Format(
-    "a table of text",
+    "a CSV or TSV table",
     (".csv", ".tsv"),
     lambda content: sniff_separator(content) is not None and not _looks_like_json(content),
     parse_delimited,
@@ -183,7 +183,7 @@ def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_o
     if len(paths) > 1:
         found = " or ".join(path.name for path in paths)
         hint = "name the files yourself: --train FILE --validation FILE"
-        raise DataError(f"the split {split} could be {found}", where=str(folder), hint=hint)
+        raise DataError(f"several files could be the split {split}: {found}", where=str(folder), hint=hint)
     return paths[0] if paths else None
 
 

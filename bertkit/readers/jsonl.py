@@ -66,7 +66,7 @@ def parse_jsonl(
         if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
             what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
             raise DataError(
-                what, where=f"{source}:{numbers[-1]}", hint="put the keys that differ under one key, where they are ignored"
+                what, where=f"{source}:{numbers[-1]}", hint="move the keys that differ into one object, which is ignored"
             )
         yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
     if empty:
@@ -113,7 +113,7 @@ def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None = None, h
         hint = f"name the values of these lists: --columns {_names_for(value)}" if isinstance(value, list) else hint
         raise DataError(f"found {kind_of(value)}; expected an object", where=where, hint=hint)
     if isinstance(value, dict):
-        what = "--columns names the values of rows without names; these are objects"
+        what = "--columns is for rows that are lists of values; these rows are objects"
         raise UsageError(what, where=where, hint="omit it: the file names its own columns")
     if not isinstance(value, list) or len(value) != len(columns):
         found = plural(len(value), "value") if isinstance(value, list) else kind_of(value)

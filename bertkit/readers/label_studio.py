@@ -60,7 +60,7 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
             columns.pop("label", None)
         notes = []
         if skipped:
-            notes.append(f"left out {plural(skipped, 'task')} that annotators skipped")
+            notes.append(f"ignored {plural(skipped, 'task')} that annotators skipped")
         if several:
             notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
         yield replace(block, columns=columns, lines=kept, remarks=Remarks(tuple(notes)))
@@ -78,7 +78,7 @@ def _text_of(data: Any, where: str) -> tuple[str, dict[str, Any]]:
     texts = {name: value for name, value in data.items() if isinstance(value, str)}
     if "text" not in texts and len(texts) != 1:
         what = f"the task's data has {', '.join(texts) or 'no text'}; expected one text"
-        raise DataError(what, where=where, hint="call the text `text`")
+        raise DataError(what, where=where, hint="rename the field with the text to `text`")
     own = "text" if "text" in texts else next(iter(texts))
     return texts[own], {name: value for name, value in data.items() if name != own}
 

@@ -52,5 +52,5 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
                 [] if spans is None and not broken[row] else spans for row, spans in zip(rows, columns["entities"], strict=True)
             ]
         left = len(block) - len(kept)
-        note = (f"left out {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
+        note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
         yield replace(kept, columns=columns, remarks=Remarks(note))

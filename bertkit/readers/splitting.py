@@ -96,7 +96,7 @@ def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Se
     excess = taken.total() - share * rows.total()
     of_few = sum(taken[label] - share * count for label, count in rows.items() if share * count < 1)
     if of_few / excess < 0.5:
-        return "equal texts stay together"
+        return "identical texts stay together"
     return "each label gives at least one row" if excess > 0 else "the only row of a label is trained on"
 
 

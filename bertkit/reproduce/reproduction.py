@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError, plural
+from bertkit.errors import UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder
 from bertkit.report import Finding, Report, Table, show
 from bertkit.reproduce.results import Cell, describe, write_page
@@ -75,19 +75,18 @@ def _check_data(scale: Scale, data: Path | None) -> None:
     reads = any("{data}" in step.words for step in scale.steps.values())
     if reads and data is None:
         what = f"--scale {scale.name} reads data sets from a folder, but --data is missing"
-        raise UsageError(what, hint="add --data DIR, laid out as in docs/reproduce.md; --scale smoke needs none")
+        raise UsageError(what, hint="add --data DIR, with a folder for each data set; --scale smoke needs none")
     if data is not None and not reads:
         raise UsageError(f"--data is given, but --scale {scale.name} reads no folder", hint="leave it out")
     if data is not None and not data.is_dir():
-        raise UsageError("--data is not a folder", where=str(data), hint="docs/reproduce.md shows its layout")
+        raise UsageError("--data is not a folder", where=str(data), hint="expected a folder with one for each data set")
 
 
 def _check_files(runs: Sequence[Run], data: Path) -> None:
     """Raise UsageError for files that runs read and the folder of --data lacks."""
     words = dict.fromkeys(word for run in runs for word in run.words if word.startswith(f"{data}/"))
-    if missing := [word for word in words if not Path(word).exists()]:
-        what = f"--data has no {missing[0].removeprefix(f'{data}/')}"
-        raise UsageError(what, where=str(data), hint="docs/reproduce.md lists the data sets it needs")
+    if missing := [word.removeprefix(f"{data}/") for word in words if not Path(word).exists()]:
+        raise UsageError(f"--data lacks {listed(missing)}", where=str(data), hint="put the published data sets there")
 
 
 def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Report:

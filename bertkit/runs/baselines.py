@@ -61,7 +61,7 @@ class Baselines:
         first = next(iter(next(iter(self.scores().values()))))
         title = f"to beat: {first} on {len(self.examples)} rows of {self.split}"
         rows = [[name, score, self.fitted_to[name]] for name, score in self.first_scores().items()]
-        return Report([Table(title, ["baseline", first, "rows fitted to"], rows)])
+        return Report([Table(title, ["baseline", first, "training rows"], rows)])
 
     def compare(self, predictions: Sequence[Prediction]) -> Report:
         """A model's predictions for the same examples beside them.
@@ -86,7 +86,7 @@ class Baselines:
                 worse.append(name)
             elif bounds is None or min(sign * bound for bound in bounds) <= 0:
                 not_better.append(name)
-        columns = ["predictions", first, "this model minus it", "95% interval", "rows fitted to"]
+        columns = ["predictions", first, "this model minus baseline", "95% interval", "training rows"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
         told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
         hint = self._advice(own)

@@ -175,7 +175,7 @@ def predict_each(
     outputs = [logits for each in found for logits in each.outputs.values()]
     if nan := {number for logits in outputs for number, rows in enumerate(logits) if np.isnan(rows).any()}:
         hint = "try --precision fp32; or the training went wrong: see its losses in metrics.jsonl"
-        what = f"the model's outputs are not numbers, for {len(nan)} of {plural(len(features), 'feature')}"
+        what = f"the model's outputs are NaN for {len(nan)} of {plural(len(features), 'feature')}"
         raise ModelError(what, hint=hint)
     return found
 

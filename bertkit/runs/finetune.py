@@ -102,7 +102,7 @@ def finetune(
     pretrained = open_pretrained(model)
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
-        progress.note(f"not evaluated, because {recipe.data} has no files for them: {', '.join(missing)}")
+        progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")
     check_trackers(recipe.training.track)
     if note := check_metrics(recipe.metrics):
         progress.note(note)
@@ -237,7 +237,7 @@ def finetune(
         try:  # now: nobody waits for them before the first step
             to_beat = _baselines(task, examples, pretrained, accelerator)
         except UserError as error:  # the run is trained, and ends
-            progress.warn(f"nothing to compare with: {error}")
+            progress.warn(f"no baselines to compare with: {error}")
         if to_beat is not None:
             values["baselines"] = to_beat.first_scores()
         run.end(values, state, accelerator, finish)
@@ -248,7 +248,7 @@ def finetune(
         show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
     _warn_of_training(state, MetricsLog(output_dir).read(), config)
     if architecture == "BertModel":
-        progress.note("the head is bertkit's own: transformers opens the folder as an encoder only")
+        progress.note("transformers has no such head: it opens the folder only as an encoder")
     if not is_part:
         progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
     return values

@@ -309,7 +309,7 @@ def report_series(series: Series, summary: Mapping[str, Any], folder: Path, publ
     if to_beat := summary["baselines"]:
         first, score = next(iter(summary["scores"].items()))
         compared = [["the runs", score["mean"]], *map(list, to_beat.items())]
-        parts.append(Table(f"what must be beaten: {first}", ["predictions", "mean"], compared))
+        parts.append(Table(f"baselines to beat: {first}", ["predictions", "mean"], compared))
     if constant := summary["constant"]:
         which = ", ".join(map(str, constant))
         what = f"{len(constant)} of {count} runs predict the same for every row: {series.noun} {which}"

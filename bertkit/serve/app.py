@@ -197,7 +197,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
     add("/models/{model}", service.infer, "A model by name, in Hugging Face's form.", **more)
     as_listed = "Labels or choices, as text-embeddings-inference gives them."
     add("/predict", service.predict, as_listed, first.form.listed)
-    why = "How much each word of a text speaks for a label; default: the predicted one."
+    why = "How much each word of a text contributes to a label; default: the predicted one."
     add("/explain", service.explain, why, first.explains)
 
     @app.get("/info", dependencies=guarded, summary="The models and the limits of requests.")
@@ -251,7 +251,7 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
 def _check_keys(given: Any, *read: str) -> None:
     """Raise Refusal for anything but null and an object of these keys."""
     if not isinstance(given, dict | None) or (unread := [*(given or {}).keys() - {*read}]):
-        what = f"the key {min(unread)!r} is not read" if isinstance(given, dict) else f"{given!r} is not an object"
+        what = f"unknown key {min(unread)!r}" if isinstance(given, dict) else f"{given!r} is not an object"
         raise Refusal(422, f"{what}; expected {', '.join(read)}")
 
 

@@ -234,13 +234,14 @@ class Served:
             return f"The {self.mask_token} is closed."
         row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}
         is_pair = self.predictor.task is not None and bool(getattr(self.predictor.task.recipe, "text_pair", None))
-        return row if is_pair or not self.expected.startswith("a text") else row["text"]
+        return row if is_pair or not self.expected.startswith("a string") else row["text"]
 
     @cached_property
     def expected(self) -> str:
         """What a row is, in words."""
         names = ", ".join(f'"{role}"' for role in self.columns)
-        return f"{{{names}}}" if {"context", "choices"} & {*self.columns} else f"a text, or {{{names}}}"
+        row = f"an object with {names}"
+        return row if {"context", "choices"} & {*self.columns} else f"a string, or {row}"
 
     def unread(self, row: Mapping[str, Any]) -> list[str]:
         """The columns of a row that the model does not read."""
@@ -267,7 +268,8 @@ class Served:
                 what = f"{where} is a pair; {self.name!r} reads single texts"
                 raise DataError(f'{what}, several of them as [["one"], ["another"]]')
             given = dict(zip(("text", "text_pair"), given, strict=False))
-        if (isinstance(given, str) and self.expected.startswith("a text")) or ("tokens" in self.columns and _are_texts(given)):
+        is_text = isinstance(given, str) and self.expected.startswith("a string")
+        if is_text or ("tokens" in self.columns and _are_texts(given)):
             return given
         if not isinstance(given, dict):
             raise DataError(f"{where} is {reprlib.repr(given)}; expected {self.expected}")

@@ -70,7 +70,7 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if is_open:
             progress.warn(f"anyone who can reach {url} can use it: --no-auth")
-        progress.note(f"{url} serves {', '.join(models)}: open it in a browser; {url}/docs is for programs; Ctrl-C ends it")
+        progress.note(f"{url} serves {', '.join(models)}: open it in a browser; API: {url}/docs; Ctrl-C stops it")
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:

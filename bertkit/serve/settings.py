@@ -21,11 +21,11 @@ class ServeConfig:
     )
     auth: bool = option(True, "whether other machines need a token", used=_USED)
     max_batch_tokens: int = option(
-        8192, "most tokens in a batch of requests; on a CPU at most 1,024", unit="tokens", minimum=1, used=_USED
+        8192, "maximum tokens in a batch of requests; on a CPU at most 1,024", unit="tokens", minimum=1, used=_USED
     )
-    max_request_tokens: int = option(65536, "refuse larger requests", unit="tokens", minimum=1, used=_USED)
-    max_request_bytes: int = option(2**21, "refuse larger requests", unit="bytes", minimum=1, used=_USED)
-    max_queue: int = option(512, "refuse requests while this many wait", unit="requests", minimum=1, used=_USED)
+    max_request_tokens: int = option(65536, "refuse requests with more tokens", unit="tokens", minimum=1, used=_USED)
+    max_request_bytes: int = option(2**21, "refuse requests with more bytes", unit="bytes", minimum=1, used=_USED)
+    max_queue: int = option(512, "refuse new requests while this many are waiting", unit="requests", minimum=1, used=_USED)
     timeout: float = option(
         60.0, "time limit for receiving a request, and for answering it", unit="seconds", minimum=0.001, used=_USED
     )

@@ -113,7 +113,7 @@ def _execute(path: Path) -> Recipe:
         line = next((frame.lineno for frame in traceback.extract_tb(error.__traceback__)[::-1] if frame.filename == file), line)
         reason = error.msg if isinstance(error, SyntaxError) else error
         removed = next((name for name in REMOVED if f"unexpected keyword argument '{name}'" in str(error)), None)
-        hint = f"{removed}= was removed: do what it did in a function, prepare=" if removed else None
+        hint = f"{removed}= was removed: do the same in a function and pass it as prepare=" if removed else None
         raise UsageError(
             f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}:{line}" if line else str(path), hint=hint
         ) from error
@@ -121,6 +121,8 @@ def _execute(path: Path) -> Recipe:
     if not isinstance(recipe, Recipe):
         families = ", ".join(cls.__name__ for cls in FAMILIES.values())
         raise UsageError(
-            f"the file defines no `recipe`; expected one of {families}", where=str(path), hint="see recipes/_template.py"
+            f"the file defines no `recipe`; expected one of {families}",
+            where=str(path),
+            hint="`bertkit recipes --copy DIR` copies a template",
         )
     return recipe

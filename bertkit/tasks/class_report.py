@@ -59,13 +59,13 @@ def describe_confusions(
     pairs, times = np.unique(np.stack([references[wrong], predicted[wrong]]), axis=1, return_counts=True)
     commonest = np.argsort(-times, kind="stable")[:10].tolist()
     rows = [[labels[pairs[0, at]], labels[pairs[1, at]], int(times[at])] for at in commonest]
-    return Table("commonest confusions", ["true", "predicted", unit], rows)
+    return Table("most common confusions", ["true", "predicted", unit], rows)
 
 
 def describe_calibration(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> Table:
     """Accuracy beside mean confidence; right, probability: (E,) of each prediction."""
     row = [float(right.mean()), float(probability.mean()), calibration_error(probability, right)]
-    return Table("calibration", ["right", "mean probability", "expected calibration error"], [row])
+    return Table("calibration", ["accuracy", "mean probability", "expected calibration error"], [row])
 
 
 def never_predicted(labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64]) -> list[str]:
@@ -87,7 +87,7 @@ def describe_reliability(probability: NDArray[np.float64], right: NDArray[np.boo
         for at in np.flatnonzero(counts)
     ]
     title = f"reliability: expected calibration error {calibration_error(probability, right):.4f}"
-    return Table(title, ["probability", "decisions", "mean probability", "right"], rows)
+    return Table(title, ["probability", "decisions", "mean probability", "accuracy"], rows)
 
 
 def _sums_by_bin(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> list[NDArray[np.float64]]:

@@ -116,14 +116,16 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2 and not are_classes:
         what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
-        raise DataError(what, where=examples.source, hint="choose another column with --label, or add --classes if it is right")
+        raise DataError(
+            what, where=examples.source, hint="choose another column with --label, or add --classes if it is the right one"
+        )
     return tuple(sorted(names, key=int if all(re.fullmatch("-?[0-9]+", name) for name in names) else None))
 
 
 def no_labels(examples: Examples, column: str) -> DataError:
     """The error for training rows without any label."""
     what = f"no row has a label in column {examples.own_name(column)!r}"
-    return DataError(what, where=examples.source, hint="train on rows that have labels")
+    return DataError(what, where=examples.source, hint="is this the label column? --label NAME chooses another one")
 
 
 def refuse_repeated(labels: Sequence[str]) -> None:
@@ -151,7 +153,7 @@ def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> N
         raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
     if missing:
         what = f"{len(missing)} of {len(examples)} rows without a label in column {own!r}; this is the first"
-        hint = "remove these rows or give them a label"
+        hint = "give these rows a label, remove them, or skip them with --on-error skip"
         if str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
             hint += f"; {_MINUS_ONE}"
         raise DataError(what, where=examples.where(missing[0]), hint=hint)

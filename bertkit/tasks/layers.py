@@ -18,9 +18,9 @@ class LayersRecipe(Recipe):
 
     layers: str = option(
         "last",
-        "what the head reads for each token: last, the last layer; last4, the last four side by side; last4-sum or last4-mix, "
-        "their sum or mix; sum, the sum of all; or mix, a mix of all and the embeddings; a mix has learned weights (ELMo); for "
-        "--freeze encoder; only last opens with its head in transformers",
+        "what the head reads for each token: last, the last layer; last4, the last four concatenated; "
+        "last4-sum or last4-mix, their sum or mix; sum, the sum of all; or mix, a mix of all and the embeddings. A mix has "
+        "learned weights (ELMo). For --freeze encoder; transformers can open a head only with last",
         choices=tuple(LAYERS),
         used=DATA,
     )

@@ -46,7 +46,7 @@ class Layout:
     )
     probabilities: bool = option(False, "write the probability of every class", used=_USED)
     uncertain: int | None = option(
-        None, "write only this many rows, the ones to label next: least certain, and unlike each other", minimum=1, used=_USED
+        None, "write only this many rows, those to label next: uncertain, and unlike each other", minimum=1, used=_USED
     )
     n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
     safe_csv: bool = option(False, "put ' before text that a spreadsheet would treat as a formula", used=_USED)

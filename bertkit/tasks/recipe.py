@@ -59,7 +59,7 @@ class Recipe(ABC):
     )
     train: str | None = option(
         None,
-        "file to train on, or its URL: CSV, TSV, JSONL, CoNLL, SQuAD JSON or text; plain, .gz or .xz",
+        "file to train on, or its URL: CSV, TSV, JSONL, Parquet, Excel, CoNLL, SQuAD JSON or text; also compressed",
         used=DATA,
         excludes=("data",),
     )
@@ -75,7 +75,7 @@ class Recipe(ABC):
     )
     encoding: str | None = option(None, "encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8", used=USE)
     rows: str | None = option(
-        None, "where the rows are in one JSON document: keys joined by dots, such as data.train", used=USE
+        None, "path to the rows inside one JSON document: keys joined by dots, such as data.train", used=USE
     )
     max_file_size: float = option(
         MAX_FILE_SIZE, "refuse compressed files that unpack to more than this", unit="GB", minimum=0, used=USE
@@ -339,7 +339,7 @@ def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
     """`find_columns`, and a note of the columns that nothing reads, unless the data is the recipe's own. Raises DataError."""
     columns = recipe.find_columns(rows)
     unused = unread_columns(replace(recipe, **columns.named), rows, labelled=True)
-    notes = (f"{plural(len(unused), 'column')} left unused: {listed(unused, 12)}",) if unused else ()
+    notes = (f"{plural(len(unused), 'column')} not used: {listed(unused, 12)}",) if unused else ()
     return columns._replace(remarks=columns.remarks + Remarks(notes))
 
 
@@ -358,7 +358,7 @@ def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:
     """A note with the columns that were found by their names."""
     found = {role: name for role, name in named.items() if name is not None and getattr(recipe, role) is None}
     pairs = [f"{role} = {name if isinstance(name, str) else ','.join(name)}" for role, name in found.items()]
-    return (f"columns by their names: {', '.join(pairs)}",) if pairs else ()
+    return (f"columns found by name: {', '.join(pairs)}",) if pairs else ()
 
 
 def check_needs(recipe: Any) -> None:

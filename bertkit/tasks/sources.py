@@ -90,7 +90,7 @@ class Folder:
             return read_hub(str(folder), name, split=split)
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])
         there = listed(sorted(path.name for path in folder.iterdir()), 12) or "nothing"
-        what = f"no file for the split {split}, as {wanted}, plain or .gz; the folder has {there}"
+        what = f"no file for the split {split}, as {wanted}; the folder has {there}"
         hint = "name the files yourself: --train FILE --validation FILE"
         if find_split_file(folder, split, endings_of([PARALLEL])):
             hint = f"seq.in and seq.out are sentences with tags: bertkit finetune token-classification --data {folder}"
@@ -110,7 +110,7 @@ class Folder:
         if len(found) > 1:
             names = " or ".join(path.name for path in found)
             hint = f"narrow the pattern {self.files[split]!r} in the recipe, or name the files: --train FILE --validation FILE"
-            raise DataError(f"the split {split} could be {names}", where=str(folder), hint=hint)
+            raise DataError(f"several files could be the split {split}: {names}", where=str(folder), hint=hint)
         return found[0] if found else None
 
 

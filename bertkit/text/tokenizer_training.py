@@ -56,10 +56,10 @@ def train_tokenizer(
     backend.train_from_iterator(text, trainer)
     trained = Tokenizer(bert_tokenizer(backend.get_vocab(), options))
     if text.long_words:
-        progress.note(f"left out {plural(text.long_words, 'word')} of more than {LONGEST} characters, which are [UNK]")
+        progress.note(f"ignored {plural(text.long_words, 'word')} of more than {LONGEST} characters, which become [UNK]")
     ids = trained.pieces(text.sample).values
     unknown = np.count_nonzero(ids == trained.vocab[SPECIAL_TOKENS["unk_token"]])
-    progress.note(f"[UNK] is {10_000 * unknown / max(1, len(ids)):.1f} of 10,000 tokens of the text")
+    progress.note(f"[UNK] makes up {10_000 * unknown / max(1, len(ids)):.1f} of every 10,000 tokens in the text")
     return trained
 
 

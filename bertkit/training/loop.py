@@ -375,7 +375,7 @@ def _stop_requested() -> Iterator[list[int]]:
         requested.append(number)
         with suppress(RuntimeError):  # the signal came while another line was being printed
             progress.note(
-                "stopping after this step; a second signal saves nothing more, and loses what came after the last checkpoint"
+                "stopping after this step; a second signal stops at once, and loses all steps since the last checkpoint"
             )
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}

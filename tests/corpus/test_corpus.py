@@ -639,7 +639,7 @@ def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_p
         assert (said in error.value.what, "repeat its command" in str(error.value.hint)) == (True, True), error.value.what
     with pytest.raises(UsageError) as error:
         read_meta(tmp_path / "c")
-    assert ("parts of its text are done" in error.value.what, "resumes" in str(error.value.hint)) == (True, True)
+    assert ("parts of its text finished so far" in error.value.what, "resumes" in str(error.value.hint)) == (True, True)
     path.write_bytes(path.read_bytes()[:-2])  # which is other text
     with pytest.raises(UsageError) as error:
         build("c", "a.txt")
@@ -719,7 +719,7 @@ def test_what_is_not_read_is_told(run_bertkit, tiny_tokenizer_dir: Path, tmp_pat
         ran = run_bertkit(*bare, "--on-error", policy, "-o", policy)
         assert (ran.code, "warning: " in ran.err) == (0, True)
         told = " ".join(ran.err.split())
-        assert all(part in told for part in ("1 line or row", "a.txt:31)", "b.pdf", "more.tex", "--include"))
+        assert all(part in told for part in ("1 row", "a.txt:31)", "b.pdf", "more.tex", "--include"))
         tokens[policy] = read_meta(tmp_path / policy)["train"]["tokens"]
         assert read_meta(tmp_path / policy)["documents"]["read"] == 80
     assert tokens["skip"] < tokens["replace"]

@@ -82,7 +82,8 @@ def test_entities_of_a_file(
     assert words_of("The river bank is a RIVER  bank, printers", entities, tokenizer) == [
         *("the river", "bank", "is", "a", "river bank", ",", "printer ##s")
     ]
-    assert "2 entities not in pieces of the vocabulary (line 5, book \u2603; line 6, the [SEP])" in capsys.readouterr().err
+    told = "ignored 2 entities that the tokenizer's vocabulary does not cover (line 5, book \u2603; line 6, the [SEP])"
+    assert told in capsys.readouterr().err
     names.write_text("银行\n在银行\n工作\n", encoding="utf-8")
     entities = read_entities(str(names), chinese)
     assert words_of("我在银行工作。", entities, chinese) == ["我", "在 银 行", "工 作", "。"]
@@ -92,8 +93,8 @@ def test_entities_of_a_file(
     ("content", "what", "where"),
     [
         (None, "no such file", ""),
-        (b"", "no line is an entity", ""),
-        ("\u2603\n\n".encode(), "no line is an entity", ""),
+        (b"", "the vocabulary covers no entity", ""),
+        ("\u2603\n\n".encode(), "the vocabulary covers no entity", ""),
         (b"the bank\nriver \xff\n", "UTF-8", ":2"),
     ],
 )

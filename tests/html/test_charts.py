@@ -16,7 +16,7 @@ from bertkit.html.charts import STYLES, Figure, Line, draw_lines, draw_reliabili
 from bertkit.report import Table
 
 LINES = [Line("training", [10, 20, 30], [1.0, 0.25, 0.5]), Line("$\\frac$ <b>", [10, 30], [2.0, 1.0])]
-TABLE = Table("r", ["probability", "decisions", "mean probability", "right"], [["a", 4, 0.5, 0.25], ["b", 6, 0.9, 1.0]])
+TABLE = Table("r", ["probability", "decisions", "mean probability", "accuracy"], [["a", 4, 0.5, 0.25], ["b", 6, 0.9, 1.0]])
 
 
 def svg(figure: Figure) -> ElementTree.Element:
@@ -57,7 +57,7 @@ def test_the_same_numbers_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -
 def test_no_text_of_data_is_drawn() -> None:
     hostile = draw_lines("$\\frac{", [Line("\U0001f600 $x$", [1, 2], [3, 4])])
     assert all(re.fullmatch(r"step|[\u2212\d.]+", word) for word in words(hostile))
-    assert {"mean probability", "share that is right"} <= words(draw_reliability(TABLE))
+    assert {"mean probability", "accuracy"} <= words(draw_reliability(TABLE))
     assert hostile.lines == ["\U0001f600 $x$"]
 
 
@@ -85,7 +85,7 @@ def test_figures_say_their_numbers() -> None:
     assert draw_lines("loss", LINES[:1]).alt == (
         "loss by step. training: first 1 at step 10, lowest 0.25 at step 20, highest 1 at step 10, last 0.5 at step 30"
     )
-    assert "probability 0.500, right 0.250; probability 0.900, right 1.000" in draw_reliability(TABLE).alt
+    assert "probability 0.500, accuracy 0.250; probability 0.900, accuracy 1.000" in draw_reliability(TABLE).alt
 
 
 def test_styles_are_all_different() -> None:

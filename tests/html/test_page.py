@@ -84,7 +84,7 @@ def test_words_for_and_against_are_told_apart_without_colour() -> None:
 
 def test_a_page_that_is_too_large_is_refused() -> None:
     entry = Entry("e", {"text": [Piece("y" * 500)] * 5000})
-    with pytest.raises(UsageError, match=r"the report would have 2\.\d MB; a report has at most 2") as error:
+    with pytest.raises(UsageError, match=r"the report would be 2\.\d MB; expected at most 2 MB") as error:
         render("t", [Section("s", [entry])])
     assert "--errors" in str(error.value.hint)
     assert MOST_BYTES == 2_000_000

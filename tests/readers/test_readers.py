@@ -314,7 +314,7 @@ def test_columns_are_guessed_where_there_is_no_doubt(names, found):
         ("ham|Go until jurong point", "zzz", "--columns label,text"),
         ("good|1", "zzz", "--columns label,text"),
         ("neutral|\u4ed6\u8bf4\uff0c\u5988\u5988\u3002", "zzz", "--columns label,text"),
-        ("x|Fine, then|y", "zzz", "--columns with a name for each of the 3"),
+        ("x|Fine, then|y", "zzz", "--columns A,B,... with 3 names"),
     ],
 )
 def test_missing_column(names, name, hint):

@@ -295,7 +295,7 @@ def test_folders_and_patterns_of_nothing(tmp_path: Path) -> None:
     assert ("folder" in error.what, "memory://store/*" in str(error.hint)) == (True, True)
     assert refused(look_for, ["memory://store/*.txt"]).what == "no file matches"
     error = refused(look_for, ["memory://store"])
-    assert (error.what, "a.pdf is of another kind" in str(error.hint)) == ("the folder holds no text files", True)
+    assert (error.what, "a.pdf is not a known text format" in str(error.hint)) == ("the folder holds no text files", True)
     assert refused(look_for, ["memory://store/b.txt"]).what == "no such file"
 
 

@@ -237,7 +237,7 @@ def test_a_large_models_probe_takes_fewer_rows(model: Path, monkeypatch) -> None
     assert found is not None
     assert len(found.examples) == 12
     assert found.fitted_to == {MAJORITY: 20, BAG_OF_WORDS: 20, LINEAR_PROBE: 12}
-    assert "rows fitted to" in found.report().parts[0].columns
+    assert "training rows" in found.report().parts[0].columns
 
 
 def test_a_run_fits_them_once_it_is_trained(run_bertkit, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     told = " ".join(ran.err.split())
     assert ("worse than these baselines" in told) == (learning_rate == 0)
     assert ("not clearly better than these baselines: bag of words, linear probe" in told) == (learning_rate > 0)
-    assert ("try more --num-epochs" in told) == (learning_rate == 0), "1.0 cannot be beaten"
+    assert ("try a higher --num-epochs" in told) == (learning_rate == 0), "1.0 cannot be beaten"
     assert ("predicts the same for every row" in told) == (learning_rate == 0)
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"

@@ -477,12 +477,12 @@ def test_columns_left_unused_are_named_once(tmp_path: Path, name: str, content: 
     own = {"text": "title"} if "title" in content else {}
     target, recipe = tmp_path / name, "multiple-choice" if "choices" in content else None
     notes = check(target, recipe, **own).remarks.notes
-    assert [note for note in notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+    assert [note for note in notes if "not used" in note] == ([f"1 column not used: {unused}"] if unused else [])
     if "kind of" in content:
         return
     opened, _, _ = open_data(str(target), recipe, own)
     task = Task.fit(opened, read_splits(replace(opened, validation=opened.train)).rows["train"])
-    assert [note for note in task.remarks.notes if "unused" in note] == ([f"1 column left unused: {unused}"] if unused else [])
+    assert [note for note in task.remarks.notes if "not used" in note] == ([f"1 column not used: {unused}"] if unused else [])
 
 
 def test_a_recipe_knows_what_its_own_data_has_besides(data_dir: Path) -> None:
@@ -569,7 +569,7 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     assert_found(
         check(path),
         ("error", "2 answers not found", ["questions.jsonl:97", "questions.jsonl:98"]),
-        ("warning", "1 answer found in another case", ["questions.jsonl:96"]),
+        ("warning", "1 answer found with other capitalization", ["questions.jsonl:96"]),
         ("warning", "2 answers found far", ["questions.jsonl:94", "questions.jsonl:95"]),
     )
     assert run_bertkit("check", path).code == 3
@@ -706,7 +706,7 @@ def test_the_dry_run_holds_out_as_finetune_does_and_repeats_no_warning(
     warnings = [line for line in lines if line.startswith("warning: ")]
     assert len(warnings) == sum(finding["severity"] == "warning" for finding in found["findings"]) == 2  # in a word, [UNK]
     for part in (
-        "left unused: spare",
+        "not used: spare",
         "tag scheme of",
         "60 of 60 entities",
         "54 features",
@@ -715,7 +715,7 @@ def test_the_dry_run_holds_out_as_finetune_does_and_repeats_no_warning(
     ):
         assert sum(part in line for line in lines) == 1, part
     trained = run_bertkit("finetune", "token-classification", "--train", "my.jsonl", *options, "-o", "run", "--dry-run").err
-    assert all(trained.count(part) == 1 for part in ("train: 54 rows", "validation: 6 rows", "left unused: spare"))
+    assert all(trained.count(part) == 1 for part in ("train: 54 rows", "validation: 6 rows", "not used: spare"))
 
 
 def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: Path, faulty: Path, tmp_path: Path) -> None:
@@ -744,7 +744,7 @@ def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: P
         ("a.csv", "pin,What now?\ncard,Is it late?\n", 3, "--columns label,text"),
         ("a.conll", "EU\nrejects\n\nGerman\ncall\n", 3, "the words have no tags (a.conll); to train, give each word its tag"),
         ("a.txt", "Once upon a time.\nIt ran.\n\nThe end.\n", 3, "the rows are lines of plain text, without labels"),
-        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "cannot say what score a model must beat: cannot split 2 rows"),
+        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "cannot compute baselines: cannot split 2 rows"),
     ],
 )
 def test_data_of_another_form_is_called_what_it_is(

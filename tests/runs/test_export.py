@@ -186,13 +186,13 @@ def test_predict_py_decides_as_bertkit_does(name: str, tmp_path: Path, make_mode
 
 
 def test_predict_py_takes_no_table() -> None:
-    with pytest.raises(SystemExit, match=r"rows.CSV: this is a table; expected lines"):
+    with pytest.raises(SystemExit, match=r"rows.CSV: this is a table; expected .txt or .jsonl"):
         onnx_predict.main(["--int8", "rows.CSV"])
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [('{"text": 5}', "line 2: text is 5; expected a text"), ('{"name": "a"}', "line 2: no column text, tokens or context")],
+    [('{"text": 5}', "line 2: text is 5; expected a string"), ('{"name": "a"}', "line 2: no column text, tokens or context")],
 )
 def test_predict_py_names_a_bad_line(line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_predict, "Model", lambda graph: SimpleNamespace(predict=lambda row: {"label": "no"}))

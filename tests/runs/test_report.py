@@ -99,7 +99,7 @@ def test_a_report_of_each_family_has_the_numbers_of_eval_and_check(runs: Path, r
         for name, value in evaluated.items()
     }
     first = next(iter(evaluated))
-    beside = page.tables[f"{first} beside others"]
+    beside = page.tables[f"{first} compared"]
     assert beside[1] == [relative(run), *shown_scores[first]]
     baselines = json.loads((run / "run.json").read_text())["baselines"]
     assert {row[0]: row[1] for row in beside[2:]} == {name: format_cell(value) for name, value in baselines.items()}
@@ -150,7 +150,7 @@ def test_published_scores_stand_beside_those_of_the_run(tiny_model_dir: Path, tm
     published = load_recipe("mrpc").reference["bert-base-uncased"]
     first = next(iter(published))
     name = f"published, {relative(tmp_path)}/bert-base-uncased"
-    assert page.tables[f"{first} beside others"][-1] == [shown(name), format_cell(published[first] / 100), "-"]
+    assert page.tables[f"{first} compared"][-1] == [shown(name), format_cell(published[first] / 100), "-"]
     column = page.tables[relative(tmp_path / "run")][0].index(shown(name))
     scores = {row[0]: row[column] for row in page.tables[relative(tmp_path / "run")][1:]}
     assert {scores[score] for score in published} == {format_cell(value / 100) for value in published.values()}
@@ -465,7 +465,7 @@ def test_a_pretraining_run(pretrained: Path) -> None:
         name: format_cell(value) for name, value in scores.items()
     }
     unigram = json.loads((pretrained / "run.json").read_text())["baselines"]
-    beside = page.tables["validation/mlm_loss beside others"]
+    beside = page.tables["validation/mlm_loss compared"]
     assert {row[0]: row[1] for row in beside[2:]} == {name: format_cell(value) for name, value in unigram.items()}
     log = [json.loads(line) for line in (pretrained / "metrics.jsonl").read_text().splitlines()]
     by_phase = page.tables["training loss by phase"]

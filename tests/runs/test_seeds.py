@@ -181,7 +181,7 @@ def test_remarks_on_rows_that_all_seeds_share_are_shown_once(train, tmp_path: Pa
     mine = tmp_path / "mine.csv"
     mine.write_text("label,text,author\n" + "a,the movie,me\nb,the book,you\n" * 4, encoding="utf-8")
     train(tmp_path / "mine", 2, file=mine)
-    assert capsys.readouterr().err.count("left unused: author") == 1
+    assert capsys.readouterr().err.count("not used: author") == 1
 
 
 def test_a_summary_of_scores() -> None:

@@ -288,7 +288,7 @@ def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, ru
         (["--id", "nothing"], "no column 'nothing' for --id (new.csv)"),
         (["--keep", "more,les"], "no column 'les' for --keep (new.csv)"),
         (["--n-best", "2"], "--n-best does not apply to text-classification"),
-        (["--output", "out.parquet.gz"], "--output out.parquet.gz ends in .parquet"),
+        (["--output", "out.parquet.gz"], "--output out.parquet.gz has the extension .parquet"),
         (["--format", "parquet"], "--format is 'parquet'"),
         (["new.csv"], "2 files to predict"),
         (["--output", "out.csv", "--output-dir", "out"], "--output-dir"),
@@ -403,7 +403,7 @@ def test_rows_left_out_are_counted_once_over_kills(ending: str, model: Path, run
     assert (tmp_path / f"out.{ending}").read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
     kept = [number for number, row in enumerate(content) if row["text"] and number not in (8, 40)]
     assert [row["id"] for row in read_rows(tmp_path / f"out.{ending}")] == kept
-    assert f"warning: left out {COUNT - len(kept)} lines or rows: " in undisturbed
+    assert f"warning: skipped {COUNT - len(kept)} rows: " in undisturbed
     assert f"wrote {len(kept)} predictions" in undisturbed
     assert ran.err.replace("out.", "whole.").splitlines()[1:] == undisturbed.splitlines()
 

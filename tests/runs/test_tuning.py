@@ -264,7 +264,7 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
     assert run_bertkit("report", "out", "--output", "tuned.html").code == 0
     tables = assert_inert(Path("tuned.html").read_text(encoding="utf-8")).tables
     assert sorted(row[0] for row in tables["out: trials"][1:]) == ["0", "1", "2", "3", "4", "5"]
-    assert {row[0] for row in tables["what mattered"][1:]} == {"learning_rate", "batch_size"}
+    assert {row[0] for row in tables["importance of settings"][1:]} == {"learning_rate", "batch_size"}
     assert any(title.startswith(f"the winner, trial {best}: ") for title in tables)
 
     before = {path: path.stat().st_mtime_ns for path in Path("out").glob("trial-*/run.json")}
@@ -572,7 +572,7 @@ def test_what_mattered_is_told_or_why_not(scores: tuple[float, ...], tmp_path: P
         report = report_tuning({"plan": {"tuning": {"search": ["matters"]}}, **_describe(found, 1)}, tmp_path)
     titles = [part.title for part in report.parts if isinstance(part, Table)]
     told = [part.what for part in report.parts if isinstance(part, Finding)]
-    assert ("what mattered" in titles, len(told)) == (len(set(scores)) > 1, len(set(scores)) == 1)
+    assert ("importance of settings" in titles, len(told)) == (len(set(scores)) > 1, len(set(scores)) == 1)
     assert len(report_tuning({"plan": {"tuning": {"search": ["matters"]}}}, tmp_path).parts) == 1, "it has not ended"
 
 

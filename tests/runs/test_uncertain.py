@@ -136,11 +136,11 @@ def test_rows_without_text_are_not_chosen(kind: str, models, run_bertkit, tmp_pa
     (tmp_path / "new.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     ran = run_bertkit("predict", models[kind], "new.txt", "--uncertain", 5, *FP32)
     assert sorted(json.loads(line)["text"] for line in ran.out.splitlines()) == ["a bad story", "the good movie"], ran.err
-    assert "5 rows without text left out" in ran.err
+    assert "skipped 5 rows without text" in ran.err
     assert "only 2 rows to choose from; --uncertain asks for 5" in ran.err
     (tmp_path / "new.txt").write_text("\n \n", encoding="utf-8")
     ran = run_bertkit("predict", models[kind], "new.txt", "--uncertain", 5, *FP32)
-    assert (ran.out, "2 rows without text left out" in ran.err) == ("", True), ran.err
+    assert (ran.out, "skipped 2 rows without text" in ran.err) == ("", True), ran.err
     assert ran.code == 0
 
 
@@ -160,13 +160,13 @@ def test_a_choice_that_was_killed_starts_over(models, run_bertkit, tmp_path: Pat
     ("options", "told"),
     [
         (["new.jsonl", "--uncertain", "3", "--output-dir", "out"], "--uncertain chooses among the rows of one file"),
-        (["--output", "x.json"], "--output x.json ends in .json; expected .jsonl[.gz]"),
-        (["--output", "x.csv", "--format", "doccano"], "--output x.csv ends in .csv; expected .jsonl for --format doccano"),
+        (["--output", "x.json"], "--output x.json has the extension .json; expected .jsonl[.gz]"),
+        (["--output", "x.csv", "--format", "doccano"], "x.csv has the extension .csv; expected .jsonl for --format doccano"),
         (
             ["--output", "x.json", "--format", "labelstudio"],
             "--format is 'labelstudio'; expected label-studio or doccano or prodigy with --output",
         ),
-        (["--output", "x.jsonl", "--format", "csv"], "--output and --format both say how to write"),
+        (["--output", "x.jsonl", "--format", "csv"], "--output and --format exclude each other"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: list[str], told: str, models, run_bertkit, tmp_path: Path) -> None:

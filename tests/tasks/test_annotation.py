@@ -223,7 +223,7 @@ def test_tasks_that_were_not_accepted_are_counted(tmp_path: Path) -> None:
     rows = read_file(path, TAGGED)
     assert [len(spans) for spans in rows.columns["entities"]] == [1, 0]
     assert ([*rows.columns], [*rows.lines]) == (["text", "entities"], [1, 4])
-    assert rows.remarks.notes == ("left out 2 tasks that annotators rejected or ignored",)
+    assert rows.remarks.notes == ("skipped 2 tasks that annotators rejected or ignored",)
     write(path, path.read_text(encoding="utf-8") + json.dumps(PRODIGY_LINE | {"answer": "maybe"}))
     error = refused(read_file, path, TAGGED)
     assert (error.where, "'maybe'" in error.what) == (f"{path}:5", True)

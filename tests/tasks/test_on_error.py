@@ -81,7 +81,7 @@ def test_what_cannot_be_used_is_left_out_and_named(
     assert len(found) == kept
     assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == lines
     (warning,) = found.remarks.summed().warnings
-    assert warning.startswith(f"left out {len(lines)} line")
+    assert warning.startswith(f"skipped {len(lines)} row")
     assert all(f"({path}:{line})" in warning for line in lines)
 
 
@@ -157,7 +157,7 @@ def test_lines_of_a_language_model(run_bertkit, make_model_dir, tmp_path: Path) 
     assert (ran.code, "expected fail or skip" in ran.err) == (2, True)
     ran = run_bertkit("predict", model, "lines.txt", "--on-error", "skip")
     assert [json.loads(line)["id"] for line in ran.out.splitlines()] == [0, 2]
-    assert "left out 1 line or row: the row cannot be read (lines.txt:2)" in ran.err
+    assert "skipped 1 row: the row cannot be read (lines.txt:2)" in ran.err
 
 
 def test_finetune_check_and_predict_say_what_they_leave_out(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -166,17 +166,17 @@ def test_finetune_check_and_predict_say_what_they_leave_out(run_bertkit, tiny_mo
     how = ("--model", tiny_model_dir, "--max-steps", 1, "--max-length", 16, "--device", "cpu", "--no-baselines")
     ran = run_bertkit("finetune", *data, *how, "--output-dir", "run")
     assert ran.code == 0, ran.err
-    assert "warning: train: left out 2 lines or rows: " in ran.err
+    assert "warning: train: skipped 2 rows: " in ran.err
     assert "(rows.csv:5)" in ran.err.replace(f"{tmp_path}/", "")
     ran = run_bertkit("check", "rows.csv", "--on-error", "skip")
-    assert (ran.code, "train: left out 2 lines or rows" in ran.err) == (0, True), ran.err
+    assert (ran.code, "train: skipped 2 rows" in ran.err) == (0, True), ran.err
     (tmp_path / "new.jsonl").write_text(as_jsonl(*({"text": None} for _ in range(70)), {"text": "good book"}, '{"x'))
     assert run_bertkit("predict", "run", "new.jsonl").code == 3
     for ending in ("jsonl", "csv", "parquet"):  # the first window has no row to predict
         options = ("--on-error", "skip", "--output", f"out.{ending}", "--id", "row")
         ran = run_bertkit("predict", "run", "new.jsonl", *options)
         assert ran.code == 0, ran.err
-        assert "left out 71 lines or rows" in ran.err
+        assert "skipped 71 rows" in ran.err
         assert f"wrote 1 prediction to out.{ending}" in ran.err
     (row,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert (row["id"], row["text"]) == (70, "good book")

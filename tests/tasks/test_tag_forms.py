@@ -208,7 +208,7 @@ def test_label_studio_leaves_empty_lists_out(tmp_path: Path) -> None:
     rows = [{"text": TEXTS[0], "label": marked(TEXTS[0], SPANS[0])}, {"text": TEXTS[2]}]
     examples = read(write(tmp_path / "x.json", json.dumps(rows)))
     assert examples.columns["tags"] == [OF_TEXTS[0], ["O"]]
-    assert examples.remarks.notes == ("1 row without label, read as without entities",)
+    assert examples.remarks.notes == ("1 row without label, read as texts that have none",)
 
 
 def test_a_span_that_cuts_a_word_is_counted(tmp_path: Path) -> None:

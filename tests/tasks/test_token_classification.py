@@ -499,7 +499,7 @@ def test_other_forms_of_chunk_tags_are_scored_by_chunk(write: Write, tokenizer: 
     scores = scores_of(task, splits["train"].columns["tags"], splits["train"])
     assert (next(iter(scores)), scores["f1"]) == ("f1", 1.0)
     encoded = task.encode(splits["validation"], tokenizer, max_length=64)
-    assert not any("training does not have" in remark for remark in told(encoded.counts)) or "bare" in (train, dev)
+    assert not any("not seen in training" in remark for remark in told(encoded.counts)) or "bare" in (train, dev)
     restored = Task.restore(task.configure(BertConfig()), TokenClassification(labels=task.labels))
     assert restored.labels == task.labels
 
@@ -558,7 +558,7 @@ def test_tags_that_training_lacks_are_reported_and_score_as_not_found(write: Wri
     dev = [*DEV, [("EU", "B-ELSE"), ("x", "I-ELSE"), ("man", "B-WHO")]]
     task, splits = fit_files(write("a.conll", as_columns(TRAIN)), write("b.conll", as_columns(dev)))
     features, remarks = task.encode(splits["validation"], tokenizer, max_length=24)
-    assert told(remarks) == ["2 words with tags that training does not have (B-ELSE, I-ELSE)"]
+    assert told(remarks) == ["2 words with tags not seen in training (B-ELSE, I-ELSE)"]
     assert (features.labels["labels"].values == IGNORED).sum() == 2
     said = [*tags_in(DEV), ["O", "O", "B-WHO"]]
     scores = scores_of(task, said, splits["validation"])
@@ -573,7 +573,7 @@ def test_intents_that_training_lacks_are_reported(write: Write, tokenizer: Token
     train = rows("a.jsonl", "book", "ask")
     task, splits = fit_files(train, rows("b.jsonl", "askk", "sell", "book"), intent=True)
     features, remarks = task.encode(splits["validation"], tokenizer, max_length=24)
-    assert told(remarks) == ["2 with intents that training does not have (askk, sell)"]
+    assert told(remarks) == ["2 with intents not seen in training (askk, sell)"]
     assert features.labels["intent"].values.tolist() == [IGNORED, IGNORED, 1]
     dev = rows("b.jsonl", "ask", "Book")
     task, splits = fit_files(train, dev, intent=True)
@@ -905,7 +905,7 @@ def test_columns_in_and_out(run: Path, run_bertkit, write: Write, tmp_path: Path
     path = write("new.conll", as_columns(rows, row="{word}{sep}{tag}\n" if labelled else "{word}\n"))
     ran = run_bertkit("predict", run, path, "--output", "out.conll")
     assert ran.code == 0, ran.err
-    assert re.search(rf"{len(rows)} rows, \d+ words, 1 longer than 24 in overlapping windows\n", ran.err)
+    assert re.search(rf"{len(rows)} rows, \d+ words, 1 longer than 24 split into overlapping windows\n", ran.err)
     blocks = (tmp_path / "out.conll").read_text(encoding="utf-8").rstrip("\n").split("\n\n")
     written = [[line.split("\t") for line in block.split("\n")] for block in blocks]
     said = predicted(run_bertkit, run, path)
@@ -996,7 +996,7 @@ def test_real_data_through_the_recipes(data_dir: Path, minilm: Path, chinese_tok
         flat = [tag for its in some.columns["tags"] for tag in its]
         names = [task.labels[target] if target != IGNORED else None for target in targets]
         assert names == [tag if tag in task.labels else None for tag in flat]
-        assert any("training does not have (" in remark for remark in told(remarks)) == (None in names)
+        assert any("not seen in training (" in remark for remark in told(remarks)) == (None in names)
         assert split != "train" or None not in names
     if name == "conll2003":
         assert Counter(kind for its in splits["train"].columns["tags"] for kind, _, _ in get_entities(its)) == ENTITIES

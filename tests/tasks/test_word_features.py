@@ -176,9 +176,9 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
     examples = examples_of([["walking"] * 70, [], ["a", "b", "c"]], tags=tags, intent=["b", "b", "other"])
     features, counts = task.encode(examples, tokenizer, max_length=16)
     assert told(counts) == [
-        "1 longer than 16 in overlapping windows",
-        "1 word with tags that training does not have (new)",
-        *(["1 with intents that training does not have (other)"] if intent else []),
+        "1 longer than 16 split into overlapping windows",
+        "1 word with tags not seen in training (new)",
+        *(["1 with intents not seen in training (other)"] if intent else []),
     ]
     skip = int(intent)
     targets = [features.labels["labels"][at].tolist() for at in range(len(features))]
@@ -195,7 +195,8 @@ def test_what_is_shortened_is_said(tokenizer) -> None:
     task = task_of("a", "b")
     examples = examples_of([["z" * 30, "the"], ["the"]])
     features, counts = task.encode(examples, tokenizer, max_length=8, labelled=False)
-    assert told(counts) == ["3 words", "1 longer than 8 in overlapping windows", "1 word of more than 6 pieces shortened"]
+    windows = "1 longer than 8 split into overlapping windows"
+    assert told(counts) == ["3 words", windows, "1 word of more than 6 pieces shortened"]
     assert features.input_ids.lengths.max() == 8
     assert told(task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).counts) == ["1 word"]
     with pytest.raises(UsageError):

@@ -278,7 +278,7 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         yield Finding("warning", what, hint=hint)
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
-        what = f"{training}: {most / known.total():.1%} are {name}: accuracy says little, watch the F1 of the other labels"
+        what = f"{training}: {most / known.total():.1%} of labels are {name}: accuracy says little; watch F1 of the others"
         yield Finding("note", what)
 
 

@@ -61,7 +61,7 @@ def refuse_classless(recipe: Recipe) -> None:
     if not recipe.has_classes or getattr(recipe, "regression", False):
         what = "label errors can be found only in classes, several labels per text, and tags"
         hint = "leave out --label-errors: check shows what else is wrong with these rows"
-        raise UsageError(f"{what}; this recipe is {recipe.family}{' of numbers' * recipe.has_classes}", hint=hint)
+        raise UsageError(f"{what}; this recipe is {recipe.family}{' with --regression' * recipe.has_classes}", hint=hint)
 
 
 def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
@@ -77,7 +77,7 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
         of.get("rows_sha256") == sha256 for of in run["data"].values()
     ):
         raise UsageError("the model was trained on these very rows and would repeat their labels", where=model, hint=hint)
-    progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may know their labels by heart; {hint}")
+    progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
 
 
 def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
         [
             *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),
             Table("most suspicious rows", [*columns, "likely error"], worst),
-            Finding("note", "score: 0 is surely wrong, 1 surely right"),
+            Finding("note", "score: from 0, the label is certainly wrong, to 1, certainly right"),
             Finding("note", what),
             Finding("note", f"all rows, ranked: {folder / RANKED}"),
         ],

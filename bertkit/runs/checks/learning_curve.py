@@ -84,9 +84,9 @@ def report_learning_curve(found: Mapping[str, Any]) -> Report:
         rows.append([f"{twice['rows']}, expected", twice["score"], progress.format_interval(twice["interval"])])
         bounds = progress.format_interval(twice["gain_interval"], "+.4f")
         gain = f"{twice['gain']:+.4f}" + (f" ({bounds})" if bounds else "")
-        what = f"twice the rows are expected to change {found['metric']} by {gain}, if the curve continues"
+        what = f"doubling the rows is expected to change {found['metric']} by {gain}, if the curve continues"
     else:
-        what = f"the gain of twice the rows is not shown: {found['not_shown']}"
+        what = f"cannot estimate the gain from doubling the rows: {found['not_shown']}"
     title = f"{found['metric']} on {found['rows']} rows of {found['split']}, mean of {found['seeds']} seeds"
     table = Table(title, ["training rows", found["metric"], "95% interval"], [[str(size), *more] for size, *more in rows])
     return Report([table, Finding("note", what)], found)

@@ -235,7 +235,7 @@ def log_marginals(scores: Any, start: Any, follow: Any, end: Any) -> Any:
 def main(arguments: list[str]) -> None:
     files = [each for each in arguments if not each.startswith("--")]
     if files and files[0].lower().endswith((".csv", ".tsv", ".parquet", ".xlsx")):
-        sys.exit(f"{files[0]}: this is a table; expected lines, each a text or an object of JSON (.txt, .jsonl)")
+        sys.exit(f"{files[0]}: this is a table; expected .txt or .jsonl, each line a text or a JSON object")
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
@@ -244,7 +244,7 @@ def main(arguments: list[str]) -> None:
                 sys.exit(f"line {number}: no column text, tokens or context; found {', '.join(row)}")
             for name in ("text", "text_pair", "question", "context"):
                 if not isinstance(row.get(name), str | None):
-                    sys.exit(f"line {number}: {name} is {json.dumps(row[name])}; expected a text")
+                    sys.exit(f"line {number}: {name} is {json.dumps(row[name])}; expected a string")
             print(json.dumps(row | model.predict(row), ensure_ascii=False))
 
 

@@ -279,12 +279,12 @@ class Destination:
             if form is not None and wanted.ending not in (TEXT, *endings):
                 known = " or ".join(ending.lstrip(".") for ending in endings if _suffix(ending) is not None)
                 raise UsageError(f"--format is {form!r}; expected {known} with --output", hint=hint)
-            raise UsageError(f"--output and {other} both say how to write", hint=hint)
+            raise UsageError(f"--output and {other} exclude each other", hint=hint)
         if len(sources) > 1 and folder is None:
             raise UsageError(f"{len(sources)} files to predict; expected one", hint="for several: --output-dir FOLDER")
         if output is not None:
             found = Form.of(output.name)
-            ends = f"--output {output} ends in {found.ending or 'nothing'}"
+            ends = f"--output {output} has {f'the extension {found.ending}' if found.ending else 'no file extension'}"
             if form is None:
                 found.check(ends, [ending for ending in endings if _suffix(ending) is None])
             elif found.ending != wanted.suffix:

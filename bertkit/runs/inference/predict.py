@@ -217,7 +217,7 @@ class _Command:
             tell(output.rows, output.counts)
             if kept is not None:
                 if empty:
-                    progress.note(f"{plural(empty, 'row')} without text left out")
+                    progress.note(f"skipped {plural(empty, 'row')} without text")
                 kept = self.spread(kept)
                 if (count := len(kept.predictions)) < (wanted := self.layout.uncertain or 0):
                     progress.note(f"only {plural(count, 'row')} to choose from; --uncertain asks for {wanted}")

@@ -91,7 +91,7 @@ def estimate(
     fastest, slowest = (operations / (share * published * 1e12 * gpus.number) / 3600 for share in reversed(UTILIZATION))
 
     if any(not any(batch.weights.values()) for phase in phases for of_rank in phase.ranks for batch in of_rank):
-        progress.warn(f"--batch-size {config.batch_size} leaves some of {gpus.number} GPUs without a sequence")
+        progress.warn(f"--batch-size {config.batch_size} leaves some of {gpus.number} GPUs without a sequence; raise it")
     low, high = (f"{share:.0%}" for share in UTILIZATION)
     told = f"an unmeasured estimate for {gpus.number} x {gpus.name} in {config.precision}"
     rate = f"{low} to {high} utilization of the {published:g} TFLOP/s in NVIDIA's data sheet"
@@ -99,7 +99,7 @@ def estimate(
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
     sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "together": total, f"of one {gpus.name}": most}
     rows = [[name, f"{size:6.2f}"] for name, size in sizes.items()]
-    progress.table(f"memory of each GPU; {config.micro_batch_tokens} tokens at most at once", ["what", "GB"], rows)
+    progress.table(f"memory per GPU, with at most {config.micro_batch_tokens} tokens at once", ["what", "GB"], rows)
     values = {
         "parameters": num_parameters,
         "steps": steps,
@@ -108,7 +108,7 @@ def estimate(
         "hours, not measured": f"{fastest:.2g} to {slowest:.2g}",
         "a checkpoint, GB": f"{on_disk / 1e9:.2f}",
     }
-    progress.table("the training: nothing was run", [*values], [[*values.values()]])
+    progress.table("estimate of the training; nothing was run", [*values], [[*values.values()]])
     if total > FILLED * most:
         what = f"a step needs {total:.1f} GB; one {gpus.name} has {most} GB, of which {1 - FILLED:.0%} should stay free"
         hint = f"lower --micro-batch-tokens, which is {config.micro_batch_tokens}, or add --activation-checkpointing"

@@ -202,7 +202,7 @@ def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table
     tables = [part for part in report.parts if isinstance(part, Table)]
     parts_of = {split: [part for part in tables[:-1] if part.title.startswith(f"{split}: ")] for split in result.found.splits}
     findings = [part for part in report.parts if isinstance(part, Finding)]
-    return [Table(f"{first} beside others", ["predictions", first, "95% interval"], compared), tables[-1], *findings], parts_of
+    return [Table(f"{first} compared", ["predictions", first, "95% interval"], compared), tables[-1], *findings], parts_of
 
 
 def _reliability(predicted: Predicted) -> list[Table | Figure]:
@@ -295,7 +295,7 @@ def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | Non
         if baselines := run.values.get("baselines"):
             first = f"{found[0][0]}"
             compared = [[run.name, found[0][1]], *map(list, baselines.items())]
-            scores.append(Table(f"{first} beside others", ["predictions", first], compared))
+            scores.append(Table(f"{first} compared", ["predictions", first], compared))
         details.append(Section(f"{before}Perplexity by source", [_perplexities(held_out, scored)]))
         filled = [Entry(f"held-out sequence {n}", {"text": own}) for n, own in enumerate(held_out.filled(rows), start=1)]
         details += [Section(f"{before}Filled masks", filled)] if filled else []

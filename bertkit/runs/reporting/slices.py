@@ -39,7 +39,7 @@ def describe_slices(found: Evaluated, split: str) -> Table:
         bounds = intervals(scores, resampled(len(rows), RESAMPLES, np.random.default_rng(0)))
         cells = [[value, progress.format_interval(bounds[key])] for key, value in own.items()]
         table.append([by, name, len(rows), *chain(*cells)])
-    columns = ["by", "slice", "rows", first, "95% interval", "rows right", "95% interval"]
+    columns = ["by", "slice", "rows", first, "95% interval", "rows correct", "95% interval"]
     if all(row[3] == row[5] for row in table):  # the score is the share of rows that are right
         columns, table = columns[:5], [row[:5] for row in table]
     return Table("slices", columns, table)

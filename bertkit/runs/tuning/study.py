@@ -125,7 +125,9 @@ def tune(
         summary = {"plan": plan, **_describe(trials, 1 if resolved.greater_is_better else -1)}
         if (best := trials.best()) is None:
             show(report_tuning(summary, output_dir))
-            raise UsageError("no trial has a score", where=str(output_dir), hint="lower learning rates, or a longer --budget")
+            raise UsageError(
+                "no trial has a score", where=str(output_dir), hint="the column state says why; try lower learning rates"
+            )
         moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
         write_json(output_dir / SUMMARY, summary)
         progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
@@ -269,7 +271,7 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
             [each["setting"], each["importance"], ", ".join(f"{value}: {mean:.4f}" for value, mean in each["means"].items())]
             for each in mattered
         ]
-        parts.append(Table("what mattered", ["setting", "share of the variance", f"mean {score} by value"], told))
+        parts.append(Table("importance of settings", ["setting", "share of the variance", f"mean {score} by value"], told))
     elif mattered is not None:
         parts.append(Finding("note", "cannot tell what mattered: no two complete trials have different scores"))
     if winner and gap:

@@ -160,7 +160,7 @@ def _choices(rows: Examples, columns: Sequence[str]) -> list[list[str | float | 
     choices = [_texts_in(value) for value in values[0]] if len(columns) == 1 else list(map(list, zip(*values, strict=True)))
     for row, given in enumerate(choices):
         if not isinstance(given, list):
-            what = f"column {columns[0]!r} holds {'nothing' if given is None else repr(given)}; expected a list of choices"
+            what = f"column {columns[0]!r} contains {'null' if given is None else repr(given)}; expected a list of choices"
             raise DataError(what, where=rows.where(row), hint="in a table each choice has its own column: --choices A,B,...")
         for number, choice in enumerate(given):
             if not isinstance(choice, (str, int, float, type(None))) or isinstance(choice, bool):

@@ -25,7 +25,7 @@ _COUNT = "answer_start counts the characters of the context before the answer"
 FIRST = How("note", "without answer_start, taken at the first occurrence")
 MOVED = How("note", "found near the given answer_start")
 ELSEWHERE = How("warning", "found far from answer_start, at the only occurrence", _COUNT)
-OTHER_CASE = How("warning", "found in another case", "spell them as the context does")
+OTHER_CASE = How("warning", "found with other capitalization", "spell them as the context does")
 LOST = How("error", "not found: neither at answer_start nor exactly once in the context", _COUNT)
 WAYS = (FIRST, MOVED, ELSEWHERE, OTHER_CASE, LOST)
 

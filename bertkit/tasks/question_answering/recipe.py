@@ -39,7 +39,7 @@ class QuestionAnswering(Recipe):
     question: str | None = option(None, "column of the question; for plain text, the question itself", used=USE)
     context: str | None = option(None, "column of the text that answers the question", used=USE)
     answers: str | None = option(
-        None, "column of the answers, which contain answer_start or have it in a column of that name", used=DATA
+        None, "column of the answers; answer_start is inside them or in a column of that name", used=DATA
     )
     doc_stride: int = option(
         128, "distance between the starts of successive windows of a long context", unit="tokens", minimum=1, used=USE

@@ -79,7 +79,7 @@ class QuestionAnsweringTask(Task):
         if len(without) == len(examples):
             raise DataError("no question of the training data has an answer", where=examples.source)
         if without and recipe.unanswerable is False:
-            what = f"{len(without)} of {len(examples)} questions have no answer, this one first; expected one"
+            what = f"{len(without)} of {len(examples)} questions have no answer, but all need one; this is the first"
             raise DataError(what, where=examples.where(without[0]), hint="if some may have none: --unanswerable")
         task = cls(recipe=recipe, unanswerable=recipe.unanswerable, matching=recipe.matching)
         unanswerable = task._unanswerable(answers)
@@ -164,7 +164,7 @@ class QuestionAnsweringTask(Task):
             first = listed([examples.where(row) for row in by_way[LOST]], 3)
             counts += [
                 Count(int((~has_answer).sum()), "{} without an answer", "question"),
-                Count(len(by_way[LOST]), f"{{}} {LOST.what}, left out ({first})", "answer"),
+                Count(len(by_way[LOST]), f"{{}} {LOST.what}, ignored ({first})", "answer"),
                 Count(int((has_answer & ~lost & ~whole).sum()), "{} not within one window", "answer"),
             ]
         features = Features(

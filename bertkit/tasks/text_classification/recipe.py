@@ -65,7 +65,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     )
     truncate: str = option(
         "head",
-        "what to keep of a longer text: head, tail, head+tail (a quarter from the head, the rest from the tail), "
+        "what to keep of a text over --max-length: head, tail, head+tail (a quarter from the head, the rest from the tail), "
         "or windows: all of it, averaging logits over windows",
         choices=TRUNCATIONS,
         used=USE,

@@ -230,7 +230,7 @@ def _split_texts(
                     raise DataError(f"the entity {[start, end, label]} contains no word", where=examples.where(row))
                 spans.append((inside[0], inside[-1] + 1, label))
             columns["tags"].append(tags_of(spans, len(places), "iob2"))
-    notes = (f"{plural(unmarked, 'row')} without {by_role['entities']}, read as without entities",) if unmarked else ()
+    notes = (f"{plural(unmarked, 'row')} without {by_role['entities']}, read as texts that have none",) if unmarked else ()
     if not inside_words:
         return Remarks(notes)
     what = f"{len(inside_words)} of {count} entities begin or end inside a word, such as {inside_words[0]}"

@@ -213,7 +213,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             raise UsageError(f"--max-length is {longest}; expected at least 3, for [CLS], a word and [SEP]")
         encoded = encode_words(examples.columns["tokens"], tokenizer, longest, read_cls=bool(self.intents))
         counts = [
-            Count(encoded.num_cut, f"{{}} longer than {longest} in overlapping windows"),
+            Count(encoded.num_cut, f"{{}} longer than {longest} split into overlapping windows"),
             Count(encoded.num_shortened, f"{{}} of more than {longest - 2} pieces shortened", "word"),
         ]
         if not labelled:
@@ -224,7 +224,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             intents = examples.columns["intent"]
             numbers, unknown = number_names(intents, self.intents, "intent", lambda name: examples.where(intents.index(name)))
             if unknown:
-                more.append(Count(unknown.total(), f"{{}} with intents that training does not have ({listed(list(unknown))})"))
+                more.append(Count(unknown.total(), f"{{}} with intents not seen in training ({listed(list(unknown))})"))
             labels = {
                 "labels": Ragged(
                     np.insert(targets, encoded.words[:-1], IGNORED), encoded.words + np.arange(len(encoded.words))
@@ -248,7 +248,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
 
         numbers, unknown = number_names([*chain.from_iterable(tags)], self.labels, "tag", place)
         if unknown:
-            what = f"{{}} with tags that training does not have ({listed(list(unknown))})"
+            what = f"{{}} with tags not seen in training ({listed(list(unknown))})"
             counts.append(Count(unknown.total(), what, "word"))
         return numbers, counts
 
