@@ -94,7 +94,7 @@ def _beside_the_probe(folder: Path) -> dict[str, Any]:
     from bertkit.metrics.bootstrap import RESAMPLES, interval, resampled
     from bertkit.model.devices import start_accelerator
     from bertkit.model.pretrained import open_pretrained
-    from bertkit.runs.baselines import fit_baselines
+    from bertkit.runs.finetuning.baselines import fit_baselines
     from bertkit.runs.inference.predictor import predict_examples
     from bertkit.runs.target import open_target
     from bertkit.tasks.baselines import LINEAR_PROBE

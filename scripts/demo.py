@@ -115,7 +115,7 @@ def main() -> None:
         bertkit("predict", f"{options.output_dir}/{recipe}", *asked, "--format", "text", stdin=text + "\n")
 
     from bertkit import progress
-    from bertkit.runs.baselines import baselines_of_data
+    from bertkit.runs.finetuning.baselines import baselines_of_data
     from bertkit.tasks.catalog import load_recipe
 
     team = {name.removeprefix("test/"): score for name, score in scores["helpdesk"].items()}

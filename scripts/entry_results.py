@@ -102,7 +102,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def baseline_scores(entry: Entry) -> dict[str, dict[str, float | None]]:
     """What an entry's recipe must beat, without a model: {baseline: {"split/metric": score}}."""
-    from bertkit.runs.baselines import baselines_of_data
+    from bertkit.runs.finetuning.baselines import baselines_of_data
     from bertkit.tasks.catalog import load_recipe
 
     recipe = load_recipe(entry.finetune.split()[0]).resolved()

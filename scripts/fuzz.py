@@ -156,7 +156,7 @@ def fault_of(case: Case, folder: Path) -> str | None:
     out, err = (
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True) for _ in range(2)
     )
-    quiet = mock.patch("os.fsync", return_value=None), mock.patch("bertkit.runs.finetune.RunFolder.open", begin)
+    quiet = mock.patch("os.fsync", return_value=None), mock.patch("bertkit.runs.finetuning.finetune.RunFolder.open", begin)
     try:
         with quiet[0], quiet[1], contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(case.argv)

@@ -61,7 +61,7 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
     from timed_training import peak_rss_mib
 
     from bertkit.model.flops import flop_counter
-    from bertkit.runs import finetune
+    from bertkit.runs.finetuning import finetune
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 

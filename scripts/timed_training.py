@@ -101,7 +101,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.model.directory import read_config
     from bertkit.model.flops import flop_counter
     from bertkit.model.precision import measure_rates
-    from bertkit.runs import finetune
+    from bertkit.runs.finetuning import finetune
     from bertkit.runs.pretraining import pretrain
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop

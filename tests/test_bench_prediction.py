@@ -26,7 +26,7 @@ import turns
 from prediction_inputs import padded_batches, peer_tokenizer
 from prediction_sides import SIDES, tags_of
 
-from bertkit.runs.finetune import finetune
+from bertkit.runs.finetuning.finetune import finetune
 from bertkit.tasks.catalog import load_recipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.filterwarnings("ignore")]  # of transformers, torch.onnx and onnxruntime

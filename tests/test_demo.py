@@ -20,7 +20,7 @@ import demo
 import pretraining_results
 
 from bertkit.cli import main
-from bertkit.runs.baselines import baselines_of_data
+from bertkit.runs.finetuning.baselines import baselines_of_data
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.tasks.catalog import load_recipe
 

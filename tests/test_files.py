@@ -12,8 +12,8 @@ from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
 from bertkit.files import Kind, OutputFolder, lock
 from bertkit.runs.directory import RUN
+from bertkit.runs.glue.submission import SUBMISSION
 from bertkit.runs.series import FOLDS, SEEDS
-from bertkit.runs.submission import SUBMISSION
 from bertkit.text.tokenizer import TOKENIZER
 
 A_RUN = json.dumps({"status": "finished", "recipe": {}, "training": {}, "model": {}, "data": {}})

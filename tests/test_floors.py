@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,13 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def arrows(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+def folder_in_runs(module: str) -> str:
+    """bertkit.runs.tuning.study -> tuning; bertkit.runs.target, and the package itself, lie under all folders."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 3 else "runs"
+
+
+def arrows(edges: dict[str, set[str]], room: Callable[[str], str] = room) -> dict[str, set[str]]:
     """Which rooms each room imports."""
     rooms: dict[str, set[str]] = {room(module): set() for module in edges}
     for module, imported in edges.items():
@@ -146,6 +152,18 @@ def test_imports_only_go_down() -> None:
     assert len(tree) > 10
     assert {"bertkit/__init__.py", "bertkit/__main__.py", "bertkit/errors.py"} <= set(tree)
     assert faults(tree) == []
+
+
+def test_folders_of_runs_form_no_circle() -> None:
+    edges = {
+        module: {name for name in imported if name.startswith("bertkit.runs.")}
+        for module, imported in graph(read_tree("bertkit")).items()
+        if module.startswith("bertkit.runs.")
+    }
+    folders = arrows(edges, folder_in_runs)
+    assert len(folders) > 7
+    assert folders["runs"] == set(), "what lies under all folders imports none of them"
+    assert find_cycle(folders) == []
 
 
 def test_recipes_import_tasks_only() -> None:

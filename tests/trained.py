@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from bertkit.readers import windows
-from bertkit.runs.finetune import finetune
+from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.predict import Window, of_files, predict_window
-from bertkit.runs.series import FOLDS, SEEDS, finetune_series
+from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.presentation import Prediction

@@ -74,7 +74,7 @@ def check(
     [bold]bertkit check my.csv --text question --label kind --model minilm --label-errors --output-dir checks/mine[/]
     """
     from bertkit.corpus.directory import META
-    from bertkit.runs.glue import NAME
+    from bertkit.runs.glue.benchmark import NAME
 
     to_train = _ToTrain(label_errors, folds, learning_curve, seeds, output_dir, overwrite)
     to_train.refuse_incomplete()
@@ -173,10 +173,10 @@ def _check_data(
     from bertkit import progress
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import show
-    from bertkit.runs.baselines import baselines_of_data
     from bertkit.runs.checks.check import check_data, open_data
-    from bertkit.runs.directory import require_run
-    from bertkit.runs.finetune import finetune
+    from bertkit.runs.finetuning.baselines import baselines_of_data
+    from bertkit.runs.finetuning.finetune import finetune
+    from bertkit.runs.run_file import require_run
     from bertkit.tasks import Task
     from bertkit.tasks.preview import preview
 

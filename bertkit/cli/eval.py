@@ -58,7 +58,7 @@ def evaluate(
     from bertkit.metrics.bootstrap import RESAMPLES
     from bertkit.report import show
     from bertkit.runs.inference import language_model
-    from bertkit.runs.reporting.scores import evaluate_target, report_scores
+    from bertkit.runs.inference.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
 

@@ -80,7 +80,7 @@ def finetune(
 
     [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
-    from bertkit.runs import glue
+    from bertkit.runs.glue import benchmark as glue
 
     asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh_head)
     recipe = asked.recipe
@@ -203,9 +203,10 @@ def _run(seeds: int | None, folds: int | None) -> Callable[..., dict[str, Any]]:
     """The function that trains a recipe: once, or with several seeds or folds."""
     count = seeds or folds
     if count is None:
-        from bertkit.runs.finetune import finetune
+        from bertkit.runs.finetuning.finetune import finetune
 
         return finetune
-    from bertkit.runs.series import FOLDS, SEEDS, finetune_series
+    from bertkit.runs.finetuning.series import finetune_series
+    from bertkit.runs.series import FOLDS, SEEDS
 
     return partial(finetune_series, FOLDS if folds else SEEDS, count=count)

@@ -163,7 +163,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         return FileOptions({}, None)
     import yaml
 
-    from bertkit.runs.directory import is_run
+    from bertkit.runs.run_file import is_run
 
     try:
         text = path.read_text(encoding="utf-8")

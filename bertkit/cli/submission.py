@@ -29,6 +29,6 @@ def submission(
 
     [bold]bertkit submission runs/mrpc runs/rte --data glue --output-dir submission[/]
     """
-    from bertkit.runs.submission import write_submission
+    from bertkit.runs.glue.submission import write_submission
 
     write_submission(runs, output_dir, data=overrides.get("data"), overwrite=overwrite)

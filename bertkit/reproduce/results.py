@@ -16,9 +16,9 @@ from bertkit.report import Finding, Report, Table
 from bertkit.reproduce.runs import Run, all_of
 from bertkit.reproduce.table import Column, Row
 from bertkit.reproduce.table import Table as PaperTable
-from bertkit.runs.directory import require_run
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.reporting.compare import mean_difference, open_sides
+from bertkit.runs.run_file import require_run
 from bertkit.runs.series import summarize
 
 AVERAGE = "average"  # a column of its own

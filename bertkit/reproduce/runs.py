@@ -22,7 +22,8 @@ from bertkit import progress
 from bertkit.errors import Stopped, UsageError, UserError
 from bertkit.files import UNFINISHED, Kind, lock, read_json, write_json
 from bertkit.reproduce.table import HERE, Column, Row, Step, Table
-from bertkit.runs.directory import WRITTEN, read_run_file
+from bertkit.runs.directory import WRITTEN
+from bertkit.runs.run_file import read_run_file
 from bertkit.tasks.sources import recipe_folder
 
 Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code

@@ -7,34 +7,17 @@ al., 2020; Mosbach et al., 2021). Folds evaluate on every row once (Kohavi, 1995
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
-from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, read_json, write_json
-from bertkit.metrics.classification import range_of
-from bertkit.model.devices import start_accelerator
-from bertkit.model.precision import refuse_int8
-from bertkit.model.pretrained import open_pretrained
-from bertkit.readers import Examples
-from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.directory import NEW_FOLDER, RUN, changed_settings, finished_run, read_run_file, replaced
-from bertkit.runs.evaluate import CONSTANT
-from bertkit.runs.finetune import finetune, input_paths
-from bertkit.tasks.defaults import choose_settings
-from bertkit.tasks.recipe import Recipe, published_scores
-from bertkit.tasks.saved import as_asked, to_json
-from bertkit.tasks.splits import Splits, read_splits
-from bertkit.tasks.task import Task
+from bertkit.files import Kind, read_json
+from bertkit.tasks.recipe import Recipe
 
 Changes = dict[str, dict[str, Any]]  # fields of the recipe and of its training settings
 
@@ -92,160 +75,6 @@ SEEDS = Series("seed", lambda recipe, number, count: {"training": {"seed": numbe
 FOLDS = Series("fold", _fold, own_rows=True)
 
 
-def finetune_series(
-    series: Series,
-    recipe: Recipe,
-    *,
-    count: int,
-    name: str,
-    model: str,
-    output_dir: Path,
-    overwrite: bool = False,
-    fresh_head: bool | None = False,
-    baselines: bool = False,
-    is_part: bool = False,
-) -> dict[str, Any]:
-    """Fine-tune each of the runs 1 to `count` into output_dir/NOUN-N; returns the final content of the summary.
-
-    Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. baselines: compare with
-    what a run must beat, once for runs of the same rows. is_part: as `finetune` takes it. Raises UsageError if the existing
-    runs have different settings, model or data.
-    """
-    refuse_int8(recipe.training.precision, "training")
-    resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
-    reads = [pretrained.folder, *input_paths(recipe, name)]
-    accelerator = start_accelerator(recipe.training.device)
-    folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
-    earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
-    read: dict[str, Examples] = {}  # each file once for all runs
-    data = read_splits(resolved, read=read) if series.own_rows or not earlier else None
-    if earlier:  # what nobody states is as in the first runs
-        chosen = earlier.get("chosen") or {}
-    else:
-        assert data is not None
-        chosen = choose_settings(resolved, data.rows[resolved.train_split], pretrained)
-    varied = series.changes(recipe, 1, count).get("training", {})
-    plan = {
-        "recipe": to_json(resolved, name=name),
-        "training": dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied),
-        "model": {"name": model, "fresh_head": fresh_head},
-        "chosen": chosen or None,
-    }
-    if series.own_rows:
-        assert data is not None
-        plan["data"] = {"sha256": hash_of_all(data)}
-    plan = json.loads(json.dumps(plan))
-    if series.own_rows:
-        _check_rows(series, recipe, count, read)
-    with replaced(folder_of_runs, accelerator):
-        finished = _finished(series, output_dir, plan, recipe, count)
-        runs: dict[int, dict[str, Any]] = {}
-        if data is None and len(finished) < count:
-            data = read_splits(resolved, read=read)
-        remarked = False  # remarks on rows that all runs share are shown once
-        for number in range(1, count + 1):
-            folder = output_dir / f"{series.noun}-{number}"
-            if number in finished:
-                progress.note(f"{series.noun} {number}: finished in {folder}")
-                if accelerator.is_main_process:
-                    RUN.tidy(folder)
-                runs[number] = finished[number]
-                continue
-            progress.note(f"{series.noun} {number} of {count}")
-            own = series.run(recipe, number, count)
-            runs[number] = finetune(
-                own,
-                name=name,
-                model=model,
-                output_dir=folder,
-                fresh_head=fresh_head,
-                checked=remarked,
-                data=read_splits(own.resolved(), read=read) if series.own_rows else data,
-                chosen=chosen,
-                baselines=baselines and (series.own_rows or number == 1),
-                is_part=is_part,
-            )
-            remarked = not series.own_rows
-            _refuse_changed_inputs(series, runs, output_dir)
-            if accelerator.is_main_process and len(runs) == 1:
-                write_json(series.summary(output_dir), {"plan": plan})
-        summary = {"plan": plan, **describe_runs(series, runs)}
-        if accelerator.is_main_process:
-            write_json(series.summary(output_dir), summary)
-            show(report_series(series, summary, output_dir, published_scores(resolved, model)))
-        accelerator.wait_for_everyone()
-        return summary
-
-
-def _begun(series: Series, folder: Path) -> dict[str, Any]:
-    """What stands in for a plan where none is written yet: run.json of a run that was begun; empty without one."""
-    runs = (read_run_file(path) for path in sorted(folder.glob(f"{series.noun}-*")) if not MOVED_ASIDE.search(path.name))
-    return next((run for run in runs if run is not None), {})
-
-
-def _check_rows(series: Series, recipe: Recipe, count: int, read: dict[str, Examples]) -> None:
-    """Raise DataError, before the first run, for rows that a later one would refuse, such as a label of one fold alone."""
-    for number in range(1, count + 1):
-        own = series.run(recipe, number, count).resolved()
-        data = read_splits(own, read=read)
-        assert data.training is not None
-        task = Task.fit(own, data.training)
-        for rows in data.rows.values():
-            task.examples(rows, labelled=True)
-
-
-def hash_of_all(data: Splits) -> str:
-    """sha256 of all rows in whatever order: of every fold the same."""
-    rows = [repr(row) for part in data.rows.values() for row in zip(*part.columns.values(), strict=True)]
-    return sha256("\n".join(sorted(rows)).encode("utf-8", "replace")).hexdigest()
-
-
-def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Recipe, count: int) -> dict[int, dict[str, Any]]:
-    """The finished runs of a folder by number. Raises UsageError if they have different settings."""
-    hint = f"repeat their command, or {NEW_FOLDER}"
-    earlier = series.read(folder).get("plan", plan)
-    if changed := changed_settings({**earlier, "recipe": as_asked(earlier["recipe"])}, plan):
-        raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
-    runs: dict[int, dict[str, Any]] = {}
-    model = {name: value for name, value in plan["model"].items() if value}  # a model without a head gets a fresh one by itself
-    for path in sorted(path for path in folder.glob(f"{series.noun}-*") if not MOVED_ASIDE.search(path.name)):
-        number = int(path.name.rpartition("-")[2])
-        own = json.loads(json.dumps(series.changes(recipe, number, count)))
-        # of the recipe only what is the run's own: bertkit 0.1 saved resolved values there
-        wanted = {"recipe": {}, "model": model, **own, "training": {**plan["training"], **own.get("training", {})}}
-        if (run := finished_run(path, wanted, hint)) is not None:
-            runs[number] = run
-    return runs
-
-
-def _refuse_changed_inputs(series: Series, runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
-    """Raise UsageError if the model, or data that the runs share, have changed between runs."""
-    first = next(iter(runs))
-    for number, run in runs.items():
-        for part in ("model",) if series.own_rows else ("model", "data"):
-            if changed_settings({part: runs[first][part]}, {part: run[part]}):
-                what = f"the {part} changed between {series.noun} {first} and {series.noun} {number}"
-                raise UsageError(what, where=str(folder), hint=NEW_FOLDER)
-
-
-def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The best scores of each run, summarized; and the runs that predict the same for every row."""
-    scores = {number: run["best"]["scores"] for number, run in runs.items()}
-    names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
-    return {
-        series.nouns: list(runs),
-        "scores": {name: summarize([best.get(name) for best in scores.values()], *range_of(name)) for name in names},
-        "baselines": _mean_of_baselines([run.get("baselines") or {} for run in runs.values()]),
-        "constant": [number for number, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
-    }
-
-
-def _mean_of_baselines(runs: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """The mean score of each baseline over the runs that have some."""
-    fitted = [run for run in runs if run]
-    return {name: summarize([run.get(name) for run in fitted])["mean"] for name in dict.fromkeys(chain.from_iterable(fitted))}
-
-
 def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
     """The runs that a folder stands for: the folder itself, or of a series the median run by the first score, said in a note;
     with ensemble all of them. Raises UsageError for an ensemble of one.
@@ -287,31 +116,3 @@ def summarize(values: Sequence[float | None], lowest: float = -math.inf, highest
             lowest, highest = -math.inf, math.inf
         interval = [max(lowest, mean - half), min(highest, mean + half)] if half else None
     return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
-
-
-def report_series(series: Series, summary: Mapping[str, Any], folder: Path, published: Mapping[str, float]) -> Report:
-    """A table of the scores, and a warning about runs that failed to learn."""
-    columns = ["score", "median", "mean", "std", "95% interval", f"each {series.noun}", *(["published"] if published else [])]
-    rows = [
-        [
-            name,
-            score["median"],
-            score["mean"],
-            score["std"],
-            progress.format_interval(score["interval"]),
-            " ".join("-" if value is None else f"{value:.4f}" for value in score["each"]),
-            *([published.get(name)] if published else []),
-        ]
-        for name, score in summary["scores"].items()
-    ]
-    count = len(summary[series.nouns])
-    parts: list[Table | Finding] = [Table(f"{folder}: {count} {series.nouns}", columns, rows)]
-    if to_beat := summary["baselines"]:
-        first, score = next(iter(summary["scores"].items()))
-        compared = [["the runs", score["mean"]], *map(list, to_beat.items())]
-        parts.append(Table(f"baselines to beat: {first}", ["predictions", "mean"], compared))
-    if constant := summary["constant"]:
-        which = ", ".join(map(str, constant))
-        what = f"{len(constant)} of {count} runs predict the same for every row: {series.noun} {which}"
-        parts.append(Finding("warning", what))
-    return Report(parts, summary)

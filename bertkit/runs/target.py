@@ -10,8 +10,8 @@ from typing import Any
 from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
-from bertkit.runs.directory import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.runs.remarks import report_remarks
+from bertkit.runs.run_file import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task

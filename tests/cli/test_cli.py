@@ -21,7 +21,7 @@ from bertkit import __version__
 from bertkit.cli.finetune import finetune
 from bertkit.cli.options import read_options, recipe_names
 from bertkit.errors import UsageError
-from bertkit.runs.finetune import finetune as finetune_run
+from bertkit.runs.finetuning.finetune import finetune as finetune_run
 from bertkit.tasks import QuestionAnswering, TextClassification
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import options_of_run
@@ -229,7 +229,7 @@ def test_a_run_gives_model_recipe_and_options(
     run_bertkit, run_dir: Path, tmp_path: Path, monkeypatch, typed: str, model: str, fresh_head: bool | None
 ) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr("bertkit.runs.finetune.finetune", lambda recipe, **named: given.update(named, recipe=recipe))
+    monkeypatch.setattr("bertkit.runs.finetuning.finetune.finetune", lambda recipe, **named: given.update(named, recipe=recipe))
     run = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     run["model"] |= {"name": "base", "fresh_head": True}
     (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")

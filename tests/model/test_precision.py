@@ -17,7 +17,7 @@ from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, multiply_in_tf32, resolve_precision
-from bertkit.runs.finetune import finetune
+from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import TextClassification

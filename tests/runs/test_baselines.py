@@ -17,9 +17,9 @@ from bertkit.metrics.classification import accuracy
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
-from bertkit.runs import baselines as module
-from bertkit.runs import finetune
-from bertkit.runs.baselines import fit_baselines, frozen_vectors
+from bertkit.runs.finetuning import baselines as module
+from bertkit.runs.finetuning import finetune
+from bertkit.runs.finetuning.baselines import fit_baselines, frozen_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
 from bertkit.tasks.baselines import (
     BAG_OF_WORDS,

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from bertkit.runs.directory import read_run_file
 from bertkit.runs.publishing.card import model_card, pretraining_card
+from bertkit.runs.run_file import read_run_file
 
 pytestmark = pytest.mark.e2e
 WORDS = "the good bad movie story was unreadable".split()

@@ -15,8 +15,8 @@ from trained import predictions_of, train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
+from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.reporting.compare import Side, compare, compare_sides
-from bertkit.runs.reporting.scores import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e

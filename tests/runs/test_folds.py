@@ -14,7 +14,7 @@ import pytest
 import trained
 
 from bertkit.errors import DataError, UsageError
-from bertkit.runs.reporting.scores import evaluate_target
+from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.series import summarize
 from bertkit.runs.target import open_target
 from bertkit.tasks import Recipe

@@ -16,12 +16,13 @@ from trained import predictions_of, windows_of
 from bertkit.config import PRESETS
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.model.devices import OneProcess
-from bertkit.runs import glue, submission
-from bertkit.runs.finetune import finetune, input_paths
-from bertkit.runs.glue import finetune_glue
+from bertkit.runs.finetuning.finetune import finetune, input_paths
+from bertkit.runs.glue import benchmark as glue
+from bertkit.runs.glue import submission
+from bertkit.runs.glue.benchmark import finetune_glue
+from bertkit.runs.glue.submission import write_submission
 from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.series import SEEDS
-from bertkit.runs.submission import write_submission
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.splits import read_splits
@@ -236,7 +237,7 @@ def test_mistakes_are_found_before_anything_is_trained(
 
 def test_the_command_names_tasks_and_options(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("bertkit.runs.glue.finetune_glue", lambda *values, **named: given.extend([*values, named]))
+    monkeypatch.setattr("bertkit.runs.glue.benchmark.finetune_glue", lambda *values, **named: given.extend([*values, named]))
     how = ("-m", "model", "-o", "runs", "--preset", "stable", "--learning-rate", "1e-3")
     assert run_bertkit("finetune", "glue", "--tasks", "rte, wnli", "--seeds", 2, *how).code == 0
     tasks, options, run, named = given
@@ -310,7 +311,7 @@ def expect_rows(monkeypatch: pytest.MonkeyPatch, rows: dict[str, int]) -> None:
 
     for name, task in list(glue.TASKS.items()):
         monkeypatch.setitem(glue.TASKS, name, small(task))
-    monkeypatch.setattr("bertkit.runs.submission.AX", small(glue.AX))
+    monkeypatch.setattr("bertkit.runs.glue.submission.AX", small(glue.AX))
 
 
 def column(path: Path) -> list[str]:
@@ -373,7 +374,7 @@ def test_rows_are_counted_before_anything_is_predicted(
     trained, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, right: str, wrong: str
 ) -> None:
     expect_rows(monkeypatch, {file: count for file, count in TEST_ROWS.items() if file != wrong})
-    monkeypatch.setattr("bertkit.runs.submission.predict_examples", lambda *_: pytest.fail("predicted"))
+    monkeypatch.setattr("bertkit.runs.glue.submission.predict_examples", lambda *_: pytest.fail("predicted"))
     with pytest.raises(DataError) as error:
         write_submission([str(trained[0] / right)], tmp_path / "out")
     file = {"AX": "diagnostic/diagnostic.tsv"}.get(wrong, f"{wrong}/test.tsv")

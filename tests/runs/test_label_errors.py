@@ -18,7 +18,7 @@ from html_pages import assert_inert
 import bertkit
 from bertkit.runs import series
 from bertkit.runs.checks.label_errors import report_label_errors
-from bertkit.runs.reporting.scores import evaluate_target
+from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e

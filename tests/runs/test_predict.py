@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from trained import predictions_of, train
 
 from bertkit.errors import DataError, ModelError, UsageError, UserError
-from bertkit.runs.reporting.scores import evaluate_target
+from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.target import open_target
 from bertkit.tasks.output import Csv
 

@@ -17,7 +17,8 @@ from scipy import stats
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import lock
-from bertkit.runs.series import SEEDS, describe_runs, summarize
+from bertkit.runs.finetuning.series import describe_runs
+from bertkit.runs.series import SEEDS, summarize
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e

@@ -26,8 +26,8 @@ from bertkit.cli.tune import _seconds
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.report import Finding, Table
-from bertkit.runs.directory import require_run, write_run_file
 from bertkit.runs.evaluate import hash_of_rows
+from bertkit.runs.run_file import require_run, write_run_file
 from bertkit.runs.tuning.rate_range import WINDOW, report_range
 from bertkit.runs.tuning.search_space import Range, Space, read_space
 from bertkit.runs.tuning.study import _describe, compare_splits, report_tuning
@@ -282,7 +282,7 @@ def texts(examples: Examples) -> set[str]:
 @pytest.mark.parametrize("validation", ["20%", "dev.csv"])
 def test_held_out_rows_are_in_no_trial(tune, place: Path, monkeypatch: pytest.MonkeyPatch, validation: str) -> None:
     """Seen by what is encoded: the rows of each split of each run, and the hashes that its run.json keeps of them."""
-    from bertkit.runs import finetune
+    from bertkit.runs.finetuning import finetune
     from bertkit.runs.tuning import study as tuning
 
     (place / "dev.csv").write_text("label,text\ngood,good dev\nbad,bad dev\n")

@@ -14,8 +14,9 @@ from bertkit.config import TrainConfig, filled
 from bertkit.model.config import BertConfig
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
-from bertkit.runs.finetune import finetune
-from bertkit.runs.series import SEEDS, finetune_series
+from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.series import finetune_series
+from bertkit.runs.series import SEEDS
 from bertkit.tasks import MultipleChoice, QuestionAnswering, Recipe, TextClassification, TokenClassification
 from bertkit.tasks.defaults import choose_settings
 from bertkit.text.tokenizer import Tokenizer

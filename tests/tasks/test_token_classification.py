@@ -319,7 +319,7 @@ def test_words_in_brackets_are_words(write: Write) -> None:
         ("x.jsonl", as_tokens(DEV)[:-9], f":{len(DEV)}"),
         ("x.jsonl", '{"text": "a", "entities": null}\n', ":1"),
         ("x.csv", "tokens,tags\nEU rejects,['EU' 'rejects']\n", ":2"),  # as numpy writes arrays
-        ("x.csv", 'tokens,tags\nEU rejects,"[\'O\', {[]: 1}, \'O\']"\n', ":2"),  # which Python cannot evaluate
+        ("x.csv", "tokens,tags\nEU rejects,\"['O', {[]: 1}, 'O']\"\n", ":2"),  # which Python cannot evaluate
         ("x.csv", "tokens,tags\nEU rejects,[3 0]\n", ":2"),
         ("x.csv", "tokens,tags\n" + "".join(f"w{i},O\n" for i in range(12)), ""),  # a word a row
     ],

@@ -29,7 +29,7 @@ from bertkit.errors import MachineError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, Manifest
 from bertkit.model.bert import initialize
 from bertkit.model.directory import read_state_dict, save_model
-from bertkit.runs import finetune
+from bertkit.runs.finetuning import finetune
 from bertkit.training.checkpoint import verify_checkpoint
 from bertkit.training.loop import Interrupted, TrainState
 from bertkit.training.optimizer import Optimizer

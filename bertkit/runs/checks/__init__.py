@@ -1,1 +1,1 @@
-"""What is said of data: its faults, likely label errors, and whether more of it would help."""
+"""Checks of data: its faults, likely label errors, and whether more rows would help."""

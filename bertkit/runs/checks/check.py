@@ -26,7 +26,7 @@ from bertkit.readers.parallel import is_parallel
 from bertkit.readers.remote import is_url
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.checks.texts import at_rows, check_texts, check_tokens, duplicates, leaks, without_text
-from bertkit.runs.directory import read_recipe, read_run_file, refuse_folder_of_runs
+from bertkit.runs.run_file import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.class_loss import ClassLossRecipe

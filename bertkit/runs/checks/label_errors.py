@@ -18,11 +18,13 @@ from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.directory import read_run_file, replaced
+from bertkit.runs.directory import replaced
 from bertkit.runs.evaluate import hash_of_rows
-from bertkit.runs.finetune import input_paths
+from bertkit.runs.finetuning.finetune import input_paths
+from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.predictor import TaskPredictor
-from bertkit.runs.series import FOLDS, finetune_series
+from bertkit.runs.run_file import read_run_file
+from bertkit.runs.series import FOLDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.output import Csv
 from bertkit.tasks.recipe import Recipe

@@ -23,11 +23,11 @@ from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, requ
 from bertkit.model.padded import Padded
 from bertkit.readers import Examples
 from bertkit.readers.formats import LINES, read_file
-from bertkit.runs.directory import read_run_file
 from bertkit.runs.inference.language_model import LanguageModelPredictor, is_language_model
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.inference.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
 from bertkit.runs.remarks import report_remarks
+from bertkit.runs.run_file import read_run_file
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import read_splits

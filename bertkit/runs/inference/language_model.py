@@ -32,11 +32,11 @@ from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, read_blocks
 from bertkit.report import Piece
-from bertkit.runs.directory import corpora_of, read_run_file, refuse_folder_of_runs
 from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences
+from bertkit.runs.run_file import corpora_of, read_run_file, refuse_folder_of_runs
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe

@@ -33,7 +33,7 @@ from bertkit.model.layerwise import freeze, reinitialize
 from bertkit.model.precision import Precision, matrix_rate, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.readers.content import read_text
-from bertkit.runs.directory import SAME, RunFolder, describe_run, flat, scores_table
+from bertkit.runs.directory import SAME, RunFolder, scores_table
 from bertkit.runs.dry_run import measure
 from bertkit.runs.evaluate import check_finite
 from bertkit.runs.pretraining.course import EVALUATIONS, Course, mean_batch_size, steps_in
@@ -42,6 +42,7 @@ from bertkit.runs.pretraining.held_out import score_language_model, unigram_loss
 from bertkit.runs.pretraining.rehearsal import rehearse
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
 from bertkit.runs.publishing.card import pretraining_card
+from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.loop import TrainState, check_machine, read_progress, train
 from bertkit.training.tracking import check_trackers, tracked

@@ -1,1 +1,1 @@
-"""What goes with a model that others use: its card, and the hub."""
+"""What goes with a model that others use: its card, code that uses it, and the hub."""

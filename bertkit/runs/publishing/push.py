@@ -16,8 +16,8 @@ from bertkit.manifest import MANIFEST, Manifest, finish, verify
 from bertkit.model.directory import CONFIG_FILES, weight_files
 from bertkit.readers.remote import file_name, is_url
 from bertkit.report import Report, Table, show
-from bertkit.runs.directory import RUN_FILE, refuse_folder_of_runs, require_run
 from bertkit.runs.publishing.card import hub_id, hub_set
+from bertkit.runs.run_file import RUN_FILE, refuse_folder_of_runs, require_run
 from bertkit.text.tokenizer import TOKENIZER_FILES
 
 _CARD = "README.md"

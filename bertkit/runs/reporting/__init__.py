@@ -1,1 +1,1 @@
-"""What is said of runs: scores, slices, comparisons, and a page of them all."""
+"""Reports on runs: slices of the rows, comparisons, and an HTML page."""

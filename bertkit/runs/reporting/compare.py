@@ -20,8 +20,8 @@ from bertkit.errors import UsageError, plural
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, resampled
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.directory import default_settings, flat, require_run
-from bertkit.runs.reporting.scores import Predicted, evaluate_target
+from bertkit.runs.inference.scores import Predicted, evaluate_target
+from bertkit.runs.run_file import default_settings, flat, require_run
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
 

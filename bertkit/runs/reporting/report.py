@@ -28,15 +28,15 @@ from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
 from bertkit.runs.checks.label_errors import report_label_errors
 from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
-from bertkit.runs.directory import flat, require_run
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.language_model import HeldOut, open_held_out
 from bertkit.runs.inference.outputs import check_output
 from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.inference.scores import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.reporting.compare import Side, compare_sides, refuse_other_rows, report_comparison
-from bertkit.runs.reporting.scores import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.reporting.slices import describe_slices
+from bertkit.runs.run_file import flat, require_run
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
 from bertkit.runs.tuning.study import SUMMARY as TUNING

@@ -1,1 +1,1 @@
-"""Settings that are searched: spaces, trials, the study that they form."""
+"""The search for settings: search spaces, trials, and the study that they form."""

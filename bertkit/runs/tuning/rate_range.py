@@ -13,7 +13,7 @@ import numpy as np
 from bertkit.errors import UsageError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.finetune import finetune
+from bertkit.runs.finetuning.finetune import finetune
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits

@@ -32,11 +32,13 @@ from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.readers.splitting import parse_held_out
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.directory import NEW_FOLDER, changed_settings
+from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.evaluate import encode_split
-from bertkit.runs.finetune import finetune, input_paths
+from bertkit.runs.finetuning.finetune import finetune, input_paths
+from bertkit.runs.finetuning.series import finetune_series, hash_of_all
 from bertkit.runs.inference.predictor import TaskPredictor
-from bertkit.runs.series import SEEDS, finetune_series, hash_of_all
+from bertkit.runs.run_file import changed_settings
+from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened
 from bertkit.runs.tuning.search_space import Range, Space, shown
 from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages

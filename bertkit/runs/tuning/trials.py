@@ -19,7 +19,7 @@ import torch
 from bertkit.errors import ModelError, UsageError, UserError, packages_of
 from bertkit.files import disk_errors, remove_folder
 from bertkit.model.directory import WEIGHT_FILES
-from bertkit.runs.directory import finished_run, require_run, write_run_file
+from bertkit.runs.run_file import finished_run, require_run, write_run_file
 from bertkit.runs.tuning.search_space import Range, Space
 from bertkit.training.checkpoint import checkpoints_in
 from bertkit.training.metrics_log import MetricsLog

@@ -16,9 +16,9 @@ from bertkit.config import TrainConfig, options_for
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
 from bertkit.readers import Examples
-from bertkit.runs.directory import read_recipe, read_run_file, require_run
-from bertkit.runs.glue import AX, DIAGNOSTIC, TASKS, GlueTask
+from bertkit.runs.glue.benchmark import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.runs.inference.predictor import predict_examples
+from bertkit.runs.run_file import read_recipe, read_run_file, require_run
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.catalog import load_recipe

@@ -18,7 +18,8 @@ from bertkit.config import filled, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.readers.formats import SPLITS
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.directory import NEW_FOLDER, finished_run
+from bertkit.runs.directory import NEW_FOLDER
+from bertkit.runs.run_file import finished_run
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json

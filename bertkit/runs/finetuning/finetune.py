@@ -26,14 +26,15 @@ from bertkit.readers import Examples, Remarks
 from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import show
-from bertkit.runs.baselines import Baselines, fit_baselines
-from bertkit.runs.directory import SAME, RunFolder, describe_run, scores_table
+from bertkit.runs.directory import SAME, RunFolder, scores_table
 from bertkit.runs.dry_run import measure
 from bertkit.runs.evaluate import CONSTANT, Scored, Split, encode_split, score_splits
+from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
 from bertkit.runs.inference.predictor import predict_examples
+from bertkit.runs.inference.scores import score_intervals
 from bertkit.runs.publishing.card import model_card
 from bertkit.runs.remarks import report_remarks
-from bertkit.runs.reporting.scores import score_intervals
+from bertkit.runs.run_file import describe_run
 from bertkit.runs.target import open_target
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.preview import preview

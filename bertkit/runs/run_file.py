@@ -1,0 +1,171 @@
+"""run.json: what a run was made of and what it gave; read, written and compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertkit import __version__
+from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
+from bertkit.errors import ModelError, UsageError, listed
+from bertkit.files import read_json, write_json
+from bertkit.manifest import verify
+from bertkit.model.config import PRETRAINING
+from bertkit.tasks import FAMILIES
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.saved import as_asked, from_json
+
+RUN_FILE = "run.json"
+_MAY_CHANGE = {
+    *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
+    *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),
+    *("training.activation_checkpointing", "recipe.language"),
+}
+_CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # which older versions did not record
+_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
+
+
+def describe_run(
+    *, recipe: dict[str, Any], training: TrainConfig, model: dict[str, Any], data: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The content of run.json at the start of a run, as plain JSON values."""
+    versions = {"bertkit": __version__, "python": platform.python_version()}
+    values = {
+        "status": "running",
+        "recipe": recipe,
+        "training": dataclasses.asdict(training),
+        "model": model,
+        "data": data,
+        "versions": versions | {package: importlib.metadata.version(package) for package in _PACKAGES},
+        **more,
+    }
+    return json.loads(json.dumps(values, default=str))
+
+
+def write_run_file(folder: Path, values: dict[str, Any]) -> None:
+    write_json(folder / RUN_FILE, values)
+
+
+def read_run_file(folder: Path) -> dict[str, Any] | None:
+    """The content of run.json, or None if there is none. Raises ModelError for a damaged one; warns if it was changed."""
+    path = folder / RUN_FILE
+    if not path.is_file():
+        return None
+    verify(folder, RUN_FILE.__eq__)
+    values = read_json(path, "choose another folder")
+    if not is_run(values):
+        raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")
+    if (objective := values["training"].get("objective")) in RENAMED_OBJECTIVES:
+        values["training"]["objective"] = RENAMED_OBJECTIVES[objective]
+    return values | {"recipe": as_asked(values["recipe"])}
+
+
+def is_run(values: Any) -> bool:
+    """Whether the content of a JSON file is a run.json."""
+    parts = ("recipe", "training", "model", "data")
+    return isinstance(values, dict) and "status" in values and all(isinstance(values.get(part), dict) for part in parts)
+
+
+def corpora_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The "data" entry of the corpora that a pre-training run reads, the last ones where it was continued with others."""
+    return (run.get("continued") or [run])[-1]["data"]
+
+
+def require_run(folder: Path) -> dict[str, Any]:
+    """The content of run.json. Raises UsageError if there is none."""
+    if (values := read_run_file(folder)) is None:
+        lacks = "run.json" if folder.is_dir() else "such folder"
+        raise UsageError(f"this is not a bertkit run: there is no {lacks}", where=str(folder))
+    return values
+
+
+def refuse_folder_of_runs(folder: Path) -> None:
+    """Raise UsageError for a folder of runs, such as several seeds, that is not itself a run or a model."""
+    if (folder / RUN_FILE).is_file() or (folder / "config.json").is_file():
+        return
+    if runs := sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}")):
+        what = f"this is a folder of runs, not a model: {listed(runs, 4)}"
+        winners = sorted(path.parent for path in folder.glob(f"best/*/{RUN_FILE}"))  # of tune, whose trials keep no weights
+        raise UsageError(what, where=str(folder), hint=f"choose one of them: {(winners or [folder / runs[0]])[0]}")
+
+
+def is_recipe_of(values: Mapping[str, Any], name: str) -> bool:
+    """Whether a recipe's file is the one that a run was trained with, which may have moved.
+
+    Then its code is used with the data and the options of the run.
+    """
+    recorded = Path(values["recipe"].get("name") or "")
+    if not name.endswith(".py"):
+        return False
+    return Path(name).resolve() == recorded or (Path(name).name == recorded.name and not recorded.exists())
+
+
+def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None) -> Recipe:
+    """The recipe and training settings in run.json; own: whose functions it has. Raises UsageError for a pre-training run."""
+    if values["recipe"].get("family") == PRETRAINING:
+        hint = "it opens in transformers' fill-mask pipeline; fine-tune it: bertkit finetune RECIPE --model FOLDER"
+        raise UsageError("this is a pre-training run", where=str(folder), hint=hint)
+    return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE), own=own)
+
+
+# --- what differs between two runs ------------------------------------------------------------------------------------------
+
+
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The settings that differ between parts of two run.json, in words, except those that may change; "" if none does.
+
+    Settings that the older run lacks have their defaults.
+    """
+    before, after = ({key: value for name, part in run.items() for key, value in flat(part, name)} for run in (old, new))
+    before = {key: default for key, default in default_settings().items() if key in after} | before
+    unknown = {key for key in after if key not in before and (key.endswith(".rows_sha256") or key.startswith(_SOURCES))}
+    if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
+        unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
+    changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
+    told = (
+        f"the code of the metric {key.removeprefix(_SOURCES)}"
+        if key.startswith(_SOURCES)
+        else f"{key.partition('.')[2]} was {before.get(key)!r}, is {after.get(key)!r}"
+        for key in changed
+    )
+    return listed([*told], 4, "; ")
+
+
+def default_settings() -> dict[str, Any]:
+    """The default of every setting of a recipe and of training, by its path in run.json."""
+    parts = (("recipe", FAMILIES.values()), ("training", (TrainConfig, PretrainConfig)))
+    defaults: dict[str, Any] = {}
+    for part, owners in parts:
+        for owner in owners:
+            options = options_of(owner)
+            for field in dataclasses.fields(owner):
+                default = options[field.name].default if field.name in options else field.default
+                if default is not dataclasses.MISSING:
+                    defaults.setdefault(f"{part}.{field.name}", default)
+    return defaults | {"recipe.prepare": False}  # as in run.json
+
+
+def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: str) -> dict[str, Any] | None:
+    """The run.json of a finished run, or None. wanted: parts of run.json, of which only the given keys are compared.
+
+    Raises UsageError if the run has different settings.
+    """
+    run = read_run_file(folder) if folder.is_dir() else None
+    if run is None or run["status"] != "finished":
+        return None
+    old = {part: {name: run[part][name] for name in names if name in run[part]} for part, names in wanted.items()}
+    if changed := changed_settings(old, wanted):
+        raise UsageError(f"the folder holds a run with different settings: {changed}", where=str(folder), hint=hint)
+    return run
+
+
+def flat(value: Any, key: str) -> list[tuple[str, Any]]:
+    """The values of nested mappings with their path, such as training.seed."""
+    if isinstance(value, dict):
+        return [pair for name, part in value.items() for pair in flat(part, f"{key}.{name}")]
+    return [(key, value)]
