@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Overwrite, print_json, recipe_options, with_options
+from bertkit.cli.options import AsJson, Overwrite, print_json, recipe_options, require_output_dir, with_options
 from bertkit.config import PretrainConfig, options_for
 from bertkit.errors import DataError, UsageError, flag_of
 from bertkit.readers import Examples
@@ -33,7 +33,7 @@ def check(
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe or task family of the data. Default: detected.")] = None,
     examples: Annotated[int, typer.Option(help="Number of examples to show.", min=1)] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the findings to stdout as JSON.")] = False,
+    as_json: AsJson = False,
     label_errors: Annotated[
         bool,
         typer.Option(
@@ -90,7 +90,7 @@ def check(
         _check_corpus(Path(target), overrides, examples)
         return
     if others := sorted(set(overrides) - set(_OF_DATA)):
-        raise UsageError(f"--{others[0]} is for a corpus; {target} is not one", hint="build one: bertkit corpus build")
+        raise UsageError(f"{flag_of(others[0])} is for a corpus; {target} is not one", hint="build one: bertkit corpus build")
     _check_data(target, model, recipe, overrides, examples, to_train, as_json=as_json)
 
 
@@ -119,8 +119,8 @@ class _ToTrain:
         for flag, (given, needed, name) in needs.items():
             if given and not needed:
                 raise UsageError(f"{flag} has no effect without {name}", hint=f"add {name}, or leave it out")
-        if self and self.output_dir is None:
-            raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir checks/mine")
+        if self:
+            require_output_dir(self.output_dir, "checks/mine")
         self.shares()
 
     def refuse_unfit(self, recipe: Recipe) -> None:

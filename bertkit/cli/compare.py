@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertkit.cli.options import print_json
+from bertkit.cli.options import AsJson, RecipeOfRuns, print_json
 from bertkit.errors import UsageError
 
 
@@ -17,9 +17,9 @@ def compare(
     split: Annotated[
         str | None, typer.Option(help="Split to compare on. Default: the first evaluation split of the first run.")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")] = None,
+    recipe: RecipeOfRuns = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=100)] = 1000,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the comparison to stdout as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs on the same rows: scores, settings that differ, and whether the difference is significant.
 

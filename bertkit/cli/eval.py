@@ -7,19 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Ensemble, RecipeOfModel, print_json, recipe_options, with_options
+from bertkit.cli.options import AsJson, Ensemble, RecipeOfModel, RunOrModel, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
 
 @with_options(recipe_options("eval"))
 def evaluate(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run folder (for --seeds or --folds, the median run is used), or any Hugging Face model of the same kind.",
-            metavar="RUN|MODEL",
-        ),
-    ],
+    target: RunOrModel,
     recipe: RecipeOfModel = None,
     split: Annotated[list[str] | None, typer.Option(help="Split to score; can be repeated. Default: the recipe's.")] = None,
     output_dir: Annotated[
@@ -35,7 +29,7 @@ def evaluate(
     ensemble: Ensemble = False,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the scores to stdout as JSON.")] = False,
+    as_json: AsJson = False,
     corpus: Annotated[
         Path | None,
         typer.Option(help="Corpus to score a pre-trained model on. Default: the one it was trained on.", metavar="CORPUS"),
@@ -61,9 +55,10 @@ def evaluate(
     from bertkit.runs.inference.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
+    from bertkit.tasks.annotation import FORMATS
 
-    if output_dir is not None and output_dir.is_file():
-        raise UsageError("--output-dir is a file; expected a folder", where=str(output_dir))
+    if output_dir is not None and (output_dir.is_file() or (output_dir.suffix in FORMATS and not output_dir.is_dir())):
+        raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and language_model.is_language_model(run):
         flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}

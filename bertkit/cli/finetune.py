@@ -12,6 +12,7 @@ import typer
 from bertkit.cli.options import (
     FreshHead,
     Model,
+    NewRun,
     OptionsFile,
     Overwrite,
     Preset,
@@ -20,6 +21,7 @@ from bertkit.cli.options import (
     preset_options,
     read_options,
     recipe_options,
+    require_output_dir,
     with_options,
 )
 from bertkit.config import PRESETS
@@ -32,7 +34,7 @@ from bertkit.tasks.recipe import Recipe
 def finetune(
     recipe: RecipeName = None,
     model: Model = None,
-    output_dir: Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")] = None,
+    output_dir: NewRun = None,
     config: OptionsFile = None,
     preset: Preset = None,
     resume: Resume = "auto",
@@ -84,8 +86,8 @@ def finetune(
 
     asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh_head)
     recipe = asked.recipe
-    if output_dir is None and not dry_run:
-        raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
+    if not dry_run:
+        require_output_dir(output_dir, "runs/mine")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
     series = "--seeds" if seeds is not None else "--folds" if folds is not None else None

@@ -66,6 +66,9 @@ RecipeOfModel = Annotated[
 Ensemble = Annotated[
     bool, typer.Option("--ensemble", help="Average the probabilities of all runs in a folder of --seeds or --folds.")
 ]
+RecipeOfRuns = Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
+NewRun = Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")]
 OutputDir = Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
 Resume = Annotated[
@@ -217,6 +220,13 @@ def preset_options(
         what = f"--preset {name} has no effect: the run.json sets every option"
         raise UsageError(what, where=str(path), hint="leave out one of the two, or give the preset's options one by one")
     return presets[name]
+
+
+def require_output_dir(folder: Path | None, example: str) -> Path:
+    """The value of --output-dir. Raises UsageError without one. example: of a folder."""
+    if folder is None:
+        raise UsageError("--output-dir is missing", hint=f"give the folder to write, such as --output-dir {example}")
+    return folder
 
 
 def print_json(value: Any, *, wanted: bool) -> None:

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import Resume, preset_options, read_options, with_options, without_excluded
+from bertkit.cli.options import (
+    NewRun,
+    Overwrite,
+    Resume,
+    preset_options,
+    read_options,
+    require_output_dir,
+    with_options,
+    without_excluded,
+)
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
@@ -24,7 +33,7 @@ def pretrain(
             metavar="CORPUS...",
         ),
     ],
-    output_dir: Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")] = None,
+    output_dir: NewRun = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Start from this model: a folder or hub id.", metavar="MODEL")
     ] = None,
@@ -62,7 +71,7 @@ def pretrain(
         ),
     ] = None,
     resume: Resume = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move old content of the output folder aside.")] = False,
+    overwrite: Overwrite = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read the corpus, build the model, time 3 steps; write nothing.")
     ] = False,
@@ -97,8 +106,8 @@ def pretrain(
 
     [bold]bertkit finetune sst2 --model runs/mine --output-dir runs/sst2[/]
     """
-    if output_dir is None and not dry_run:
-        raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/mine")
+    if not dry_run:
+        require_output_dir(output_dir, "runs/mine")
     if dry_run and continue_with:
         raise UsageError("--dry-run plans a run from its first step", hint="leave out --continue-with")
     if (gpus is None) != (gpu_type is None):

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bertkit.cli.options import RecipeOfRuns
+
 
 def report(
     runs: Annotated[
@@ -19,7 +21,7 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", help="HTML file to write.", metavar="FILE")] = Path("report.html"),
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 20,
-    recipe: Annotated[str | None, typer.Option(help="The runs' own recipe file, if they need its code.")] = None,
+    recipe: RecipeOfRuns = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
 ) -> None:
     """Write all that is known about runs to one HTML file: scores, curves, classes, slices, worst errors, data and settings.

@@ -18,6 +18,7 @@ from bertkit.cli.options import (
     Preset,
     recipe_names,
     recipe_options,
+    require_output_dir,
     with_options,
 )
 from bertkit.errors import UsageError
@@ -112,8 +113,7 @@ def tune(
 
         find(chosen, **how)
         return
-    if output_dir is None:
-        raise UsageError("--output-dir is missing", hint="give the folder to write, such as --output-dir runs/tuned")
+    folder = require_output_dir(output_dir, "runs/tuned")
     space = read_space(search or [], chosen, overrides if search else asked.options)
     seconds = math.inf if budget is None else _seconds(budget)
     from bertkit.runs.tuning.study import tune as run
@@ -121,7 +121,7 @@ def tune(
     run(
         chosen,
         space,
-        output_dir=output_dir,
+        output_dir=folder,
         count=trials,
         seeds=seeds,
         held_out=held_out or ("test" if chosen.test else "10%"),

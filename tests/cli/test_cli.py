@@ -67,6 +67,7 @@ def test_version_and_short_help(run_bertkit) -> None:
         ("finetune text-classification --train z --validation 10% -m x -o y --folds 2", ["--folds", "--validation"]),
         ("finetune glue -m x -o y --folds 2", ["--folds", "glue"]),
         ("eval x --output-dir wrong.yaml", ["--output-dir", "(wrong.yaml)"]),
+        ("eval x --output-dir scores.csv", ["--output-dir", "(scores.csv)"]),
         ("eval x --recipe sst2 --corpus c", ["--corpus"]),
         ("predict x --output no/out.csv", ["--output", "(no)"]),
         ("predict x --format xml", ["--format is 'xml'"]),
