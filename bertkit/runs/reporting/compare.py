@@ -212,7 +212,7 @@ def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
 def report_comparison(comparison: Mapping[str, Any]) -> Report:
     """Tables of the scores, of the settings that differ, and of the differences."""
     sides = comparison["sides"]
-    names = [f"{side['name']} ({side['runs']} seeds)" if side["runs"] > 1 else side["name"] for side in sides]
+    names = [f"{side['name']} ({side['runs']} runs)" if side["runs"] > 1 else side["name"] for side in sides]
     rows = [[name, *(side["scores"].get(name) for side in sides)] for name in sides[0]["scores"]]
     parts = [Table(f"{comparison['split']}: {comparison['rows']} rows", ["score", *names], rows)]
     if comparison["settings"]:
@@ -230,6 +230,6 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
         for row in comparison["differences"]
         if row["side"] not in comparison["same"]
     ]
-    tested = [Table("paired bootstrap over rows and seeds", columns, differences)] if differences else []
+    tested = [Table("paired bootstrap over rows and runs", columns, differences)] if differences else []
     same = [Finding("note", f"{name} has exactly the same scores as {sides[0]['name']}") for name in comparison["same"]]
     return Report([*parts, *tested, *same], comparison)
