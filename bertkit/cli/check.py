@@ -202,9 +202,9 @@ def _check_data(
     show(report)
     if pretrained is not None and checked.has_errors:
         task = Task.unfitted(opened)
-        for rows in list(checked.splits.values())[:1]:
-            features = task.encode(rows, pretrained.tokenizer, labelled=False).features
-            show(preview(task, rows, features, pretrained.tokenizer, count=count))
+        rows = next(iter(checked.splits.values()))
+        features = task.encode(rows, pretrained.tokenizer, labelled=False).features
+        show(preview(task, rows, features, pretrained.tokenizer, count=count))
     elif model is not None and to_train:
         is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
         name = recipe or (opened.family if is_data else target)

@@ -151,7 +151,7 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
     _check_working_directory()
     try:
         args = sys.argv[1:] if argv is None else argv
-        if [*args[:1]] == ["finetune"]:
+        if args and args[0] == "finetune":
             from bertkit.cli.example_scripts import translate
 
             args = translate(args)

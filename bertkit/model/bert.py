@@ -205,8 +205,8 @@ class BertEncoder(nn.Module):
         rows = packing.select(hidden)
         if states is not None:
             states.append(packing.unpad(rows))
-        for layer in self.layer[-1:]:
-            rows = self._run(layer, hidden, rows, packing.rows)
+        if self.layer:
+            rows = self._run(self.layer[-1], hidden, rows, packing.rows)
         return packing.unpad(rows)
 
 

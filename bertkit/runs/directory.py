@@ -89,7 +89,7 @@ class RunFolder:
                 raise UsageError(what, where=str(path), hint=NEW_FOLDER)
             checkpoint = None
         resume_from = checkpoint or newest_checkpoint(path) or origin
-        if resume_from == origin is not None and not origin.is_dir():
+        if origin is not None and resume_from == origin and not origin.is_dir():
             raise UsageError(f"the run was resumed from {origin}, which is missing", where=str(path), hint=NEW_FOLDER)
         _refuse_stateless(resume_from)
         return cls(output, resume_from, values)

@@ -212,7 +212,7 @@ def score_splits(
             scores[f"{split}/{name}"] = value
         for remark in told(task.counts_of(decoded)):
             progress.note(remark)
-        if len(decoded) > 1 == task.distinct(decoded):
+        if len(decoded) > 1 and task.distinct(decoded) == 1:
             scores[f"{split}/{CONSTANT}"] = 1.0
         for term, loss in losses.items():
             check_finite(loss, split)

@@ -202,7 +202,8 @@ class Batcher:
         with self._changed:
             taken: list[Job] = []
             for job in self._waiting:
-                if len(taken) < _TAKEN and all(job.may_join(first) for first in (claimed or taken)[:1]):
+                others = claimed or taken
+                if len(taken) < _TAKEN and (not others or job.may_join(others[0])):
                     taken.append(job)
             self._waiting = [job for job in self._waiting if job not in taken]
         return taken

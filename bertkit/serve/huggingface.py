@@ -173,9 +173,9 @@ class Served:
         if self.predictor.task is None:
             return dict(zip(roles, roles, strict=True))
         recipe: Any = self.predictor.task.recipe
-        for role in {"text_pair", "question"} & {*roles} if "text" in roles and recipe.text else ():
-            if not getattr(recipe, role):
-                roles.remove(role)  # trained without it
+        if "text" in roles and recipe.text:
+            without = [role for role in ("text_pair", "question") if role in roles and not getattr(recipe, role)]
+            roles = [role for role in roles if role not in without]  # trained without them
         columns: dict[str, Any] = {role: recipe.column_of(role) for role in roles}
         if isinstance(choices := columns.get("choices"), tuple):
             columns["choices"] = [*choices] if len(choices) > 1 else choices[0]
@@ -275,8 +275,8 @@ class Served:
             raise DataError(f"{where} is {reprlib.repr(given)}; expected {self.expected}")
         if unread := self.unread(given):
             what = f"{where} has {unread[0]!r}; {self.name!r} is for {self.form.task}, and reads {', '.join(self.columns)}"
-            others = [each for each in known if each.form != self.form and not each.unread(given)]
-            raise DataError(what + "".join(f"; for {each.form.task}: POST /models/{each.name}" for each in others[:1]))
+            other = next((each for each in known if each.form != self.form and not each.unread(given)), None)
+            raise DataError(what + (f"; for {other.form.task}: POST /models/{other.name}" if other is not None else ""))
         row: dict[str, Any] = {}
         for role, value in given.items():
             name: Any = self.columns.get(role, role)

@@ -144,7 +144,7 @@ def evaluation_batches(
 def split_by_feature(batch: Batch, rows: NDArray) -> dict[int, NDArray]:
     """Logits (R, C) by feature index. There is a row per feature, per sequence, or per row that the batch names."""
     per_sequence = batch.row_counts
-    if len(rows) == len(batch.features) != per_sequence.sum():  # one row per feature
+    if len(rows) == len(batch.features) and len(rows) != per_sequence.sum():  # one row per feature
         return {feature: rows[index : index + 1] for index, feature in enumerate(batch.features.tolist())}
     if len(rows) != per_sequence.sum():  # one row per sequence, as pooling heads give
         assert len(rows) == len(per_sequence), (

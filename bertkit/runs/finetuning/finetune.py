@@ -17,6 +17,7 @@ from bertkit.errors import UserError, listed, plural
 from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.metrics.classification import METRICS, check_metrics
 from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
 from bertkit.model.layerwise import freeze, reinitialize
@@ -110,24 +111,14 @@ def finetune(
     if recipe.training.max_length is not None:
         check_max_length(recipe.training.max_length, pretrained.config)
 
-    rows, training_rows = data or read_splits(recipe)
-    assert training_rows is not None
+    data = data or read_splits(recipe)
     before = (run and run.unfinished) or {}  # run.json of the run to resume
-    earlier = _resolved_earlier(before) if before else {}
-    if chosen is None or earlier:
-        chosen = choose_settings(recipe, rows[recipe.train_split], pretrained, earlier=earlier)
-    config = filled(recipe.training, earlier, chosen)
-    check_max_length(config.max_length, pretrained.config)
-    task = Task.fit(
-        replace(recipe, training=config), training_rows, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder)
-    )
-    if chosen:
-        by, *settings = [f"{name} {value}" for name, value in chosen.items()]
-        progress.note(f"chosen {by}: {', '.join(settings)}")
+    task, chosen = _fitted(recipe, data, pretrained, before, chosen, fresh_head=fresh_head)
+    config = task.recipe.training
     if not checked:
         report_remarks(task.remarks)
-    _report_held_out(task, rows)
-    splits = _encoded(task, rows, pretrained, checked=checked)
+    _report_held_out(task, data.rows)
+    splits = _encoded(task, data.rows, pretrained, checked=checked)
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
     refuse_differences(same, accelerator, hint=SAME)
@@ -137,18 +128,14 @@ def finetune(
     examples = {name: split.examples for name, split in splits.items()} if baselines else {}
 
     model_config = task.configure(pretrained.config)
-    module = task.build(model_config)
-    initialize(module, model_config, seed=config.seed)
-    if fresh := load_weights(module, pretrained.folder, fresh_head=task.fresh_head):
-        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-    reinitialize(module, model_config, config)
-
+    module = _build(task, model_config, pretrained)
     num_parameters = sum(p.numel() for p in module.parameters())  # before unused embeddings are set aside
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     splits = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
     freeze(module, config)
     training = splits.pop(recipe.train_split)
-    for tuned_on, held_out in [*splits.items()][:1]:
+    if splits:
+        tuned_on, held_out = next(iter(splits.items()))
         for remark in task.remarks_on_tuning(task.truth(held_out.examples)):
             progress.note(f"{tuned_on}: {remark}")
     sampler = Sampler(len(training.features), config.batch_size, config.seed)
@@ -253,6 +240,44 @@ def finetune(
     if not is_part:
         progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
     return values
+
+
+def _fitted(
+    recipe: Recipe,
+    data: Splits,
+    pretrained: Pretrained,
+    before: Mapping[str, Any],
+    chosen: Mapping[str, Any] | None,
+    *,
+    fresh_head: bool | None,
+) -> tuple[Task, Mapping[str, Any]]:
+    """The task with all its settings, and those of them that nobody stated. before: run.json of the run to resume, or empty.
+
+    chosen: the settings, where they are already chosen.
+    """
+    assert data.training is not None
+    earlier = _resolved_earlier(before) if before else {}
+    if chosen is None or earlier:
+        chosen = choose_settings(recipe, data.rows[recipe.train_split], pretrained, earlier=earlier)
+    config = filled(recipe.training, earlier, chosen)
+    check_max_length(config.max_length, pretrained.config)
+    recipe = replace(recipe, training=config)
+    task = Task.fit(recipe, data.training, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder))
+    if chosen:
+        by, *settings = [f"{name} {value}" for name, value in chosen.items()]
+        progress.note(f"chosen {by}: {', '.join(settings)}")
+    return task, chosen
+
+
+def _build(task: Task, model_config: BertConfig, pretrained: Pretrained) -> nn.Module:
+    """The module with the model's weights, and fresh ones where it has none or they are reinitialized."""
+    config = task.recipe.training
+    module = task.build(model_config)
+    initialize(module, model_config, seed=config.seed)
+    if fresh := load_weights(module, pretrained.folder, fresh_head=task.fresh_head):
+        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+    reinitialize(module, model_config, config)
+    return module
 
 
 class _Evaluations:

@@ -137,16 +137,7 @@ def pretrain(
     elif config.hours is None:
         steps = _steps_of_epochs(config, corpora, mixes[0])
     else:
-        progress.note(f"timing steps to plan for {config.hours:g} hours")
-
-        def seconds_a_step(mix: Mix) -> float:
-            return rehearse(module, lambda step: typical(mix, mix.numbers_at(step)), in_precision, accelerator)
-
-        seconds = [seconds_a_step(mix) for mix in mixes]
-        left = of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
-        own = 0 if validation is None else len(validation.features)
-        held_out = int(of_all_processes(torch.tensor(own, dtype=torch.float64), accelerator))
-        steps = steps_in(config, left, seconds, held_out)
+        steps = _steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
     course = Course(config, steps, since)
     average_from = steps - round(config.average_ratio * steps)
     # Each phase's steps, counted as if all batches were whole.
@@ -331,6 +322,29 @@ def _steps_of_epochs(config: PretrainConfig, corpora: Sequence[Corpus], mix: Mix
     if not exact:
         progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards of a corpus")
     return max(1, math.ceil(config.num_epochs * count / mean_batch_size(config)))
+
+
+def _steps_of_hours(
+    config: PretrainConfig,
+    start: float,
+    module: nn.Module,
+    batches_of: Callable[..., list[Batch]],
+    mixes: Sequence[Mix],
+    validation: HeldOutSequences | None,
+    accelerator: Accelerator,
+) -> int:
+    """The steps that fit into --hours since `start`, by the time that some of each phase take now."""
+    assert config.hours is not None
+    progress.note(f"timing steps to plan for {config.hours:g} hours")
+
+    def seconds_a_step(mix: Mix) -> float:
+        return rehearse(module, lambda step: batches_of(mix, mix.numbers_at(step)), config, accelerator)
+
+    seconds = [seconds_a_step(mix) for mix in mixes]
+    left = of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
+    own = 0 if validation is None else len(validation.features)
+    held_out = int(of_all_processes(torch.tensor(own, dtype=torch.float64), accelerator))
+    return steps_in(config, left, seconds, held_out)
 
 
 def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequence[float], mixes: Sequence[Mix]) -> list[Phase]:

@@ -35,8 +35,8 @@ def sampler_of(
     shards, objective = Shards(corpus.folder, corpus.meta[split]["shards"]), OBJECTIVES[config.objective]
     if not shards:
         raise UsageError(f"the corpus has no text for {split}", where=str(corpus.folder))
-    for name in ("masking", "mlm_probability") if objective.causal else ():
-        if getattr(config, name) != (declared := options_of(config)[name]).default:
+    for name in ("masking", "mlm_probability"):
+        if objective.causal and getattr(config, name) != (declared := options_of(config)[name]).default:
             what = f"{declared.flag} is {getattr(config, name)}, but --objective {objective.name} masks nothing"
             raise UsageError(what, hint="leave out one of the two")
     entities = None if config.entities is None else read_entities(config.entities, tokenizer)
