@@ -20,7 +20,7 @@ from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
 from bertkit.model.layout import MULTIPLE_OF_TOKENS, Packing, Pattern, round_rows, shapes_in_use
-from bertkit.model.packed import Packed, can_pack
+from bertkit.model.packed_weights import PackedWeights, can_pack
 
 
 class BertOutput(NamedTuple):
@@ -77,7 +77,7 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.num_heads = config.num_attention_heads
         self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
-        self.packed: dict[int, Packed] = {}  # by the number of layers side by side
+        self.packed: dict[int, PackedWeights] = {}  # by the number of layers side by side
 
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if pattern.queries is pattern.keys:
@@ -98,7 +98,7 @@ class BertSelfAttention(nn.Module):
         """last: of the last layer, which may compute some rows alone."""
         layers = (self.query, self.key, self.value)
         for part in (layers, layers[:1], layers[1:]) if last else (layers,):
-            self.packed[len(part)] = Packed(*part)
+            self.packed[len(part)] = PackedWeights(*part)
 
 
 class BertResidual(nn.Module):
@@ -109,7 +109,7 @@ class BertResidual(nn.Module):
         self.dense = nn.Linear(in_features, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob, stream)
-        self.packed = Packed()
+        self.packed = PackedWeights()
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
         if not self.dropout.active and self.packed.serves(x, self.dense):
@@ -121,7 +121,7 @@ class BertResidual(nn.Module):
         return self.LayerNorm(residual + x if mask is None else torch.addcmul(residual, x, mask))
 
     def pack(self) -> None:
-        self.packed = Packed(self.dense)
+        self.packed = PackedWeights(self.dense)
 
 
 class BertAttention(nn.Module):
@@ -139,7 +139,7 @@ class BertIntermediate(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
         self.hidden_act, self.activation = config.hidden_act, ACTIVATIONS[config.hidden_act]
-        self.packed = Packed()
+        self.packed = PackedWeights()
 
     def forward(self, hidden: Tensor) -> Tensor:
         if self.packed.serves(hidden, self.dense):
@@ -147,7 +147,7 @@ class BertIntermediate(nn.Module):
         return self.activation(self.dense(hidden))
 
     def pack(self) -> None:
-        self.packed = Packed(self.dense, activation=self.hidden_act)
+        self.packed = PackedWeights(self.dense, activation=self.hidden_act)
 
 
 class BertLayer(nn.Module):

@@ -11,7 +11,7 @@ import torch
 
 from bertkit.model.bert import ACTIVATIONS, BertIntermediate, BertModel, initialize, pack_weights
 from bertkit.model.config import BertConfig
-from bertkit.model.packed import Packed, can_pack
+from bertkit.model.packed_weights import PackedWeights, can_pack
 
 CONFIG = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 0, 0, 0]])
@@ -22,7 +22,7 @@ def num_packed(module: torch.nn.Module) -> int:
     """How many products of a module have packed weights."""
     found = [part.packed for part in module.modules() if hasattr(part, "packed")]
     packed = [each for part in found for each in (part.values() if isinstance(part, dict) else [part])]
-    assert all(isinstance(each, Packed) for each in packed)
+    assert all(isinstance(each, PackedWeights) for each in packed)
     return sum(bool(each.layers) for each in packed)
 
 

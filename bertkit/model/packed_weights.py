@@ -21,7 +21,7 @@ _POST_OPS = {
 }
 
 
-class Packed:
+class PackedWeights:
     """What linear layers make of the same rows, side by side, by a copy of their weights: without gradients.
 
     activation: the config's name for the one that follows, if any. Without layers it is empty and serves nothing; so is a copy
@@ -45,8 +45,8 @@ class Packed:
         """Whether it may compute what these layers make of x: in inference, in its dtype, while it is a copy of them."""
         return self.layers == layers and is_inference() and x.dtype == self.bias.dtype and self.made_of == self._parameters()
 
-    def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
-        return Packed, ()  # torch neither copies nor saves packed tensors
+    def __reduce__(self) -> tuple[type[PackedWeights], tuple[()]]:
+        return PackedWeights, ()  # torch neither copies nor saves packed tensors
 
     def __call__(self, x: Tensor) -> Tensor:
         name, formula = self.activation
