@@ -580,6 +580,17 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
 
 
+@pytest.mark.parametrize(("name", "quoted"), [("rows.tsv", 60), ("rows.tsv", 20), ("rows.csv", 60)])
+def test_quotes_that_a_table_keeps(tmp_path: Path, name: str, quoted: int) -> None:
+    lines = [f'"text {row}"\tlabel{row % 2}' if row < quoted else f"text {row}\tlabel{row % 2}" for row in range(80)]
+    path = tmp_path / name
+    path.write_text("text\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    found = [finding.what for finding in check(path).findings if "in quotes" in finding.what]
+    assert found == (
+        ["train: 60 rows with a text in quotes, which are read as part of it"] if (name[-3:], quoted) == ("tsv", 60) else []
+    )
+
+
 def test_spellings_of_labels_are_told_once(run_bertkit, tmp_path: Path) -> None:
     checked = check(write(tmp_path / "rows.csv", SPELLED))
     assert not checked.findings

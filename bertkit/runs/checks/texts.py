@@ -21,6 +21,7 @@ from bertkit.tasks.task import Task
 
 _MUCH_UNKNOWN = 0.01  # share of the tokens
 _LEAKED = 0.01  # share of the evaluation rows
+_QUOTED = re.compile(r'"[^"]+"')
 _STEP = 8  # suggestions for --max-length are multiples of it
 _SUSPICIOUS = {
     "U+FFFD, the replacement of characters lost to a wrong encoding": re.compile("\ufffd"),
@@ -52,6 +53,12 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
         if rows:
             severity = "note" if "HTML" in name else "warning"
             yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")
+    quoted = [row for row, texts in enumerate(recipe.texts_of(examples)) if any(map(_QUOTED.fullmatch, texts))]
+    if len(quoted) > len(examples) / 2:
+        what = f"{split}: {plural(len(quoted), 'row')} with a text in quotes, which are read as part of it"
+        yield at_rows(
+            "warning", what, quoted, examples, "tab-separated files have no quotes: remove them, or name the file .csv"
+        )
 
 
 def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
