@@ -195,7 +195,7 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
     alike = {label.casefold(): label for label in labels}.get(name.casefold())
     hint = f"did you mean {alike}?" if alike else did_you_mean(name, labels)
     what = f"unknown label {name!r}; expected one of {expected}"
-    return DataError(what, where=where, hint=f"{hint} (--labels sets the names)")
+    return DataError(what, where=where, hint=f"{hint}; correct or remove the row")
 
 
 def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:
