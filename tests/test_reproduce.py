@@ -416,7 +416,7 @@ def test_all_of_laptop_takes_sixteen_hours_at_most(tmp_path: Path) -> None:
         (["glue", "--scale", "huge"], "--scale is 'huge'; expected smoke or laptop or paper"),
         (["glue", "--scale", "laptop"], "--scale laptop reads data sets from a folder, but --data is missing"),
         (["glue", "--scale", "laptop", "--data", "nowhere"], "--data is not a folder (nowhere)"),
-        (["glue", "--scale", "laptop", "--data", "."], "--data has no LingNLI/train.jsonl.gz ("),
+        (["glue", "--scale", "laptop", "--data", "."], "--data lacks LingNLI/train.jsonl.gz"),
         (["glue", "--data", "."], "--data is given, but --scale smoke reads no folder"),
         (["swag", "--scale", "laptop", "--data", "."], "swag has no --scale laptop: the hub alone has its rows"),
         (["zero-shot", "--scale", "laptop", "--data", "."], "zero-shot has no --scale laptop: the hub alone has the weights"),

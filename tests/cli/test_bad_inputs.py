@@ -268,7 +268,7 @@ def test_bad_input_that_check_tells(
 @pytest.mark.parametrize(
     ("train", "content", "line", "words"),
     [
-        (FROM_ONE, "text,label\ngood movie,1\nbad movie,0\n", ":3", ["'0'", "--labels"]),
+        (FROM_ONE, "text,label\ngood movie,1\nbad movie,0\n", ":3", ["'0'", "remove the row"]),
         (GOOD, "text,label\ngood,pos\nbad,Neg\n", ":3", ["'Neg'", "did you mean neg?"]),
         (GOOD, "text,label\ngood,pos\nbad,mixed\n", ":3", ["'mixed'"]),
         (GOOD, "text,label\ngood movie,-1\nbad movie,-1\n", "", ()),

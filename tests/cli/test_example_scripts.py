@@ -229,7 +229,7 @@ _REVIEWS = "--shuffle_train_dataset --metric_name accuracy --label_column_name s
 _TOPICS = "--shuffle_train_dataset --metric_name f1 --text_column_name text --label_column_name topics --do_train --do_eval"
 READMES = {
     f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE}": "",
-    f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE} --fp16": "--precision fp16 is for GPUs",
+    f"run_glue.py --task_name mrpc --do_train --do_eval {_GLUE} --fp16": "--precision fp16 needs an NVIDIA or AMD GPU",
     f"run_glue.py --dataset_name imdb --do_train --do_predict {_GLUE}": "predict RUN --split test",
     f"run_glue.py --dataset_name imdb --do_train {_GLUE}": "",
     f"run_glue_no_trainer.py --task_name mrpc {_GLUE.replace('max_seq_', 'max_')}": "",

@@ -102,7 +102,7 @@ def test_a_processor_without_bf16_is_not_measured(rates, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_what_gpus_alone_have_is_refused_elsewhere(asked: str, device: str) -> None:
     here = SimpleNamespace(device=torch.device(device), is_main_process=True, num_processes=1)
-    with pytest.raises(UsageError, match=f"--precision {asked} is for GPUs .* this run is on {device}"):
+    with pytest.raises(UsageError, match=f"--precision {asked} needs an NVIDIA or AMD GPU; this run is on {device}"):
         resolve_precision(asked, SMALL, here, training=True)
 
 
