@@ -109,7 +109,7 @@ def convert(option: Option, value: Any) -> Any:
         if kind is not option.type:
             return None
         raise UsageError(f"{option.flag} needs a value", hint=option.help)
-    expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, "a list of names")
+    expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, "a list of words")
     wrong = UsageError(f"{option.flag} is {value!r}; expected {expected}", hint=option.help)
     if kind is bool:
         if not isinstance(value, bool):
@@ -255,7 +255,10 @@ class TrainConfig:
     keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
     keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")
     early_stopping_patience: int | None = option(
-        None, "stop after this many evaluations without an improvement in the first metric", unit="evaluations", minimum=1
+        None,
+        "stop after this many evaluations in a row without an improvement in the first metric",
+        unit="evaluations",
+        minimum=1,
     )
     logging_steps: int = option(
         10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1

@@ -43,7 +43,7 @@ def check(
     folds: Annotated[int | None, typer.Option(min=2, help="Folds of --label-errors; default: 5.", metavar="N")] = None,
     learning_curve: Annotated[
         str | None,
-        typer.Option(help="Train on these percentages of the rows, to see if more rows would help.", metavar="25,50,100"),
+        typer.Option(help="Train on these percentages of the training rows, to see if more would help.", metavar="25,50,100"),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of --learning-curve; default: 3.", metavar="N")] = None,
     output_dir: Annotated[
@@ -201,10 +201,10 @@ def _check_data(
             progress.note(f"cannot compute baselines: {error}")
     show(report)
     if pretrained is not None and checked.has_errors:
-        task = Task.unfitted(opened)
-        rows = next(iter(checked.splits.values()))
-        features = task.encode(rows, pretrained.tokenizer, labelled=False).features
-        show(preview(task, rows, features, pretrained.tokenizer, count=count))
+        if checked.splits:  # of which some can be read
+            task, rows = Task.unfitted(opened), next(iter(checked.splits.values()))
+            features = task.encode(rows, pretrained.tokenizer, labelled=False).features
+            show(preview(task, rows, features, pretrained.tokenizer, count=count))
     elif model is not None and to_train:
         is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
         name = recipe or (opened.family if is_data else target)

@@ -10,6 +10,8 @@ import typer
 from bertkit.cli.options import AsJson, Ensemble, RecipeOfModel, RunOrModel, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
+_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".conll", ".conllu", ".parquet", ".gz")  # no names of folders
+
 
 @with_options(recipe_options("eval"))
 def evaluate(
@@ -55,9 +57,8 @@ def evaluate(
     from bertkit.runs.inference.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
-    from bertkit.tasks.annotation import FORMATS
 
-    if output_dir is not None and (output_dir.is_file() or (output_dir.suffix in FORMATS and not output_dir.is_dir())):
+    if output_dir is not None and (output_dir.is_file() or (output_dir.suffix in _FILES and not output_dir.is_dir())):
         raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and language_model.is_language_model(run):

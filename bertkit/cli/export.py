@@ -15,7 +15,9 @@ def export(
     output_dir: OutputDir,
     int8: Annotated[
         bool,
-        typer.Option("--int8", help="Also write a graph quantized to 8 bits, if its predictions nearly match the model's."),
+        typer.Option(
+            "--int8", help="Also write a graph quantized to 8 bits; fails if its predictions differ from the model's."
+        ),
     ] = False,
     texts: Annotated[
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")

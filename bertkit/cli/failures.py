@@ -17,7 +17,7 @@ from bertkit.progress import console, plain, silence
 
 BUG = 1
 _LONGEST = 2000  # characters of an error, which may quote a value of any length
-_STOP = "halve --micro-batch-tokens, or use fewer --num-processes, and repeat the command"
+_STOP = "halve --micro-batch-tokens (for a corpus: use fewer --num-processes), and repeat the command: it resumes"
 
 
 class Interrupted(Exception):
@@ -34,7 +34,9 @@ class _Failure(NamedTuple):
 
 _OUT_OF_MEMORY = MachineError("out of memory", hint=_STOP)
 _FULL = _Failure(MachineError, None, "free some space or choose another folder")
-_FILES = _Failure(MachineError, "too many open files", "raise the limit, for example with ulimit -n 4096")
+_FILES = _Failure(
+    MachineError, "too many open files", "raise the limit (ulimit -n 4096); for a corpus, or use fewer --num-processes"
+)
 _NAMED = _Failure(UsageError, None, "choose another file or folder")
 _GONE = _Failure(UsageError, "a file or folder is gone", "was it moved or removed while the command ran? repeat the command")
 _ENDED = "its messages or the system log give the reason, such as lack of memory; repeat the command: it resumes"

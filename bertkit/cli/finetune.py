@@ -171,7 +171,7 @@ def ask(
             fresh_head = fresh_head or base.get("fresh_head", False)
         model = model or base["name"]
         if recipe is None and load_builtin(recipe := saved.run["recipe"]["name"]) is None:
-            what = f"the run's recipe {recipe} is Python code, which bertkit does not run only because a file names it"
+            what = f"the run's recipe {recipe} is Python code; bertkit does not run code just because a file names it"
             hint = f"give the recipe too: bertkit {command.__name__} {recipe} --config {config}"
             raise UsageError(what, where=str(config), hint=hint)
     if recipe is None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
@@ -193,9 +193,9 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({expected})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
     alike = {label.casefold(): label for label in labels}.get(name.casefold())
-    hint = f"did you mean {alike}?" if alike else did_you_mean(name, labels)
+    guess = f"did you mean {alike}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    return DataError(what, where=where, hint=f"{hint}; correct or remove the row")
+    return DataError(what, where=where, hint=f"{guess}correct or remove the row; --labels names all labels for training")
 
 
 def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:

@@ -374,9 +374,7 @@ def _stop_requested() -> Iterator[list[int]]:
             raise Stopped(number=number)
         requested.append(number)
         with suppress(RuntimeError):  # the signal came while another line was being printed
-            progress.note(
-                "stopping after this step; a second signal stops at once, and loses all steps since the last checkpoint"
-            )
+            progress.note("stopping after this step; a second signal loses all steps since the last checkpoint")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     try:

@@ -59,7 +59,7 @@ def test_printable_ascii_is_always_in_the_vocabulary(cased: bool, capsys: pytest
     assert within == {f"##{each}" for each in printable if each.isalnum()}
     line = [r"a@b #9 > \ ^ | x0Z ~`{}", string.printable]
     assert trained.vocab["[UNK]"] not in trained.pieces(line).values
-    assert "[UNK] is 0.0 of 10,000" in capsys.readouterr().err
+    assert "[UNK] makes up 0.0 of every 10,000" in capsys.readouterr().err
 
 
 def test_words_of_more_than_100_characters_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,7 @@ def test_words_of_more_than_100_characters_are_left_out_and_counted(capsys: pyte
     ids = trained.pieces([line for lines in text for line in lines]).values
     rate = 10_000 * (ids == trained.vocab["[UNK]"]).mean()
     assert rate > 0
-    assert f"[UNK] is {rate:.1f} of 10,000" in told
+    assert f"[UNK] makes up {rate:.1f} of every 10,000" in told
 
 
 def test_the_rate_of_unknown_tokens_is_that_of_lines_of_the_whole_text(monkeypatch, capsys) -> None:
@@ -80,7 +80,7 @@ def test_the_rate_of_unknown_tokens_is_that_of_lines_of_the_whole_text(monkeypat
     monkeypatch.setattr(tokenizer_training, "SAMPLED", 2000)
     text = [["the good movie "] * 400, *([[f"the {chr(0x4E00 + at)} movie"] for at in range(400)])]
     train_tokenizer(text, vocab_size=200)
-    rate = float(re.search(r"\[UNK\] is ([\d.]+) of", capsys.readouterr().err)[1])
+    rate = float(re.search(r"\[UNK\] makes up ([\d.]+) of", capsys.readouterr().err)[1])
     assert 10_000 / 6 * 0.7 < rate < 10_000 / 6 * 1.1
 
 

@@ -16,8 +16,8 @@ import trained
 from html_pages import assert_inert
 
 import bertkit
-from bertkit.runs import series
 from bertkit.runs.checks.label_errors import report_label_errors
+from bertkit.runs.finetuning import series
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.target import open_target
 

@@ -166,7 +166,7 @@ def test_a_choice_that_was_killed_starts_over(models, run_bertkit, tmp_path: Pat
             ["--output", "x.json", "--format", "labelstudio"],
             "--format is 'labelstudio'; expected label-studio or doccano or prodigy with --output",
         ),
-        (["--output", "x.jsonl", "--format", "csv"], "--output and --format exclude each other"),
+        (["--output", "x.jsonl", "--format", "csv"], "--output cannot be combined with --format"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: list[str], told: str, models, run_bertkit, tmp_path: Path) -> None:

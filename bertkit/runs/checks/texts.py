@@ -54,7 +54,7 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
             severity = "note" if "HTML" in name else "warning"
             yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")
     quoted = [row for row, texts in enumerate(recipe.texts_of(examples)) if any(map(_QUOTED.fullmatch, texts))]
-    if len(quoted) > len(examples) / 2:
+    if len(quoted) > len(examples) / 2 and re.search(r"\.(tsv|tab)(\.\w+)?$", examples.source):
         what = f"{split}: {plural(len(quoted), 'row')} with a text in quotes, which are read as part of it"
         yield at_rows(
             "warning", what, quoted, examples, "tab-separated files have no quotes: remove them, or name the file .csv"

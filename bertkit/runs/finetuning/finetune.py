@@ -236,7 +236,7 @@ def finetune(
         show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
     _warn_of_training(state, MetricsLog(output_dir).read(), config)
     if architecture == "BertModel":
-        progress.note("transformers has no such head: it opens the folder only as an encoder")
+        progress.note("transformers does not know this head: it opens the folder only as an encoder")
     if not is_part:
         progress.note(f"the best model is in {output_dir}; next: bertkit predict {output_dir} FILE")
     return values

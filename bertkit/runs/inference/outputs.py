@@ -279,7 +279,7 @@ class Destination:
             if form is not None and wanted.ending not in (TEXT, *endings):
                 known = " or ".join(ending.lstrip(".") for ending in endings if _suffix(ending) is not None)
                 raise UsageError(f"--format is {form!r}; expected {known} with --output", hint=hint)
-            raise UsageError(f"--output and {other} exclude each other", hint=hint)
+            raise UsageError(f"--output cannot be combined with {other}", hint=hint)
         if len(sources) > 1 and folder is None:
             raise UsageError(f"{len(sources)} files to predict; expected one", hint="for several: --output-dir FOLDER")
         if output is not None:

@@ -278,7 +278,7 @@ class Predictor:
             each = self._texts_of(row, number) if isinstance(row, Mapping) else (row,) if isinstance(row, str) else row
             fits = isinstance(each, (list, tuple)) and len(each) in (1, 2)
             if not fits or not all(isinstance(text, str) for text in each):
-                raise DataError(f"the row is {row!r}; expected a text or a pair of texts", where=f"rows:{number}")
+                raise DataError(f"the row is {row!r}; expected a string or a pair of strings", where=f"rows:{number}")
             if texts and len(each) != len(texts[0]):
                 what = f"the row has {len(each)} texts and the first one {len(texts[0])}; expected the same number in every row"
                 raise DataError(what, where=f"rows:{number}")

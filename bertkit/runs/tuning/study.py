@@ -275,7 +275,7 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
         ]
         parts.append(Table("importance of settings", ["setting", "share of the variance", f"mean {score} by value"], told))
     elif mattered is not None:
-        parts.append(Finding("note", "cannot tell what mattered: no two complete trials have different scores"))
+        parts.append(Finding("note", "cannot tell which settings matter: no two complete trials have different scores"))
     if winner and gap:
         split = score.rpartition("/")[0]
         rows = [
