@@ -4,17 +4,21 @@
     python scripts/budget_results.py --seeds 1                the first seed alone; the next call goes on with the second
     python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
-Each seed takes its turn with the baseline and all levers. A finished run is not made again, an unfinished one resumes. A lever
-stands on top of those before it that are in the preset. It writes results/budget.json after each seed. Run it by `make budget`.
+First the rows take turns to plan how many steps fit into the time: that needs a quiet machine, and ten minutes. Then each seed
+makes those steps with the baseline and all levers, at whatever speed. A finished run is not made again, an unfinished one
+resumes. A lever stands on top of those before it that are in the preset. It writes results/budget.json after each seed. Run it
+by `make budget`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import statistics
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,7 @@ from command_lines import execute
 from entries import BUDGET as NAME
 from provenance import ROOT, provenance, write_result
 from scipy.stats import ttest_1samp
-from turns import take_turns
+from turns import bertkit_command, take_turns
 
 from bertkit.config import PRETRAINING_PRESETS
 
@@ -43,7 +47,8 @@ LEVERS = {  # in the table's words -> options
 FOLDER = "runs/results/budget"
 CORPUS = f"{pretraining.FOLDER}/corpus"
 MINUTES = 15  # of a run that counts
-MEASURES = {"loss": 4, "steps": None, "seconds": None, "commit": None, "machine": None}  # of each run
+PLANS = 3  # of each row's steps
+MEASURES = {"loss": 4, "steps": None, "commit": None, "machine": None}  # of each run
 SEED = 42  # of the held-out sequences and their masks
 HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "in the preset"]
 
@@ -63,12 +68,38 @@ def stages() -> dict[str, str]:
     return found
 
 
-def command(stage: str, minutes: float) -> str:
+def words_of(stage: str) -> list[str]:
+    """The command line of a row, but for how long it trains."""
+    options = (word.partition("=") for word in stages()[stage].split())
+    given = [word for name, _, value in options for word in (f"--{name.replace('_', '-')}", value)]
+    return ["pretrain", CORPUS, "--model-size", "mini", *given]
+
+
+def command(stage: str, steps: int, minutes: float) -> str:
     """The command line of a row, with $SEED for the shell."""
-    words = [f"--{name.replace('_', '-')} {value}" for name, _, value in (w.partition("=") for w in stages()[stage].split())]
     folder = f"{FOLDER}/{minutes:g}/{stage.replace(' ', '-')}/seed-$SEED"
-    time = f"--hours {minutes / 60:.4g}"
-    return f"bertkit pretrain {CORPUS} --model-size mini {time} {' '.join(words)} --seed $SEED --output-dir {folder}"
+    return f"bertkit {' '.join(words_of(stage))} --max-steps {steps} --seed $SEED --output-dir {folder}"
+
+
+def planned(minutes: float) -> dict[str, int]:
+    """How many steps of each row fit into so many minutes: the median of PLANS, in turn. Kept for later seeds."""
+    path, options = ROOT / FOLDER / f"{minutes:g}" / "plan.json", stages()
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else stored().get("plan", {}).get(f"{minutes:g}", {})
+    if missing := [stage for stage, each in options.items() if each not in kept]:
+        said = lambda number, stage, values: print(f"plan {number}/{PLANS}  {values['steps']} steps  {stage}", flush=True)  # noqa: E731
+        found = take_turns(lambda stage, _: {"steps": plan(stage, minutes)}, missing, PLANS, {"steps": None}, said)
+        kept |= {options[stage]: statistics.median_low(each["steps"]) for stage, each in found.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(kept), encoding="utf-8")
+    return {stage: kept[each] for stage, each in options.items()}
+
+
+def plan(stage: str, minutes: float) -> int:
+    """How many steps `--hours` would make of a row, by the time that some take now."""
+    line = [*bertkit_command(), *words_of(stage), "--hours", f"{minutes / 60:.4g}", "--dry-run"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    (steps,) = re.findall(r"^(\d+) steps of ", done.stderr, flags=re.MULTILINE)
+    return int(steps)
 
 
 def stored() -> dict[str, Any]:
@@ -77,11 +108,11 @@ def stored() -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"command": [], "seeds": []}
 
 
-def run(stage: str, seed: int, minutes: float) -> dict[str, Any]:
+def run(stage: str, seed: int, steps: int, minutes: float) -> dict[str, Any]:
     """What one seed of a row gives: from results/budget.json, or made. What is made is kept beside its folder, which goes away
     then, and taken from there the next time.
     """
-    line, known = command(stage, minutes), stored()
+    line, known = command(stage, steps, minutes), stored()
     if line in known["command"] and seed in known["seeds"]:
         return {name: values[known["seeds"].index(seed)] for name, values in known["stages"][stage].items()}
     folder = ROOT / shlex.split(line)[-1].replace("$SEED", str(seed))
@@ -97,7 +128,7 @@ def run(stage: str, seed: int, minutes: float) -> dict[str, Any]:
         execute(line, seed)
     finished = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     made = {name: value for name, value in provenance().items() if name in MEASURES}
-    figures = {"loss": held_out_loss(folder), "steps": finished["total_steps"], "seconds": finished["seconds"]}
+    figures = {"loss": held_out_loss(folder), "steps": finished["total_steps"]}
     values = {"command": line, **figures, **made}
     kept.write_text(json.dumps(values), encoding="utf-8")
     shutil.rmtree(folder)
@@ -134,17 +165,19 @@ def measure(minutes: float, seeds: int) -> dict[str, Any]:
     for made in (f"{pretraining.FOLDER}/tokenizer/vocab.txt", f"{CORPUS}/meta.json"):
         if not (ROOT / made).is_file():
             execute(pretraining.COMMANDS[made], SEED)
-    found = take_turns(lambda stage, seed: run(stage, seed, minutes), [*stages()], seeds, MEASURES, said)
+    steps = planned(minutes)
+    found = take_turns(lambda stage, seed: run(stage, seed, steps[stage], minutes), [*steps], seeds, MEASURES, said)
     return {
         "name": NAME,
         "command": [
             f"python scripts/budget_results.py --minutes {minutes:g} --seeds {seeds}",
-            *(command(s, minutes) for s in found),
+            *(command(stage, steps[stage], minutes) for stage in found),
         ],
         **origin,
         "seeds": list(range(1, seeds + 1)),
         "model": {"name": "fresh weights, 4 layers of 256"},
         "minutes": minutes,
+        "plan": {f"{minutes:g}": {options: steps[stage] for stage, options in stages().items()}},
         "stages": found,
         "preset": {lever: in_preset(options) for lever, options in LEVERS.items()},
     }
@@ -179,7 +212,8 @@ def main() -> None:
         print(render(measure(options.minutes, options.seeds)))
         return
     known = len(stored()["seeds"])
-    lines = {command(stage, MINUTES) for stage in stages()}
+    kept = stored().get("plan", {}).get(f"{MINUTES:g}", {})
+    lines = {command(stage, kept.get(options, 0), MINUTES) for stage, options in stages().items()}
     first = known + 1 if lines <= {*stored()["command"]} else max(1, known)
     for seeds in range(first, max(known, options.seeds) + 1):
         print(write_result(NAME, measure(MINUTES, seeds)))

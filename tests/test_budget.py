@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,10 @@ def settings(line: str) -> dict[str, Any]:
 
 
 def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = {stage: settings(budget.command(stage, 15)) for stage in budget.stages()}
-    assert all(PretrainConfig.of(line).hours == 0.25 for line in lines.values())
+    lines = {stage: settings(budget.command(stage, 100, 15)) for stage in budget.stages()}
+    assert all(PretrainConfig.of(line).max_steps == 100 for line in lines.values())
     of_levers = [line for stage, line in lines.items() if stage == "baseline" or budget.in_preset(budget.LEVERS[stage])]
-    assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of({"hours": 0.25, **PRETRAINING_PRESETS["budget"]})
+    assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of({"max_steps": 100, **PRETRAINING_PRESETS["budget"]})
     monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"objective": "mlm", "average_ratio": 0.2})
     found = list(budget.stages().values())
     assert found[1] == f"{budget.BASELINE} objective=mlm"
@@ -84,33 +85,48 @@ def test_a_finished_run_is_not_made_again_and_an_unfinished_one_goes_on(
         (folder / "begun").touch()
         if len(made) == 1:
             raise KeyboardInterrupt
-        (folder / "run.json").write_text(json.dumps({"total_steps": 7, "seconds": 1.5}), encoding="utf-8")
+        (folder / "run.json").write_text(json.dumps({"total_steps": 7}), encoding="utf-8")
         (folder / "README.md").touch()
 
     monkeypatch.setattr(budget, "ROOT", tmp_path)
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
     monkeypatch.setattr(budget, "execute", execute)
     with pytest.raises(KeyboardInterrupt):
-        budget.run("Muon", 1, 2)
-    expected = {"loss": 3.5, "steps": 7, "seconds": 1.5}
+        budget.run("Muon", 1, 7, 2)
+    expected = {"loss": 3.5, "steps": 7}
     for _ in range(2):
-        assert budget.run("Muon", 1, 2).items() >= expected.items()
+        assert budget.run("Muon", 1, 7, 2).items() >= expected.items()
     assert made == [False, True]
     monkeypatch.setattr(budget, "BASELINE", "batch_size=32")
-    assert budget.run("Muon", 1, 2)["command"] == budget.command("Muon", 2)
+    assert budget.run("Muon", 1, 7, 2)["command"] == budget.command("Muon", 7, 2)
     assert made == [False, True, False]
+
+
+def test_steps_are_planned_as_hours_plans_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "an epoch reads 100.0% of the text\n1365 steps of 64 sequences of at most 128 tokens; 1 process on cpu, bfloat16\n"
+    code = f"import sys; sys.stderr.write({line!r} + ' '.join(sys.argv[1:]))"
+    monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", code])
+    assert budget.plan("baseline", 15) == 1365
+    with pytest.raises(subprocess.CalledProcessError):
+        monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", "raise SystemExit(2)"])
+        budget.plan("baseline", 15)
 
 
 def test_seeds_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those in results/budget.json are not made again, but where a row's command has changed."""
     made: list[tuple[str, int]] = []
+    plans: list[tuple[str, float]] = []
 
     def execute(line: str, seed: int) -> None:
         folder = tmp_path / shlex.split(line)[-1].replace("$SEED", str(seed))
         folder.mkdir()
-        (folder / "run.json").write_text(json.dumps({"total_steps": seed, "seconds": 1.5}), encoding="utf-8")
+        (folder / "run.json").write_text(json.dumps({"total_steps": seed}), encoding="utf-8")
         (folder / "README.md").touch()
         made.append((folder.parent.name, seed))
+
+    def plan(stage: str, minutes: float) -> int:
+        plans.append((stage, minutes))
+        return len(plans)
 
     def call(*words: str) -> Any:
         monkeypatch.setattr(sys, "argv", ["budget_results.py", *words])
@@ -124,19 +140,24 @@ def test_seeds_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon"})
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
     monkeypatch.setattr(budget, "execute", execute)
+    monkeypatch.setattr(budget, "plan", plan)
     (tmp_path / budget.CORPUS).mkdir(parents=True)
     for path in (tmp_path / budget.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert call("--seeds", "1")["seeds"] == [1]
     assert made == [("baseline", 1), ("Muon", 1)]
+    assert plans == [(stage, 15) for stage in ("baseline", "Muon", "Muon", "baseline", "baseline", "Muon")]
     two = call("--seeds", "2")
     assert made == [("Muon", 2), ("baseline", 2)]
     assert two["stages"]["Muon"]["steps"] == [1, 2]
     assert len(two["stages"]["Muon"]["commit"]) == 2
+    assert len(plans) == 6, "every seed makes the same steps"
+    assert [line.split("--max-steps ")[1].split()[0] for line in two["command"][1:]] == ["4", "3"], "the median"
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon batch_size=32"})
     assert call("--seeds", "2")["seeds"] == [1, 2]
     assert made == [("Muon", 1), ("Muon", 2)]
+    assert len(plans) == 9, "the other rows keep their steps"
     before = (tmp_path / "results" / "budget.json").read_bytes()
     call("--seeds", "2", "--minutes", "2")
     assert len(made) == 4
