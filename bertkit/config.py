@@ -255,10 +255,7 @@ class TrainConfig:
     keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
     keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")
     early_stopping_patience: int | None = option(
-        None,
-        "stop after this many evaluations in a row without an improvement in the first metric",
-        unit="evaluations",
-        minimum=1,
+        None, "stop after this many evaluations in a row without a better first metric", unit="evaluations", minimum=1
     )
     logging_steps: int = option(
         10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1

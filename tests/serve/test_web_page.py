@@ -150,7 +150,7 @@ def test_a_number(page: Page, url: str) -> None:
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#why .bars li")).to_have_count(2)
     assert {word for word, _ in bars(page, "#why")} == {"we", "no"}
-    expect(page.get_by_label("What speaks for")).to_be_hidden()
+    expect(page.get_by_label("What contributes to")).to_be_hidden()
 
 
 EMOJI = (
@@ -244,7 +244,7 @@ def test_why_for_any_class(page: Page, folders: dict[str, Path]) -> None:
     text, pair = "the good movie \U0001f600 good", "the river"
     send(page, "labels", {"text": text, "text_pair": pair})
     predicted = bars(page)[0][0]
-    chosen = page.get_by_label("What speaks for")
+    chosen = page.get_by_label("What contributes to")
     expect(chosen).to_have_value(predicted)
     assert chosen.locator("option").all_text_contents() == [*LABELS]
     predictor = bertkit.load(folders["labels"], device="cpu", precision="fp32")
@@ -290,7 +290,7 @@ def test_the_lines_of_a_request_run_as_they_stand(page: Page, url: str, model: s
     if page.locator("#why").is_visible():
         label = model if model == HOSTILE else "praise" if model == "labels" else None
         if label:
-            page.get_by_label("What speaks for").select_option(label)
+            page.get_by_label("What contributes to").select_option(label)
         page.get_by_role("button", name="Explain").click()
         expect(page.locator("#why .text")).to_be_visible()
         expected = httpx2.post(f"{url}/explain", json={"inputs": row, "label": label, "model": model}).json()
