@@ -107,8 +107,8 @@ def test_steps_are_planned_as_hours_plans_them(monkeypatch: pytest.MonkeyPatch) 
     code = f"import sys; sys.stderr.write({line!r} + ' '.join(sys.argv[1:]))"
     monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", code])
     assert budget.plan("baseline", 15) == 1365
+    monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", "raise SystemExit(2)"])
     with pytest.raises(subprocess.CalledProcessError):
-        monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", "raise SystemExit(2)"])
         budget.plan("baseline", 15)
 
 
