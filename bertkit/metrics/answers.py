@@ -25,10 +25,14 @@ class Score(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """The best mean score over all thresholds of null_odds, and its threshold."""
+    """The best mean score over all thresholds of null_odds, and its threshold.
+
+    between: decides alike on these rows, but is halfway to the next of their null_odds, which another batch rounds otherwise.
+    """
 
     score: float
     value: float
+    between: float
 
 
 def score_words(prediction: str, references: Sequence[str], *, unanswerable: bool) -> Score:
@@ -72,7 +76,9 @@ def best_threshold(
     totals[1:-1][odds[1:] == odds[:-1]] = -np.inf
     best = int(np.argmax(totals))
     hold_all = 0.0 if odds[0] > 0 else float(odds[0]) - 1
-    return Threshold(float(totals[best]) / len(scores), float(odds[best - 1]) if best else hold_all)
+    value = float(odds[best - 1]) if best else hold_all
+    above = float(odds[best]) if best < len(odds) else value + 2
+    return Threshold(float(totals[best]) / len(scores), value, (value + above) / 2)
 
 
 # --- words -------------------------------------------------------------------------------------------------------------

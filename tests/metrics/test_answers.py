@@ -108,7 +108,8 @@ def test_scores_are_between_0_and_1_and_equal_texts_match(a: str, b: str) -> Non
 def test_the_best_threshold_of_null_odds(rows, expected) -> None:
     answerable, scores, answered, odds = map(np.array, zip(*rows, strict=True))
     found = best_threshold(scores.astype(float), answerable == 1, answered == 1, odds.astype(float))
-    assert found == pytest.approx(expected)
+    assert found[:2] == pytest.approx(expected)
+    assert found.between not in odds
 
 
 ODDS = st.integers(-2, 2).map(float) | st.floats(-9, 9)
@@ -124,5 +125,5 @@ def test_the_threshold_gives_its_score_and_none_a_better_one(rows: list[tuple[bo
     def held_back_above(threshold: float) -> float:
         return float(np.where(odds > threshold, ~answerable, scores).sum()) / len(rows)
 
-    assert found.score == held_back_above(found.value)
+    assert found.score == held_back_above(found.value) == held_back_above(found.between)
     assert found.score == max(held_back_above(threshold) for threshold in [-np.inf, *odds])

@@ -292,7 +292,7 @@ class QuestionAnsweringTask(Task):
         if self.recipe.null_threshold is not None or not truth[0].unanswerable:
             return self
         ungated, has_answer, answered, null_odds = self._ungated(predictions, truth)
-        return replace(self, null_threshold=best_threshold(ungated[:, 1], has_answer, answered, null_odds).value)
+        return replace(self, null_threshold=best_threshold(ungated[:, 1], has_answer, answered, null_odds).between)
 
     def error(self, prediction: Prediction, truth: Any) -> float:
         return (1.0 - _compare(prediction.value, truth)[1]) * (prediction.probability or 0.0)

@@ -80,7 +80,7 @@ def standard_columns(
         require_column(examples, column, option="--intent-column")
         columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
     if to_predict:
-        kind = "plain text, one sentence per line" if "places" in columns else "words"
+        kind = "texts, which are split into words" if "places" in columns else "words"
         remarks += Remarks((f"read as {kind}",))
     own = examples.own_names | {role: by_role[role] for role in ("tokens", "text") if role in by_role}
     return replace(examples, columns=columns, label_names={}, own_names=own, remarks=examples.remarks + remarks)
