@@ -234,14 +234,19 @@ class Served:
             return f"The {self.mask_token} is closed."
         row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}
         is_pair = self.predictor.task is not None and bool(getattr(self.predictor.task.recipe, "text_pair", None))
-        return row if is_pair or not self.expected.startswith("a string") else row["text"]
+        return row if is_pair or not self.reads_strings else row["text"]
+
+    @property
+    def reads_strings(self) -> bool:
+        """Whether a row may be a single string, its text."""
+        return not {"context", "choices"} & {*self.columns}
 
     @cached_property
     def expected(self) -> str:
         """What a row is, in words."""
         names = ", ".join(f'"{role}"' for role in self.columns)
         row = f"an object with {names}"
-        return row if {"context", "choices"} & {*self.columns} else f"a string, or {row}"
+        return f"a string, or {row}" if self.reads_strings else row
 
     def unread(self, row: Mapping[str, Any]) -> list[str]:
         """The columns of a row that the model does not read."""
@@ -268,8 +273,7 @@ class Served:
                 what = f"{where} is a pair; {self.name!r} reads single texts"
                 raise DataError(f'{what}, several of them as [["one"], ["another"]]')
             given = dict(zip(("text", "text_pair"), given, strict=False))
-        is_text = isinstance(given, str) and self.expected.startswith("a string")
-        if is_text or ("tokens" in self.columns and _are_texts(given)):
+        if (isinstance(given, str) and self.reads_strings) or ("tokens" in self.columns and _are_texts(given)):
             return given
         if not isinstance(given, dict):
             raise DataError(f"{where} is {reprlib.repr(given)}; expected {self.expected}")

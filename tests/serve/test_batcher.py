@@ -99,42 +99,21 @@ def test_a_bad_row_fails_its_own_request_alone(folder: Path, monkeypatch: Any) -
         assert gate.sizes == [1, 2]
 
 
-def test_a_row_that_breaks_the_encoding_fails_its_own_request_alone(folder: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("step", ["encode", "decode"])
+def test_what_fails_together_is_computed_alone(folder: Path, monkeypatch: Any, step: str) -> None:
     with serving({"m": folder}) as (_, models, batcher):
         served = models["m"]
-        examples = served.predictor.examples
-
-        def examples_of(rows: Any, *more: Any) -> Any:
-            if "bad" in rows:
-                raise RuntimeError("a bug")
-            return examples(rows, *more)
-
-        gate = Gate(served, monkeypatch)
-        blocked = submit(batcher, served, ["no"])
-        assert gate.reached.wait(60)
-        monkeypatch.setattr(served.predictor, "examples", examples_of)
-        good, bad = submit(batcher, served, ["the movie"]), submit(batcher, served, ["bad"])
-        gate.opened.set()
-        assert len(good.result(60)[1]) == len(blocked.result(60)[1]) == 1
-        with pytest.raises(RuntimeError):
-            bad.result(60)
-        assert batcher.is_alive
-
-
-def test_what_fails_together_is_computed_alone(folder: Path, monkeypatch: Any) -> None:
-    with serving({"m": folder}) as (_, models, batcher):
-        served = models["m"]
-        compute = served.predictor.decode
+        compute = getattr(served.predictor, step)
         gate = Gate(served, monkeypatch)
         blocked = submit(batcher, served, ["no"])
         assert gate.reached.wait(60)
 
-        def decode(split: Any) -> Any:
-            if "bad" in split.examples.columns["text"]:
+        def failing(rows: Any) -> Any:
+            if "bad" in getattr(rows, "examples", rows).columns["text"]:
                 raise RuntimeError("not a number")
-            return compute(split)
+            return compute(rows)
 
-        monkeypatch.setattr(served.predictor, "decode", decode)
+        monkeypatch.setattr(served.predictor, step, failing)
         good, bad = submit(batcher, served, ["the movie"]), submit(batcher, served, ["bad"])
         gate.opened.set()
         assert len(good.result(60)[1]) == len(blocked.result(60)[1]) == 1
