@@ -86,12 +86,15 @@ def planned(minutes: float) -> dict[str, int]:
     path, options = ROOT / FOLDER / f"{minutes:g}" / "plan.json", stages()
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else stored().get("plan", {}).get(f"{minutes:g}", {})
     if missing := [stage for stage, each in options.items() if each not in kept]:
-        said = lambda number, stage, values: print(f"plan {number}/{PLANS}  {values['steps']} steps  {stage}", flush=True)  # noqa: E731
-        found = take_turns(lambda stage, _: {"steps": plan(stage, minutes)}, missing, PLANS, {"steps": None}, said)
+        found = take_turns(lambda stage, _: {"steps": plan(stage, minutes)}, missing, PLANS, {"steps": None}, _said)
         kept |= {options[stage]: statistics.median_low(each["steps"]) for stage, each in found.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(kept), encoding="utf-8")
     return {stage: kept[each] for stage, each in options.items()}
+
+
+def _said(number: int, stage: str, values: Mapping[str, Any]) -> None:
+    print(f"plan {number}/{PLANS}  {values['steps']} steps  {stage}", flush=True)
 
 
 def plan(stage: str, minutes: float) -> int:
