@@ -15,7 +15,7 @@ GLUE = f"{DATA}/GLUE"
 TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale", "growth", "label_errors"
 PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
 ENGINES, GPU, STARTUP = "bench_engines", "bench_gpu", "bench_startup"
-OWN_TEXT, PRECISION, STILTS = "own_text", "precision", "stilts"
+OWN_TEXT = "own_text"
 # The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
     result: [task for task, workload in bench.TASKS.items() if workload.result == result]
@@ -69,6 +69,18 @@ FIVE_SEEDS = {
     "mrpc_five": f"mrpc --data {GLUE}/MRPC",
     "rte_five": f"rte --data {GLUE}/RTE",
     "sst2_five": f"sst2 --data {GLUE}/SST-2 --max-train-samples 5000",
+}
+
+# What paired_results.py fine-tunes in two ways: in fp32 and in bf16; alone and after a related task.
+BY_PRECISION = {
+    "precision_mrpc": f"mrpc --data {GLUE}/MRPC --max-train-samples 2000 --num-epochs 3 --learning-rate 1e-4",
+    "precision_conll2003": f"conll2003 --data {DATA}/CoNLL2003 --max-train-samples 3000 --num-epochs 2 --learning-rate 2e-4",
+    "precision_squad": f"squad --train {DATA}/SQuAD/train-v1.1.rebuilt.json.xz --validation 1% --max-train-samples 2000 "
+    "--num-epochs 1 --learning-rate 1e-4",
+}
+AFTER_NLI = {
+    f"stilts_{recipe}": f"{recipe} --data {GLUE}/{folder} --learning-rate 1e-4 --num-epochs 3"
+    for recipe, folder in {"rte": "RTE", "mrpc": "MRPC", "stsb": "STS-B"}.items()
 }
 
 # Few rows, as Zhang et al. (2021) draw them, by three sets of settings.
@@ -159,7 +171,7 @@ TABLES = {
     "budget": (BUDGET,),
     "bench_gpu": (GPU,),
     "bench_startup": (STARTUP,),
-    "precision": (PRECISION,),
-    "stilts": (STILTS,),
+    "precision": tuple(BY_PRECISION),
+    "stilts": tuple(AFTER_NLI),
     "paper_tables": tuple(paper_tables.TABLES),
 }

@@ -8,106 +8,100 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import comparison
 import markdown
 import pretraining_results as pretraining
-from command_lines import DATA
-from entries import GLUE, LINGNLI, PRECISION, STILTS
+from entries import AFTER_NLI, BY_PRECISION, LINGNLI
 from provenance import ROOT, provenance
 
 SEEDS = 5
 
 
 @dataclass(frozen=True)
-class Paired:
-    """name: of the result. ways: the two, by name, with their options. tasks: data set -> arguments of `finetune`. prepared:
-    what is there when a command that comes first has done its work -> the command.
+class Ways:
+    """Two ways to fine-tune. options: of each, by its name. prepared: what is there when a command that comes first has done
+    its work -> the command.
     """
 
+    folder: str
+    options: Mapping[str, str]
+    prepared: Mapping[str, str]
+
+    def render(self, *results: Mapping[str, Any]) -> str:
+        """The block of a page: a row for each data set."""
+        before, after = self.options
+        header = ["data set", "dev rows", "score", before, after, f"{after} - {before}, points"]
+        return markdown.block(results, markdown.table(header, [*map(row, results)], numbers_from=3))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A data set, fine-tuned in two ways. name: of the result; recipe: arguments of `finetune`."""
+
     name: str
-    ways: Mapping[str, str]
-    tasks: Mapping[str, str]
-    prepared: Mapping[str, str] = field(default_factory=dict)
+    recipe: str
+    ways: Ways
 
     @property
-    def folder(self) -> str:
-        """Of all its runs."""
-        return f"runs/results/{self.name}"
+    def runs(self) -> list[str]:
+        """Where the runs of either way are."""
+        return [f"{self.ways.folder}/{self.name}/{way.replace(' ', '-')}" for way in self.ways.options]
 
-    def runs(self, task: str) -> list[str]:
-        """Where the runs of a task are, of either way."""
-        return [f"{self.folder}/{self.tasks[task].split()[0]}/{way.replace(' ', '-')}" for way in self.ways]
-
-    def training(self, task: str) -> dict[str, str]:
+    @property
+    def training(self) -> dict[str, str]:
         """What is there when a command has done its work -> the command, for either way."""
-        common = f"bertkit finetune {self.tasks[task]} --no-baselines --seeds {SEEDS}"
-        each = zip(self.ways.values(), self.runs(task), strict=True)
+        common = f"bertkit finetune {self.recipe} --no-baselines --seeds {SEEDS}"
+        each = zip(self.ways.options.values(), self.runs, strict=True)
         return {f"{folder}/seeds.json": f"{common} {options} --output-dir {folder}" for options, folder in each}
 
     def commands(self) -> list[str]:
         """The command lines, as a user types them."""
-        return [
-            *self.prepared.values(),
-            *(line for task in self.tasks for line in (*self.training(task).values(), comparison.command(*self.runs(task)))),
-        ]
+        return [*self.ways.prepared.values(), *self.training.values(), comparison.command(*self.runs)]
 
     def measure(self, *, force: bool) -> dict[str, Any]:
-        """What results/NAME.json keeps. Finished runs are not made again, unless `force`."""
-        lines = {made: line for task in self.tasks for made, line in self.training(task).items()}
-        made_by = pretraining.run_commands({**self.prepared, **lines}, ROOT / self.folder, force=force)
-        origin = provenance() | {"commit": made_by[next(iter(lines))]["commit"]}
-        found = {task: comparison.compare(*self.runs(task)) for task in self.tasks}
-        first = self.runs(next(iter(self.tasks)))[0]
-        run = json.loads((ROOT / first / "seed-1" / "run.json").read_text(encoding="utf-8"))
-        seeds = list(range(1, SEEDS + 1))
-        return {"name": self.name, "command": self.commands(), **origin, "seeds": seeds, "model": run["model"], "tasks": found}
+        """What results/NAME.json keeps. Finished runs are not made again, unless `force`; what comes first is kept even then,
+        as other data sets share it.
+        """
+        pretraining.run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
+        made_by = pretraining.run_commands(self.training, ROOT / self.ways.folder / self.name, force=force)
+        origin = provenance() | {"commit": made_by[next(iter(self.training))]["commit"]}
+        run = json.loads((ROOT / self.runs[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
+        return {
+            "name": self.name,
+            "command": self.commands(),
+            **origin,
+            "seeds": list(range(1, SEEDS + 1)),
+            "model": run["model"],
+            "data_set": self.recipe.split()[0],
+            **comparison.compare(*self.runs),
+        }
 
-    def render(self, values: Mapping[str, Any]) -> str:
-        """The block of a page."""
-        before, after = self.ways
-        header = ["data set", "dev rows", "score", before, after, f"{after} - {before}, points"]
-        return markdown.block([values], markdown.table(header, rows(values), numbers_from=3))
 
-
-def rows(values: Mapping[str, Any]) -> list[list[str]]:
-    """The rows of the table: each data set's scores, in percent, and the difference with its 95% interval."""
-    return [
-        [
-            task,
-            f"{found['rows']:,}",
-            found["score"],
-            *(f"{100 * score:.1f}" for score in found["scores"]),
-            f"**{comparison.told(found)}**",
-        ]
-        for task, found in values["tasks"].items()
-    ]
+def row(values: Mapping[str, Any]) -> list[str]:
+    """A row of the table: a data set's scores, in percent, and the difference with its 95% interval."""
+    scores = [f"{100 * score:.1f}" for score in values["scores"]]
+    return [values["data_set"], f"{values['rows']:,}", values["score"], *scores, f"**{comparison.told(values)}**"]
 
 
 # Everything that rounds in bf16 counts: products, attention, dropout, and the working copy of the weights.
-BY_PRECISION = Paired(
-    PRECISION,
-    {precision: f"--model minilm --precision {precision}" for precision in ("fp32", "bf16")},
-    {
-        "MRPC": f"mrpc --data {GLUE}/MRPC --max-train-samples 2000 --num-epochs 3 --learning-rate 1e-4",
-        "CoNLL-2003": f"conll2003 --data {DATA}/CoNLL2003 --max-train-samples 3000 --num-epochs 2 --learning-rate 2e-4",
-        "SQuAD 1.1": f"squad --train {DATA}/SQuAD/train-v1.1.rebuilt.json.xz --validation 1% --max-train-samples 2000 "
-        "--num-epochs 1 --learning-rate 1e-4",
-    },
+_PRECISIONS = Ways(
+    "runs/results/precision", {precision: f"--model minilm --precision {precision}" for precision in ("fp32", "bf16")}, {}
 )
-_RELATED = f"runs/results/{STILTS}/mnli/seed-1"
-AFTER_NLI = Paired(
-    STILTS,
+_RELATED = "runs/results/stilts/mnli/seed-1"
+_STILTS = Ways(
+    "runs/results/stilts",
     {"alone": "--model minilm", "after LingNLI": f"--model {_RELATED} --fresh-head"},
-    {
-        task: f"{recipe} --data {GLUE}/{task} --learning-rate 1e-4 --num-epochs 3"
-        for task, recipe in {"RTE": "rte", "MRPC": "mrpc", "STS-B": "stsb"}.items()
-    },
     {
         f"{_RELATED}/README.md": f"bertkit finetune mnli {LINGNLI} --model minilm --no-baselines --seed 1 "
         f"--output-dir {_RELATED}"
     },
 )
-COMPARISONS = (BY_PRECISION, AFTER_NLI)
+COMPARISONS = [
+    Paired(name, recipe, ways)
+    for ways, recipes in ((_PRECISIONS, BY_PRECISION), (_STILTS, AFTER_NLI))
+    for name, recipe in recipes.items()
+]
+BLOCKS = {"precision": _PRECISIONS.render, "stilts": _STILTS.render}

@@ -113,7 +113,7 @@ RENDERERS: dict[str, Callable[..., str]] = {
     GPU: bench_gpu.render,
     STARTUP: bench_startup.render,
     **{module.NAME: module.render for module in (pretraining, *MODULES, budget)},
-    **{each.name: each.render for each in paired.COMPARISONS},
+    **paired.BLOCKS,
 }
 
 # --- tables ----------------------------------------------------------------------------------------------------------------

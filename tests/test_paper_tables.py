@@ -131,16 +131,15 @@ def test_both_ways_train_alike_and_are_compared(
         monkeypatch.setattr(module, "ROOT", tmp_path)
     values: dict[str, Any] = paired.measure(force=False)
     shown = values["command"]
-    assert sorted(lines) == sorted(line if "compare" in line else f"{line} --overwrite" for line in shown)
-    assert shown == paired.commands()
-    prepared, shown = shown[: len(paired.prepared)], shown[len(paired.prepared) :]
-    assert prepared == [*paired.prepared.values()] == [line.removesuffix(" --overwrite") for line in lines[: len(prepared)]]
-    one, other = paired.ways.values()
-    for first, second, compared in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
-        folder, to = first.split()[-1], second.split()[-1]
-        assert first.replace(one, other).replace(folder, to) == second != first
-        assert compared == " ".join(["bertkit compare", folder, to, "--json"])
-    task = next(iter(paired.tasks))
-    assert paired_results.rows(values)[0] == [task, "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
-    header = f"| {' | '.join(paired.ways)} | {' - '.join(reversed([*paired.ways]))}, points |"
-    assert header in paired.render(values)
+    assert lines == [line if "compare" in line else f"{line} --overwrite" for line in shown]
+    *prepared, first, second, compared = shown
+    assert prepared == [*paired.ways.prepared.values()]
+    one, other = paired.ways.options.values()
+    folder, to = first.split()[-1], second.split()[-1]
+    assert first.replace(one, other).replace(folder, to) == second != first
+    assert compared == " ".join(["bertkit compare", folder, to, "--json"])
+    cells = [paired.recipe.split()[0], "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
+    header, _, *rows = paired.ways.render(values, values).splitlines()
+    before, after = paired.ways.options
+    assert header == f"| data set | dev rows | score | {before} | {after} | {after} - {before}, points |"
+    assert rows[:3] == [f"| {' | '.join(cells)} |"] * 2 + [""]
