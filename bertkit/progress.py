@@ -72,7 +72,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     grid = Table(title=plain(title), title_justify="left", title_style="bold")
     rows = [list(row) for row in rows]
     for number, column in enumerate(columns):
-        grid.add_column(plain(column), justify="right" if is_numeric(rows, number) else "left")
+        grid.add_column(plain(format_cell(column)), justify="right" if is_numeric(rows, number) else "left")
     for row in rows:
         grid.add_row(*(plain(format_cell(value)) for value in row))
     wide = console if console.is_terminal else _Console(file=console.file, width=_WIDE, quiet=console.quiet)
@@ -90,10 +90,11 @@ def format_interval(bounds: Sequence[float] | None, spec: str = ".4f") -> str | 
 
 
 def format_cell(value: Any) -> str:
-    """A value as a table shows it."""
+    """A value as a table shows it; text in quotes where white space surrounds it, which nobody would see."""
     if value is None:
         return "-"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    text = f"{value:.4f}" if isinstance(value, float) else str(value)
+    return text if text == text.strip() else repr(text)
 
 
 class Bar(Protocol):

@@ -62,6 +62,11 @@ def test_table_shows_numbers_to_four_places_and_a_dash_for_none(lines: io.String
     assert ["f1", "-", "12"] in rows
 
 
+def test_white_space_around_a_cell_or_a_column_is_seen(lines: io.StringIO) -> None:
+    progress.table("labels", ["label", "spam "], [["spam", 1], ["spam ", 2], [" ", 3]])
+    assert [shown for shown in ("│ spam ", "│ 'spam '", "│ ' '", "┃ 'spam '") if shown not in lines.getvalue()] == []
+
+
 def test_a_bar_in_a_file_is_an_occasional_line(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 10))  # ten seconds between two looks at it
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))

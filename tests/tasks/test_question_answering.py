@@ -364,6 +364,8 @@ def test_answers_as_a_person_reads_them() -> None:
     assert shown.plain == f"[i]who?\n{'-' * 200}[two]{',' * 200} (0.50)\n"
     nothing = task.format_prediction(Prediction("", 0.75, details={"start": None, "end": None}), rows, 1).plain
     assert (nothing.startswith("why?\n"), "(0.75)" in nothing) == (True, True)
+    assert told(task.counts_of([answer, Prediction(""), Prediction("")])) == ["2 questions that the model does not answer"]
+    assert told(task.counts_of([answer])) == []
     truth = task.truth(rows)
     assert task.format_truth(truth[0], rows, 0) == "two / dot"
     assert [task.error(answer, truth[0]), task.error(answer, truth[1])] == [0, 0.25]

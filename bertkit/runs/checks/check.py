@@ -66,10 +66,7 @@ class Checked:
             cells = [f"{value:g}" for value in numbers.values()]
             parts.append(Table(f"{title}: target values of {split}", list(numbers), [cells]))
         if names := list(dict.fromkeys(name for counts in self.labels.values() for name, _ in counts.most_common())):
-            rows = [
-                [name if name.strip() else repr(name), *(counts.get(name, 0) for counts in self.labels.values())]
-                for name in names[:30]
-            ]
+            rows = [[name, *(counts.get(name, 0) for counts in self.labels.values())] for name in names[:30]]
             more = f": the 30 most frequent of {len(names)}" if len(names) > 30 else ""
             parts.append(Table(f"{title}: labels{more}", ["label", *self.labels], rows))
         if self.lengths:

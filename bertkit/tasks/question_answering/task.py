@@ -299,6 +299,10 @@ class QuestionAnsweringTask(Task):
 
     # --- as people and files see it ---
 
+    def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
+        unanswered = sum(not prediction.value for prediction in predictions)
+        return (Count(unanswered, "{} that the model does not answer", "question"),)
+
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         details = dict(prediction.details)
         inputs = {"id": details.pop("id"), "question": examples.columns["question"][row]}
