@@ -1,4 +1,4 @@
-# POSIX make. PYTHON makes the virtual environment, VENV is where it lies; ARGS goes to what the target runs.
+# POSIX make. PYTHON: the interpreter for the environment. VENV: its folder. ARGS: arguments for what the target runs.
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
@@ -44,22 +44,22 @@ browser: setup ## what the tests of serve's page need: chromium, and axe-core fr
 	else echo "error: the tests in a browser need$$missing"; echo "hint: on Debian and Ubuntu: sudo apt install$$missing"; exit 1; fi >&2
 	@test -d build/browser/node_modules/axe-core || npm install --silent --no-save --prefix build/browser $(AXE)
 
-pictures: setup minilm browser ## take the pictures of docs/images anew, with models trained for them
+pictures: setup minilm browser ## take the pictures in docs/images again, with models trained for them
 	$(PY) tests/pictures.py
 
 demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, predict
 	$(PY) scripts/demo.py $(ARGS)
 
-test: setup ## the tests but for the slow ones; ARGS="-k name" chooses
+test: setup ## the tests except slow ones; ARGS="-k name" chooses
 	$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: setup ## the tests that run no whole command, no other process, no real data or weights
 	$(PY) -m pytest $(PARALLEL) -m "not e2e" $(ARGS)
 
-test-slow: setup ## all tests
+test-slow: setup ## the tests with the slow ones; those of Ray and Spark are in test-engines
 	$(PY) -m pytest $(PARALLEL) --slow $(ARGS)
 
-test-faults: setup ## every file operation failed, bytes flipped, two starts at once: about ten minutes on two cores
+test-faults: setup ## file operations made to fail, bytes flipped, two starts at once: about ten minutes on two cores
 	$(PY) tests/faults.py $(ARGS)
 
 test-distributed: setup ## several processes: killed, restarted, failing, on two machines: about six minutes on two cores
@@ -81,39 +81,39 @@ engines: setup ## what tests and figures of Ray and Spark need: both packages, a
 test-engines: engines ## predictions in Ray Data and Spark, on this machine's cores: about four minutes on two of them
 	$(PY) -m pytest --engines -m engines $(ARGS)
 
-check: setup ## format, lint, types, floors
+check: setup ## format, lint, types, import order
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_floors.py
 
-format: setup ## mend format and lint
+format: setup ## fix format and lint
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
 fuzz: setup ## 20,000 malformed inputs through the commands: no traceback, no hang
 	$(PY) scripts/fuzz.py $(ARGS)
 
-bench: setup minilm ## speed beside the transformers Trainer
+bench: setup minilm ## training speed compared with the transformers Trainer
 	$(PY) scripts/bench.py $(ARGS)
 
-bench-startup: setup minilm ## how soon a command is there, beside transformers
+bench-startup: setup minilm ## start-up time compared with transformers
 	$(PY) scripts/bench_startup.py $(ARGS)
 
-bench-predict: setup minilm ## speed of prediction beside transformers, ONNX Runtime and OpenVINO
+bench-predict: setup minilm ## speed of prediction compared with transformers, ONNX Runtime and OpenVINO
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'
 	$(PY) scripts/bench_prediction.py $(ARGS)
 
-bench-gpu: setup ## what a GPU is needed for: its tests, speed and memory beside transformers; goes on where it was stopped
+bench-gpu: setup ## everything that needs a GPU: tests, speed, memory; resumes where it was stopped
 	$(PY) scripts/bench_gpu.py $(ARGS)
 
 bench-levers: setup minilm ## what each part of bertkit adds to the speed of training
 	$(PY) scripts/bench_levers.py $(ARGS)
 
-bench-serve: setup minilm ## speed and memory of bertkit serve, beside predict and FastAPI with transformers' pipeline
+bench-serve: setup minilm ## speed and memory of bertkit serve, compared with predict and with FastAPI and transformers' pipeline
 	$(PY) scripts/bench_serve.py $(ARGS)
 
-bench-engines: engines minilm ## speed of prediction in Ray Data and Spark, beside one process with as many threads
+bench-engines: engines minilm ## speed of prediction in Ray Data and Spark, compared with one process of as many threads
 	$(PY) scripts/bench_engines.py $(ARGS)
 
 budget: setup ## what each lever of pretrain's --preset budget gains at equal time: about eight hours on two cores

@@ -36,11 +36,11 @@ RECORDED = {**dict.fromkeys(MEASURES, 2), "waiting_share": 4, "precision": None,
 NAMES = {
     "bertkit": "bertkit",
     "bertkit-fp32": "bertkit, fp32",
-    "default": f"(a) Trainer as run_glue sets it: {TRAINERS['default']}",
+    "default": f"(a) Trainer: {TRAINERS['default']}",
     "dynamic": f"(b) Trainer: {TRAINERS['dynamic']}",
-    "grouped": f"(d) Trainer: {TRAINERS['grouped']}",
-    "best": f"(e) Trainer: {TRAINERS['best']}",
-    "bf16": f"(f) Trainer: {TRAINERS['bf16']}",
+    "grouped": f"(c) Trainer: {TRAINERS['grouped']}",
+    "best": f"(d) Trainer: {TRAINERS['best']}",
+    "bf16": f"(e) Trainer: {TRAINERS['bf16']}",
 }
 HOPELESS = 0.5  # times fp32's rate of products: below it no side is run in bf16
 FASTEST = "fastest"  # in place of a side: the fastest of the task's peers on this machine
@@ -105,8 +105,7 @@ COMPARED = (
     ("bertkit-fp32", "default"),
     ("bertkit-fp32", "dynamic"),
 )
-# The least ratio of the task's measure that we ask of ourselves, by our precision where it matters; and the most of memory and
-# start-up time.
+# The least ratio of the task's measure that we ask of ourselves, by our precision where it matters.
 BY_PRECISION = {"fp32": 1.3, "bf16": 1.4}
 NEEDED: dict[tuple[str, str, str], float | dict[str, float]] = {
     ("mrpc", "bertkit", "default"): 3.0,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bench
+import markdown
 from entries import LEVERS as NAME
 from levers import LEVERS
 from provenance import ROOT, provenance, write_result
@@ -48,6 +49,11 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
             ]
         found.append(row)
     return found
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/speed.md."""
+    return markdown.block([values], markdown.table(header(values), rows(values), numbers_from=1))
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import markdown
 from entries import PREDICTION
 from prediction_inputs import read_rows
 from prediction_models import DEV, MODEL, RUN, SEED, TASKS, TRAIN
@@ -176,6 +177,13 @@ def limits(values: Mapping[str, Any]) -> str:
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The block of docs/speed.md."""
+    sides = markdown.table(HEADER, rows(values), numbers_from=2)
+    ratios = markdown.table(RATIOS, ratio_rows(values), numbers_from=1)
+    return markdown.block([values], sides, ratios, [note(values)])
 
 
 def measure(options: argparse.Namespace, tasks: Sequence[str], sides: Sequence[str]) -> dict[str, Any]:

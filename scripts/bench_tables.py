@@ -1,17 +1,15 @@
-"""The tables of docs/speed.md, from what bench.py, bench_prediction.py and bench_levers.py have written."""
+"""How docs/speed.md shows what bench.py has written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bench
-import bench_levers
-import bench_prediction
 import markdown
 
 
-def render_training(*results: Mapping[str, Any]) -> str:
+def render(*results: Mapping[str, Any]) -> str:
     units = ["examples/s", "real tokens/s", "peak MiB"]
     sides = [
         [task, side, f"{ex:.1f}", f"{tok:.0f}", f"{mem:.0f}"]
@@ -19,9 +17,9 @@ def render_training(*results: Mapping[str, Any]) -> str:
         for task, side, ex, tok, mem in bench.side_rows(values)
     ]
     ratios = [
-        [task, pair, f"**{ex:.2f}**", f"{tok:.2f}", f"{mem:.2f}", "-" if needed is None else f"{needed:g}"]
+        [task, pair, *_ratios(task, measured), "-" if needed is None else f"{needed:g}"]
         for values in results
-        for task, pair, ex, tok, mem, needed in bench.ratio_rows(values)
+        for task, pair, *measured, needed in bench.ratio_rows(values)
     ]
     return markdown.block(
         results,
@@ -31,8 +29,15 @@ def render_training(*results: Mapping[str, Any]) -> str:
     )
 
 
+def _ratios(task: str, measured: Sequence[float]) -> list[str]:
+    """The ratio of every measure; what is asked of the task in bold."""
+    asked = bench.TASKS[task].measure
+    pairs = zip(bench.MEASURES, measured, strict=True)
+    return [f"**{ratio:.2f}**" if measure == asked else f"{ratio:.2f}" for measure, ratio in pairs]
+
+
 def _note(values: Mapping[str, Any]) -> str:
-    """The settings of each task, once where they are alike, and what start-up took."""
+    """The settings of each task, once where they are alike."""
     settings: dict[str, list[str]] = {}
     for task, found in values["tasks"].items():
         own = {**values, **found}
@@ -64,14 +69,3 @@ def _note(values: Mapping[str, Any]) -> str:
             f"tokens/s, {row['ratio']:.1f} times what google-research's script gave on another machine."
         )
     return note
-
-
-def render_prediction(values: Mapping[str, Any]) -> str:
-    sides = markdown.table(bench_prediction.HEADER, bench_prediction.rows(values), numbers_from=2)
-    ratios = markdown.table(bench_prediction.RATIOS, bench_prediction.ratio_rows(values), numbers_from=1)
-    return markdown.block([values], sides, ratios, [bench_prediction.note(values)])
-
-
-def render_levers(values: Mapping[str, Any]) -> str:
-    table = markdown.table(bench_levers.header(values), bench_levers.rows(values), numbers_from=1)
-    return markdown.block([values], table)

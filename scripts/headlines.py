@@ -17,7 +17,7 @@ SPEED = {
     "sst2": "SST-2, sentences/s",
     "conll2003": "CoNLL-2003, sentences/s",
     "squad": "SQuAD, windows/s",
-    "pretrain_128": "pre-training, sequences/s",
+    "pretrain_128": "pre-training, tokens/s",
 }
 # A task of trainer_results.py -> what its score is called
 ACCURACY = {"mrpc_five": "MRPC, accuracy", "rte_five": "RTE, accuracy", "sst2_five": "SST-2 (5,000 rows), accuracy"}
@@ -36,8 +36,9 @@ def rows() -> list[list[str]]:
 
 
 def _speed(task: str) -> list[str]:
-    values = _read(bench.TASKS[task].result)
-    rates = {side: statistics.median(found["examples_per_s"]) for side, found in values["tasks"][task]["sides"].items()}
+    workload = bench.TASKS[task]
+    values = _read(workload.result)
+    rates = {side: statistics.median(found[workload.measure]) for side, found in values["tasks"][task]["sides"].items()}
     ours = rates["bertkit"]
     peer = max((side for side in rates if not side.startswith("bertkit")), key=rates.__getitem__)
     theirs = f"{rates[peer]:.1f} ({SETTINGS[peer]})"

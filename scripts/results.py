@@ -24,6 +24,8 @@ from typing import Any
 
 import bench_engines
 import bench_gpu
+import bench_levers
+import bench_prediction
 import bench_serve
 import bench_startup
 import bench_tables
@@ -104,10 +106,10 @@ SOURCES: dict[str, Source] = {
 # The blocks that are not made of entries' scores, and what writes their Markdown from their results.
 RENDERERS: dict[str, Callable[..., str]] = {
     "small": entry_results.render_many,
-    "bench": bench_tables.render_training,
+    "bench": bench_tables.render,
     "paper_tables": paper_tables.render,
-    PREDICTION: bench_tables.render_prediction,
-    LEVERS: bench_tables.render_levers,
+    PREDICTION: bench_prediction.render,
+    LEVERS: bench_levers.render,
     SERVING: bench_serve.render,
     ENGINES: bench_engines.render,
     GPU: bench_gpu.render,

@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench
 import bench_levers
-import bench_tables
 from levers import LEVERS
 from trained import train
 
@@ -154,6 +153,6 @@ def test_gains_by_hand() -> None:
     assert len(rows) == 1 + len(LEVERS)
     made_by = {"command": ["python scripts/bench_levers.py"], "commit": "0" * 40, "date": "2026-01-02", "machine": "abacus"}
     made_by |= {"seeds": [1], "model": {"name": "minilm"}, "versions": dict.fromkeys(("bertkit", "torch", "transformers"), "1")}
-    rendered = bench_tables.render_levers({**values, **made_by})
+    rendered = bench_levers.render({**values, **made_by})
     assert rendered.count("\n| ") == 1 + len(rows)
     assert "python scripts/bench_levers.py" in rendered

@@ -18,7 +18,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench_prediction
-import bench_tables
 import prediction_models
 import prediction_sides
 import timed_prediction
@@ -298,7 +297,7 @@ def test_the_tables_show_every_side() -> None:
     values |= {"command": ["python scripts/bench_prediction.py"], "commit": "0" * 40, "date": "2026-01-02", "machine": "abacus"}
     versions = dict.fromkeys(("bertkit", "torch", "transformers", "openvino"), "1.2.3")
     values |= {"seeds": [1], "model": {"name": "minilm"}, "versions": versions}
-    rendered = bench_tables.render_prediction(values)
+    rendered = bench_prediction.render(values)
     assert rendered.count("\n| mrpc | ") == len(MEASURED)
     assert "| mrpc | bertkit, bf16 | 150.0 | 6.0 | 6.0 | accuracy 90.0 |" in rendered
     assert rendered.count("**") == 2 * (3 + 1)
