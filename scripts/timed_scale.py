@@ -340,12 +340,12 @@ def time_saves(folder: Path, size: str) -> dict[str, Any]:
             step()
         for number in (1, 2):
             begun = time.perf_counter()
-            writer.save(asdict(TrainState(step=number)), checkpoint=True, best=True)
+            writer.save(asdict(TrainState(step=number)), best=True)
             waited.append(time.perf_counter() - begun)
             while len(written) < number:
                 meanwhile.append(step())
         begun = time.perf_counter()
-        writer.save(asdict(TrainState(step=3)), checkpoint=True, best=True)
+        writer.save(asdict(TrainState(step=3)), best=True)
         writer.wait()
         at_once = time.perf_counter() - begun
     verify_checkpoint(run / "checkpoint-3")

@@ -111,9 +111,10 @@ def train(
     save_model(step) -> what writes the model of that step into a folder, every parameter under its name; it is called in a
     thread while training goes on. Without it nothing is saved. read_model reads the weights of such a folder. evaluate(module)
     -> scores, and the number that decides which step is best (higher is better); without it the last is. Every `eval_every`
-    steps, and at the end, the model is evaluated, and a checkpoint written unless config.save_steps says when. resume_from: a
-    checkpoint, from which training resumes, on a CPU bit-exactly. position: step -> what helps to find its batches soon when
-    it is resumed; the checkpoint keeps it. best_since: evaluations up to this step were on other data, and are not compared
+    steps, and at the end, the model is evaluated. A checkpoint is written then or, with config.save_steps, that often and for
+    each new best model: what a resumed run takes for the best one must be that of its checkpoint. resume_from: a checkpoint,
+    from which training resumes, on a CPU bit-exactly. position: step -> a mark that the checkpoint keeps, from which a resumed
+    run finds that step's batches faster. best_since: evaluations up to this step were on other data, and are not compared
     with later ones. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then has the share.
     average_from: the step (from 0) from which on the mean of the weights after each step is what is evaluated and saved. Raises
     UsageError when the loss is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once what was begun is written.
@@ -122,6 +123,7 @@ def train(
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
     use_tf32(config.precision)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and steps have many
     if config.compile:
         compile_layers(module)
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
@@ -136,16 +138,15 @@ def train(
     if main and save_model is not None:
         writer = CheckpointWriter(run_dir, optimizer, save_model, keep=config.keep_checkpoints)
 
-    def save(*, checkpoint: bool, best: bool) -> None:
+    def save(*, best: bool) -> None:
         nonlocal saved_step, clock
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
         state.position = None if position is None else position(state.step)
         finish(wait=False)  # nothing is saved that comes of damaged data
-        checkpoint = checkpoint and state.step != saved_step  # rewriting one would leave none for a moment
-        if writer is not None and (checkpoint or best):
-            writer.save(dataclasses.asdict(state), checkpoint=checkpoint, best=best)
-        saved_step = state.step if checkpoint else saved_step
+        if writer is not None and state.step != saved_step:  # rewriting one would leave none for a moment
+            writer.save(dataclasses.asdict(state), best=best)
+        saved_step = state.step
 
     def all_saved() -> None:
         if writer is not None:
@@ -186,8 +187,7 @@ def train(
         }
         if optimizer.loss_scale is not None:
             event["loss_scale"] = optimizer.loss_scale.scale
-        if (memory := peak_memory(accelerator.device)) is not None:
-            event["peak_memory_mib"] = memory
+        event["peak_memory_mib"] = peak_memory(accelerator.device)
         record(event)
         return event
 
@@ -207,7 +207,7 @@ def train(
                 peers.stopping()
                 if window.losses:
                     report()  # raises where a loss is not finite, which must not be saved
-                save(checkpoint=True, best=False)
+                save(best=False)
                 all_saved()
                 number = stop[0] if stop else signal.SIGINT  # another process may have got it
                 raise Interrupted(state.step, saved=save_model is not None, number=number)
@@ -242,7 +242,7 @@ def train(
             due = evaluating if config.save_steps is None else state.step % config.save_steps == 0 or state.step == total_steps
             best = evaluating and state.best_step == state.step
             if due or best:
-                save(checkpoint=due, best=best)
+                save(best=best)
             if evaluating:
                 window.start = time.perf_counter()  # tokens_per_second is that of training
         all_saved()

@@ -147,7 +147,7 @@ class Optimizer:
     def step(self, learning_rate: float) -> Tensor:
         """One update from the gradients of the step, which are then dropped. Returns their norm before clipping.
 
-        In float16 gradients that overflow update nothing, and the norm is that of the update before.
+        In float16, gradients that overflow are skipped; the norm is then that of the last update.
         """
         if self._collected:
             self.collect()
@@ -178,7 +178,7 @@ class Optimizer:
 
     @torch.no_grad()
     def average(self) -> None:
-        """Take the masters into their mean over steps, which from now on is what `weights` gives."""
+        """Add the masters to their mean over steps, which `weights` gives from now on."""
         self.averaged += 1
         if not self.averages:
             self.averages = {name: master.detach().clone() for name, master in self.masters.items()}

@@ -25,7 +25,7 @@ def prefetched(batches: Callable[[int], list[Batch]], steps: range, device: torc
 
     def make() -> None:
         try:
-            with torch.cuda.device(device) if on_gpu else nullcontext():  # a thread begins with the first GPU
+            with torch.cuda.device(device) if on_gpu else nullcontext():  # a new thread's is GPU 0
                 for step in steps:
                     if ended.is_set():
                         return

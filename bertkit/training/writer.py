@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertkit.errors import Stopped
 from bertkit.files import write_json
-from bertkit.manifest import replace_files, write_folder
+from bertkit.manifest import write_folder
 from bertkit.training.checkpoint import TRAINING, copy_to_root, drop_older_checkpoints
 from bertkit.training.optimizer import Optimizer
 
@@ -33,13 +33,13 @@ class HostCopies:
         """Make the buffers, and write to every page: the system would hand these out one by one while `take` waits."""
         for name, tensor in _once(tensors).items():
             if name not in self._buffers:
-                with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():  # a thread begins with the first
+                with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():  # a new thread's is GPU 0
                     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
                 self._buffers[name] = buffer.zero_()
 
     @torch.no_grad()
     def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies of all, which the next call overwrites; one of a tensor that has several names."""
+        """Copies of all tensors, valid until the next call. A tensor with several names is copied once."""
         self.reserve(tensors)
         copies = {id(t): self._buffers[name].copy_(t, non_blocking=t.is_cuda) for name, t in _once(tensors).items()}
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
@@ -76,14 +76,13 @@ class CheckpointWriter:
             with suppress(Stopped):  # however often a signal asks: the folder's lock must not end before the thread
                 self._begun.exception()
 
-    def save(self, progress: dict[str, Any], *, checkpoint: bool, best: bool) -> None:
-        """Begin to save the step that `progress` is about: a checkpoint, the best model so far, or both.
+    def save(self, progress: dict[str, Any], *, best: bool) -> None:
+        """Begin to save a checkpoint of the step that `progress` is about. best: it is the best model so far.
 
         Returns once all is copied; training may go on then.
         """
         self.wait()
-        weights = self._weights.take(self.optimizer.weights())
-        state = self._state.take(self.optimizer.state()) if checkpoint else None
+        weights, state = self._weights.take(self.optimizer.weights()), self._state.take(self.optimizer.state())
         self._start(partial(self._write, self.save_model(progress["step"]), weights, state, progress, best=best))
 
     def check(self) -> None:
@@ -126,15 +125,11 @@ class CheckpointWriter:
         self,
         write_model: WriteModel,
         weights: dict[str, Tensor],
-        state: dict[str, Tensor] | None,
+        state: dict[str, Tensor],
         progress: dict[str, Any],
         *,
         best: bool,
     ) -> None:
-        if state is None:
-            replace_files(self.run_dir, lambda folder: write_model(folder, weights))
-            return
-
         def write(folder: Path) -> None:
             from safetensors import torch as safetensors
 

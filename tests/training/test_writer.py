@@ -316,7 +316,7 @@ def test_however_many_signals_come_the_writer_ends_before_its_context(tmp_path: 
     def train() -> None:
         with writer:
             writer.wait()
-            writer.save(dataclasses.asdict(TrainState(step=1)), checkpoint=True, best=False)
+            writer.save(dataclasses.asdict(TrainState(step=1)), best=False)
             assert disk.begun.wait(PATIENCE)
             monkeypatch.setattr(Future, "exception", interrupted)
             raise UsageError("of training")
@@ -336,7 +336,7 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_no_hang(tmp_path: Path,
         with writer:
             writer.wait()
             monkeypatch.setattr(threading.Thread, "start", start)
-            writer.save(dataclasses.asdict(TrainState(step=1)), checkpoint=True, best=False)
+            writer.save(dataclasses.asdict(TrainState(step=1)), best=False)
 
     with pytest.raises(RuntimeError, match="new thread"):
         train()
@@ -424,11 +424,12 @@ def test_the_best_model_is_a_copy_where_there_are_no_links(tmp_path: Path, monke
     assert root.read_bytes() == of_checkpoint.read_bytes()
 
 
-def test_the_best_model_is_written_itself_where_no_checkpoint_is_due(tmp_path: Path) -> None:
-    found = scored_run(tmp_path, 0.7, 0.5, config=dataclasses.replace(STEADY, save_steps=3))
-    assert found.saves == [".unfinished-files at 2", ".unfinished-checkpoint-3 at 3", ".unfinished-checkpoint-4 at 4"]
-    scored_run(tmp_path / "each", 0.7, 0.5)
-    assert (tmp_path / WEIGHTS).read_bytes() == (tmp_path / "each" / "checkpoint-2" / WEIGHTS).read_bytes()
+def test_each_new_best_model_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """Else a run resumed from an older one would take weights for those of its best step that came after it."""
+    found = scored_run(tmp_path, 0.7, 0.5, 0.9, 0.8, config=dataclasses.replace(STEADY, save_steps=5))
+    steps = [2, 5, 6, 8]  # better, due, better, the last
+    assert [saved for saved in found.saves if "checkpoint" in saved] == [f".unfinished-checkpoint-{n} at {n}" for n in steps]
+    assert (tmp_path / WEIGHTS).samefile(tmp_path / "checkpoint-6" / WEIGHTS)
 
 
 def test_a_run_in_another_folder_shares_no_file_with_the_one_it_goes_on_from(tmp_path: Path) -> None:
