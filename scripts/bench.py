@@ -321,7 +321,7 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     from bertkit.model.directory import MINILM_SHA256, resolve
     from bertkit.model.precision import measure_rates
 
-    rates = measure_rates(*(SIZES[MODEL][name] for name in ("hidden_size", "intermediate_size")), training=True)
+    rates = measure_rates(*(SIZES[MODEL][name] for name in ("hidden_size", "intermediate_size")), training=True)[0]
     left_out = sides_left_out(rates)
     steps = {task: options.steps or TASKS[task].steps for task in tasks}
     asked = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}

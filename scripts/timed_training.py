@@ -139,7 +139,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
 
     def measured(config: BertConfig) -> Timed:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        rates = measure_rates(config.hidden_size, config.intermediate_size, [precision], training=True, device=device)
+        rates, _ = measure_rates(config.hidden_size, config.intermediate_size, [precision], training=True, device=device)
         found = since_warmup(stamps, timed_steps, options.warmup, waited)
         return found._replace(precision=precision, flops=flops[options.warmup :], rate=rates[precision])
 

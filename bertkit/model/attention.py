@@ -18,8 +18,6 @@ from torch.autograd.function import once_differentiable
 from bertkit.model.dropout import Dropout
 from bertkit.model.layout import Bounds, Heads, Pattern, pad_rows
 
-LARGEST_PACKED = 256  # size of a head that torch's kernel for packed sequences takes
-
 
 def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
     """What each query reads from its own sequence: (R, H).
@@ -27,11 +25,10 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
     tokens: (N, 3 H) the query, key and value of each token; with queries, (R, H) of some rows alone, (N, 2 H) key and value.
     Both are packed as the pattern says.
     """
-    size = tokens.shape[1] // num_heads // (3 if queries is None else 2)
-    if pattern.bounds is not None and not dropout.active and size % 8 == 0 and size <= LARGEST_PACKED:
+    if pattern.bounds is not None:
         return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads)
-    # On a CPU torch's fused kernel is the slower one for masked cells, to train, and with dropout, which would not draw from
-    # our stream either; nor does it on Apple's.
+    # On a CPU torch's fused kernel is slower with a mask, in training and with dropout. Its dropout does not draw from our
+    # stream either; nor does it on Apple's GPUs.
     device = "cuda" if torch.compiler.is_exporting() else tokens.device.type
     slower = {"cuda": False, "cpu": dropout.active or torch.is_grad_enabled() or not pattern.is_full}
     if slower.get(device, dropout.active):

@@ -48,8 +48,8 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        # Whether a head's decoder is tied to the word embeddings and so has a dense gradient of them: the lookup's gradient can
-        # then be sparse and added to it.
+        # Whether a head's decoder is tied to the word embeddings and so has a dense gradient of them: on a CPU the lookup's
+        # gradient is then sparse, and added to it.
         self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
@@ -59,8 +59,9 @@ class BertEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor) -> Tensor:
         """(...) -> (..., H)"""
         words = self.word_embeddings
-        embeddings = F.embedding(input_ids, words.weight, None if self.tied else words.padding_idx, sparse=self.tied)
-        if self.tied and words.padding_idx is not None and embeddings.requires_grad:
+        sparse = self.tied and words.weight.device.type == "cpu"  # a GPU would add it up in the working dtype, token by token
+        embeddings = F.embedding(input_ids, words.weight, None if sparse else words.padding_idx, sparse=sparse)
+        if sparse and words.padding_idx is not None and embeddings.requires_grad:
             # padding has no gradient; of a sparse one torch leaves it out only after asking the device where it is
             padding = torch.eq(input_ids, words.padding_idx)[..., None]
             embeddings.register_hook(lambda gradient: gradient.masked_fill(padding, 0.0))
@@ -177,6 +178,7 @@ class BertEncoder(nn.Module):
         self.is_decoder = config.is_decoder
         self.layer = nn.ModuleList(BertLayer(config, stream) for _ in range(config.num_hidden_layers))
         self.num_heads, self.hidden_act = config.num_attention_heads, config.hidden_act
+        self.head_size = config.hidden_size // config.num_attention_heads
         self.stream = stream
         self.activation_checkpointing = False  # whether training keeps only what goes into a layer, and computes it twice
 
@@ -184,6 +186,11 @@ class BertEncoder(nn.Module):
     def attention_dropout_is_active(self) -> bool:
         layers: Any = self.layer
         return any(layer.attention.self.dropout.active for layer in layers)
+
+    def packing(self, batch: Batch, dtype: torch.dtype) -> Packing:
+        """How a batch is laid out, of hidden states in this dtype."""
+        shape = (self.num_heads, self.head_size)
+        return Packing(batch, *shape, dtype, causal=self.is_decoder, dropout=self.attention_dropout_is_active)
 
     def _run(self, layer: nn.Module, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if not (self.activation_checkpointing and self.training and torch.is_grad_enabled()):
@@ -196,7 +203,7 @@ class BertEncoder(nn.Module):
 
         states: a list that gets (R, H) of what goes into each layer.
         """
-        packing = Packing(batch, self.num_heads, hidden.dtype, causal=self.is_decoder, dropout=self.attention_dropout_is_active)
+        packing = self.packing(batch, hidden.dtype)
         hidden = packing.pad(hidden)
         for layer in self.layer[:-1]:
             if states is not None:
@@ -285,7 +292,7 @@ def warm_up(module: nn.Module, most_tokens: int) -> None:
             batch, _ = pack(torch.zeros(tokens // length, length, dtype=torch.long), None, None)
             with torch.inference_mode():
                 batch = batch.reading(batch.cu_seqlens[:-1])
-                packing = Packing(batch, encoder.num_heads, weight.dtype, causal=encoder.is_decoder)
+                packing = encoder.packing(batch, weight.dtype)
                 hidden = weight.new_zeros(tokens, len(weight))
                 layers[0](hidden, hidden, packing.tokens)
                 layers[-1](hidden, packing.select(hidden), packing.rows)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
@@ -111,15 +111,11 @@ def _check_launch() -> None:
         raise UsageError(what, hint="leave it out")
 
 
-def peak_memory(device: torch.device) -> float | None:
-    """The most MiB that this process has had: of a GPU's memory, else of the machine's; None where that is not known."""
+def peak_memory(device: torch.device) -> float:
+    """The most MiB that this process has had: of a GPU's memory, else of the machine's."""
     if device.type == "cuda":
         return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
-    with suppress(ImportError):  # on Windows
-        import resource
-
-        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10), 1)
-    return None
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint: str) -> None:
@@ -144,8 +140,10 @@ def of_main_process(value: float, accelerator: Accelerator) -> float:
     """The main process's value: by their own clocks, for one, processes would plan different numbers of steps."""
     from accelerate.utils import broadcast
 
+    if accelerator.num_processes == 1:
+        return float(value)
     own = torch.tensor(value, dtype=torch.float64, device=accelerator.device)
-    return cast(torch.Tensor, broadcast(own)).item() if accelerator.num_processes > 1 else float(value)
+    return cast(torch.Tensor, broadcast(own)).item()
 
 
 _LAUNCH = "to start several: torchrun --nproc-per-node 2 -m bertkit ..."

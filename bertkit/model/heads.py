@@ -350,8 +350,8 @@ class BertForTokenClassification(Head):
     def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(R, H), of last4 (R, 4 H) -> (R, H) by the LSTM, each sequence for itself.
 
-        Its kernel takes the first row of each sequence, the longest first, then all second rows, and so on; called by itself
-        it reads nothing from the device, as nn.LSTM does.
+        Its kernel takes the first row of each sequence, the longest first, then all second rows, and so on. It is called
+        without nn.LSTM, which would read sizes from the device.
         """
         lengths, count = batch.cu_rows.diff(), len(hidden)
         places = lengths.argsort(descending=True, stable=True).argsort()

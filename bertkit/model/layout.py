@@ -28,6 +28,7 @@ SCORES_OF_A_GROUP = 2**21
 # CoNLL-2003 (two cores, bf16), a step takes a tenth less than with one group; 8 parts gain no more.
 SCORES_OF_A_START = 2**15
 PARTS = 4
+LARGEST_PACKED = 256  # size of a head that torch's kernel for packed sequences takes
 CPU = torch.device("cpu")
 MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
 # Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
@@ -220,11 +221,13 @@ class Packing:
     tokens, rows: the patterns of all N tokens, and of the R rows that the head reads, which are the last layer's queries.
     """
 
-    def __init__(self, batch: Batch, num_heads: int, dtype: torch.dtype, *, causal: bool, dropout: bool = False) -> None:
+    def __init__(
+        self, batch: Batch, num_heads: int, head_size: int, dtype: torch.dtype, *, causal: bool, dropout: bool = False
+    ) -> None:
         """dropout: whether attention drops, which no kernel for packed sequences does."""
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
-        takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype)
+        takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype, head_size)
         # Dropout draws for padding rows too: another number of them would be another training.
         in_use = on_cpu and not torch.is_grad_enabled()
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
@@ -238,7 +241,7 @@ class Packing:
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int) -> Grouped:
             count = int(counts.sum())
             digits, multiple = (FEW, multiple if len(counts) > 1 else 1) if in_use else (MANY, 1)
-            padding_rows = round_up_shape(count, digits, multiple) - count
+            padding_rows = round_up_shape(count, digits, multiple) - count if on_cpu else 0
             return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, few=in_use)
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
@@ -282,7 +285,9 @@ def pad_rows(rows: Tensor, count: int) -> Tensor:
 
 
 def round_rows(rows: Tensor) -> Tensor:
-    """(R, H) -> (R + padding, H): rows of 0 behind them make their number round."""
+    """(R, H) -> (R + padding, H): on a CPU, rows of 0 behind them make their number round."""
+    if rows.device.type != "cpu":
+        return rows
     multiple = 1 if torch.is_grad_enabled() or len(rows) == 1 else MULTIPLE_OF_ROWS
     return pad_rows(rows, round_up_shape(len(rows), FEW, multiple) - len(rows))
 
@@ -351,8 +356,8 @@ def _round_groups(groups: list[int]) -> list[int]:
 
 
 def group_by_length(lengths: NDArray[np.int64]) -> list[int]:
-    """As `group`, for a device that starts kernels slowly: sequences whose lengths have as many binary digits are a group, if
-    they come from long to short; else all are.
+    """As `group`, for devices where starting a kernel is slow. If sequences come from long to short, those whose lengths have
+    as many binary digits are a group; else all are.
 
     The grid is then less than half empty, in at most ten groups up to 512 tokens.
     """
@@ -361,11 +366,13 @@ def group_by_length(lengths: NDArray[np.int64]) -> list[int]:
     return [0, *steps.tolist(), len(lengths)] if (np.diff(digits) <= 0).all() else [0, len(lengths)]
 
 
-def has_packed_kernel(device: torch.device, dtype: torch.dtype) -> bool:
+def has_packed_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
     """Whether torch has a kernel for packed sequences there: on GPUs from Ampere (2020) on, in 16 bits."""
     return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
+        and head_size % 8 == 0
+        and head_size <= LARGEST_PACKED
         and torch.cuda.get_device_capability(device) >= (8, 0)
         and torch.backends.cuda.is_flash_attention_available()
         and not torch.compiler.is_exporting()

@@ -11,8 +11,8 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,18 +150,31 @@ def _of_gpu(device: torch.device) -> str:
 def use_tf32(precision: str) -> None:
     """Whether GPUs multiply float32 in TF32, with 10 of its 23 bits behind the point, from now on in this process."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"  # of a BiLSTM
+
+
+@contextmanager
+def _restored_tf32() -> Iterator[None]:
+    """What `use_tf32` sets is afterwards as it was."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def multiply_in_tf32(module: torch.nn.Module) -> None:
     """Let the forward pass of a module, and of no other, multiply float32 in TF32."""
-    before: list[str] = []
+    begun: list[ExitStack] = []
 
     def begin(*_: Any) -> None:
-        before.append(torch.get_float32_matmul_precision())
+        begun.append(ExitStack())
+        begun[-1].enter_context(_restored_tf32())
         use_tf32("tf32")
 
     module.register_forward_pre_hook(begin)
-    module.register_forward_hook(lambda *_: torch.set_float32_matmul_precision(before.pop()), always_call=True)
+    module.register_forward_hook(lambda *_: begun.pop().close(), always_call=True)
 
 
 # Whether a CPU may compute in them; how fast is then measured.
@@ -180,7 +193,7 @@ def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) 
     if processes.device.type == "cpu":
         return _rates(config, [precision.name], training=True)[precision.name]
     shape = (config.hidden_size, config.intermediate_size)
-    return measure_rates(*shape, [precision.name], training=True, device=processes.device)[precision.name]
+    return measure_rates(*shape, [precision.name], training=True, device=processes.device)[0][precision.name]
 
 
 def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[str, float]:
@@ -195,7 +208,7 @@ def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[
     known = known if isinstance(known, dict) else {}
     if not _are_rates(known.get(key), names):
         before = known[key] if _are_rates(known.get(key), ()) else {}
-        rates, undisturbed = _measure(config.hidden_size, config.intermediate_size, names, training=training)
+        rates, undisturbed = measure_rates(config.hidden_size, config.intermediate_size, names, training=training)
         known[key] = {**before, **rates}
         if not undisturbed:  # the next command measures again
             return known[key]
@@ -216,15 +229,10 @@ def measure_rates(
     *,
     training: bool,
     device: torch.device = CPU,
-) -> dict[str, float]:
-    """GFLOP/s of a layer's linear maps in each precision, the best of alternated passes. training: backward too."""
-    return _measure(hidden_size, intermediate_size, names, training=training, device=device)[0]
-
-
-def _measure(
-    hidden_size: int, intermediate_size: int, names: Sequence[str], *, training: bool, device: torch.device = CPU
 ) -> tuple[dict[str, float], bool]:
-    """The rates, and whether no other program disturbed the passes that they are of."""
+    """GFLOP/s of a layer's linear maps in each precision, the best of alternated passes; and whether no other program disturbed
+    these. training: backward too.
+    """
     of_attention = [(3 * hidden_size, hidden_size), (hidden_size, hidden_size)]  # query, key and value are one product
     shapes = [*of_attention, (intermediate_size, hidden_size), (hidden_size, intermediate_size)]
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
@@ -241,22 +249,22 @@ def _measure(
     inputs = {name: [random(tokens, columns, dtype=DTYPES[name]) for _, columns in shapes] for name in names}
     best: dict[str, tuple[float, bool]] = {}  # seconds of the fastest pass, and whether it was undisturbed
     start = time.perf_counter()
-    threads, before = _usable_threads(), torch.get_float32_matmul_precision()
-    for turn in itertools.count():
-        for name in names:
-            use_tf32(name)
-            begin, computed = time.perf_counter(), time.process_time()
-            _pass(inputs[name], layers[name], training=training)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            seconds, computed = time.perf_counter() - begin, time.process_time() - computed
-            if turn:  # the first one prepares
-                undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * threads
-                best[name] = min(best.get(name, (math.inf, True)), (seconds, undisturbed))
-        impatient = time.perf_counter() - start > PATIENCE
-        if turn >= ALTERNATIONS and (impatient or all(undisturbed for _, undisturbed in best.values())):
-            break
-    torch.set_float32_matmul_precision(before)
+    threads = _usable_threads()
+    with _restored_tf32():
+        for turn in itertools.count():
+            for name in names:
+                use_tf32(name)
+                begin, computed = time.perf_counter(), time.process_time()
+                _pass(inputs[name], layers[name], training=training)
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)
+                seconds, computed = time.perf_counter() - begin, time.process_time() - computed
+                if turn:  # the first one prepares
+                    undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * threads
+                    best[name] = min(best.get(name, (math.inf, True)), (seconds, undisturbed))
+            impatient = time.perf_counter() - start > PATIENCE
+            if turn >= ALTERNATIONS and (impatient or all(undisturbed for _, undisturbed in best.values())):
+                break
     rates = {name: round(tokens * of_token / seconds / 1e9, 1) for name, (seconds, _) in best.items()}
     return rates, all(undisturbed for _, undisturbed in best.values())
 

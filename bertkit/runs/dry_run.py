@@ -48,12 +48,12 @@ def measure(
         return {}
     tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
     memory = peak_memory(accelerator.device)
-    if memory is not None and accelerator.device.type == "cpu":  # what is saved is copied first, in float32
+    if accelerator.device.type == "cpu":  # what is saved is copied first, in float32
         copied = sum(p.numel() * (1 + p.requires_grad * len(RULES[config.optimizer].moments)) for p in module.parameters())
         memory += copied * 4 / 2**20
     measured = {
         "parameters": parameters,
-        "peak memory, MiB": None if memory is None else round(memory),
+        "peak memory, MiB": round(memory),
         "steps": steps,
         "tokens a second": round(tokens_per_second),
         "training, seconds": round(tokens / tokens_per_second),

@@ -287,7 +287,7 @@ def packed_kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return packed_by_loop(*given)
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
-    monkeypatch.setattr("bertkit.model.layout.has_packed_kernel", lambda device, dtype: True)
+    monkeypatch.setattr("bertkit.model.layout.has_packed_kernel", lambda device, dtype, head_size: True)
     return calls
 
 
@@ -350,7 +350,7 @@ GPU_KERNELS = {
 @pytest.mark.gpu
 def test_on_a_gpu_fused_dropout_is_repeated_by_its_seed() -> None:
     dropout, cuda = Dropout(0.4, DropoutStream()), torch.device("cuda", 0)
-    packing = Packing(batch_of([30, 12, 7, 2], first=False).to(cuda), 2, torch.bfloat16, causal=False, dropout=True)
+    packing = Packing(batch_of([30, 12, 7, 2], first=False).to(cuda), 2, 32, torch.bfloat16, causal=False, dropout=True)
     tokens = packing.pad(torch.randn(51, 3 * 64, dtype=torch.bfloat16, device=cuda))
 
     def run(*key: int) -> Tensor:
@@ -372,7 +372,7 @@ def test_on_a_gpu(name: str, first: bool) -> None:
     tokens = torch.randn(51, 3 * 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
 
     def run(given: Batch, dtype: torch.dtype, dropout: Dropout) -> tuple[Tensor, Tensor]:
-        packing = Packing(given, 2, dtype, causal=False, dropout=dropout.active)
+        packing = Packing(given, 2, 32, dtype, causal=False, dropout=dropout.active)
         packed = given.input_ids.is_cuda and dtype != torch.float32 and not dropout.active
         assert (packing.rows.bounds is not None) == packed
         own = tokens.to(given.input_ids.device, dtype).requires_grad_()

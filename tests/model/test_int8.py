@@ -137,7 +137,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
     """Let the machine compute at these rates, and have int8 or not."""
 
     def set_rates(available: bool = True, **rates: float) -> None:
-        monkeypatch.setattr(precision, "_measure", lambda *_, **__: (rates, True))
+        monkeypatch.setattr(precision, "measure_rates", lambda *_, **__: (rates, True))
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: "bf16" in rates)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
         monkeypatch.setitem(precision._COMPUTED, "int8", lambda: available)

@@ -80,7 +80,7 @@ def test_few_counts_are_round_and_little_is_added() -> None:
 def test_there_are_fewer_shapes_except_in_training(count: int) -> None:
     def rows(length: int) -> int:
         batch, _ = pack(torch.zeros((count, length), dtype=torch.long), None, None)
-        return len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(count * length, SIZE)))
+        return len(Packing(batch, HEADS, SIZE, torch.float32, causal=False).pad(torch.zeros(count * length, SIZE)))
 
     lengths = range(1, 513)
     assert [rows(length) for length in lengths] == [round_up_shape(count * length) for length in lengths]
@@ -100,7 +100,7 @@ def test_there_are_fewer_numbers_of_rows_except_in_training(count: int, expected
     tokens = torch.zeros(64 * count, SIZE)
 
     def rows() -> int:
-        return len(Packing(batch, HEADS, torch.float32, causal=False).select(tokens))
+        return len(Packing(batch, HEADS, SIZE, torch.float32, causal=False).select(tokens))
 
     assert rows() == round_up_shape(count)
     assert len(round_rows(tokens[:count])) == round_up_shape(count, 4)
@@ -129,7 +129,7 @@ def test_warming_up_computes_every_number_of_tokens_of_several_sequences(int8: b
         mask = torch.arange(int(lengths.max())) < torch.from_numpy(lengths)[:, None]
         batch, _ = pack(torch.zeros(mask.shape, dtype=torch.long), mask, None)
         with torch.no_grad():
-            tokens = len(Packing(batch, HEADS, torch.float32, causal=False).pad(torch.zeros(int(lengths.sum()), SIZE)))
+            tokens = len(Packing(batch, HEADS, SIZE, torch.float32, causal=False).pad(torch.zeros(int(lengths.sum()), SIZE)))
         if lengths.sum() <= 1024:
             assert {tokens} <= {each for each, _ in computed[0]} == {each for each, _ in computed[2]}
 
@@ -141,7 +141,7 @@ def test_attention_in_use_has_few_shapes(lengths: list[int]) -> None:
     batch, _ = pack(torch.zeros(mask.shape, dtype=torch.long), mask, None)
 
     def layouts() -> list[layout.Layout]:
-        return Packing(batch, HEADS, torch.float32, causal=False).tokens.keys.layouts
+        return Packing(batch, HEADS, SIZE, torch.float32, causal=False).tokens.keys.layouts
 
     def sequences(found: list[layout.Layout]) -> list[int]:
         return [each.num_sequences for each in found]
@@ -164,11 +164,13 @@ def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     gpu = torch.device("cuda", 0)
-    found = {dtype: has_packed_kernel(gpu, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
+    found = {dtype: has_packed_kernel(gpu, dtype, 64) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
     assert found == {torch.bfloat16: True, torch.float16: True, torch.float32: False}
-    assert not has_packed_kernel(torch.device("cpu"), torch.bfloat16)
+    sizes = {size: has_packed_kernel(gpu, torch.bfloat16, size) for size in (26, 32, 256, 264)}
+    assert sizes == {26: False, 32: True, 256: True, 264: False}
+    assert not has_packed_kernel(torch.device("cpu"), torch.bfloat16, 64)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert not has_packed_kernel(gpu, torch.bfloat16)
+    assert not has_packed_kernel(gpu, torch.bfloat16, 64)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: False)
-    assert not has_packed_kernel(gpu, torch.bfloat16), "a torch without it"
+    assert not has_packed_kernel(gpu, torch.bfloat16, 64), "a torch without it"

@@ -36,7 +36,7 @@ def rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list
             measured.append((hidden, intermediate, training))
             return {name: {"fp32": fp32, "bf16": bf16}[name] for name in names}, undisturbed
 
-        monkeypatch.setattr(module, "_measure", measure)
+        monkeypatch.setattr(module, "measure_rates", measure)
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return measured
@@ -176,10 +176,10 @@ def test_the_main_process_decides(rates, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("training", [True, False])
 def test_rates_are_those_of_this_machine(training: bool) -> None:
-    found = measure_rates(64, 128, training=training)
+    found, _ = measure_rates(64, 128, training=training)
     assert list(found) == ["fp32", "bf16"]
     assert all(rate > 0 for rate in found.values())
-    assert list(measure_rates(64, 128, ["bf16"], training=training)) == ["bf16"]
+    assert list(measure_rates(64, 128, ["bf16"], training=training)[0]) == ["bf16"]
 
 
 def test_what_other_programs_disturb_is_used_and_measured_anew(rates, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_passes_are_disturbed_where_threads_do_not_compute(share: float, monkeyp
     wall, computed = itertools.count(0.0, 0.25), itertools.count(0.0, 0.25 * share * torch.get_num_threads())
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(wall))
     monkeypatch.setattr(module.time, "process_time", lambda: next(computed))
-    assert module._measure(64, 128, ["fp32"], training=False)[1] == (share == 1.0)
+    assert module.measure_rates(64, 128, ["fp32"], training=False)[1] == (share == 1.0)
     assert next(wall) > module.PATIENCE
 
 

@@ -378,7 +378,7 @@ def test_int8_is_near_float32_and_the_same_for_one_row_or_many(
     classifier: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rates = {"fp32": 100.0, "bf16": 100.0, "int8": 300.0}
-    monkeypatch.setattr("bertkit.model.precision._measure", lambda *_, **__: (rates, True))
+    monkeypatch.setattr("bertkit.model.precision.measure_rates", lambda *_, **__: (rates, True))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     exact = bertkit.load(classifier, **FP32)
     predictor = bertkit.load(classifier, "cpu", "int8")

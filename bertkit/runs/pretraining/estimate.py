@@ -27,7 +27,6 @@ from bertkit.model.flops import flop_counter
 from bertkit.model.gpus import GpuType
 from bertkit.model.language_model import LanguageModel
 from bertkit.model.layerwise import freeze
-from bertkit.model.layout import Packing
 from bertkit.model.precision import DTYPES
 from bertkit.training.optimizer import Optimizer
 
@@ -158,7 +157,7 @@ def _scores(module: LanguageModel, batch: Batch) -> int:
     encoder = module.bert.encoder
     dropout = encoder.attention_dropout_is_active
     dtype = next(module.parameters()).dtype
-    packing = Packing(batch, encoder.num_heads, dtype, causal=encoder.is_decoder, dropout=dropout)
+    packing = encoder.packing(batch, dtype)
     lower, last = (
         sum(rows.num_sequences * rows.max_seqlen * keys.max_seqlen for rows, keys in zip(*pattern, strict=True))
         for pattern in ((each.queries.layouts, each.keys.layouts) for each in (packing.tokens, packing.rows))

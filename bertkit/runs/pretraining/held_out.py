@@ -57,7 +57,7 @@ def score_language_model(
                 if term != terms[0]:  # of the first, (M, 2): the log-probability of the target, and whether it is the likeliest
                     right = found.argmax(dim=-1, keepdim=True) == labels
                     found = torch.cat([found.log_softmax(dim=-1).gather(1, labels), right], dim=1)
-                values = found.double().cpu().numpy() * (-1, 1)
+                values = found.cpu().double().numpy() * (-1, 1)
                 owners = np.repeat(chosen, features.labels[term].lengths[chosen])
                 sums[:, number] += of_part[:, owners] @ np.column_stack([values, np.ones(len(owners))])
     module.train(was_training)
