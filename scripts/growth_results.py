@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import markdown
-import scale_results as scale
 from entries import GROWTH
 from provenance import ROOT, provenance
+from turns import run_script
 
 NAME = GROWTH
 COMMAND = "python scripts/timed_growth.py"
@@ -24,9 +21,8 @@ def commands() -> list[str]:
 
 
 def measure(*, force: bool) -> dict[str, Any]:
-    command = [sys.executable, str(ROOT / "scripts" / "timed_growth.py")]
-    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return {"name": NAME, "command": commands(), **json.loads(out.splitlines()[-1]), **provenance()}
+    found = run_script(ROOT / "scripts" / "timed_growth.py", [], quiet=False)
+    return {"name": NAME, "command": commands(), **found, **provenance()}
 
 
 def by_rows(values: Mapping[str, Any]) -> list[list[str]]:
@@ -47,4 +43,4 @@ def render(values: Mapping[str, Any]) -> str:
     """The block of docs/speed.md."""
     tables = ((BY_ROWS, by_rows(values)), (BY_LENGTH, by_length(values)))
     lines = [line for header, rows in tables for line in (*markdown.table(header, rows, numbers_from=0), "")]
-    return "\n".join([*lines, f"`{COMMAND}`; {scale.note(values)}", ""])
+    return "\n".join([*lines, f"`{COMMAND}`; {markdown.measured_with(values, ('bertkit', 'torch'))}.", ""])

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+def measured_with(values: Mapping[str, Any], packages: Sequence[str] = ("bertkit", "torch", "transformers")) -> str:
+    """The versions, the machine, the commit and the day of a result."""
+    commit, _, dirty = values["commit"].partition("-")
+    versions = ", ".join(f"{package} {values['versions'][package]}" for package in packages)
+    return f"{versions}; {values['machine']}; commit {commit[:12]}{' with changes' if dirty else ''}, {values['date']}"
+
+
 def commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A block of the command lines of each result, under a comment that says what they were run with."""
     lines = ["```sh"]
     for values in results:
-        commit, _, dirty = values["commit"].partition("-")
         seeds = ", ".join(str(seed) for seed in values["seeds"])
         took = f", {statistics.fmean(values['seconds'].values()):.0f} s each" if "seconds" in values else ""
-        versions = ", ".join(f"{package} {values['versions'][package]}" for package in ("bertkit", "torch", "transformers"))
-        lines += [
-            f"# {values['name']}: {values['model']['name']}, seed {seeds}{took}; {versions}; {values['machine']}; "
-            f"commit {commit[:12]}{' with changes' if dirty else ''}, {values['date']}",
-            *values["command"],
-        ]
+        run = f"{values['name']}: {values['model']['name']}, seed {seeds}{took}"
+        lines += [f"# {run}; {measured_with(values)}", *values["command"]]
     return [*lines, "```"]
 
 

@@ -16,7 +16,7 @@ import comparison
 import markdown
 import numpy as np
 import pretraining_results as pretraining
-from command_lines import DATA, filled_in
+from command_lines import DATA, filled_in, run_commands
 from entries import OWN_TEXT
 from provenance import ROOT, provenance
 
@@ -98,7 +98,7 @@ def measure(*, force: bool) -> dict[str, Any]:
     """What results/own_text.json keeps."""
     languages = {}
     for each in LANGUAGES:
-        pretraining.run_commands(each.commands(), ROOT / FOLDER / each.name, force=force)
+        run_commands(each.commands(), ROOT / FOLDER / each.name, force=force)
         characters = _held_out_characters(each)
         languages[each.name] = {
             "vocabularies": {origin: _measure_vocabulary(each, origin, characters) for origin in ORIGINS[1:]},

@@ -13,7 +13,7 @@ from typing import Any
 
 import comparison
 import markdown
-import pretraining_results as pretraining
+from command_lines import run_commands
 from entries import AFTER_NLI, BY_PRECISION, LINGNLI
 from provenance import ROOT, provenance
 
@@ -65,8 +65,8 @@ class Paired:
         """What results/NAME.json keeps. Finished runs are not made again, unless `force`; what comes first is kept even then,
         as other data sets share it.
         """
-        pretraining.run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
-        made_by = pretraining.run_commands(self.training, ROOT / self.ways.folder / self.name, force=force)
+        run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
+        made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force)
         origin = provenance() | {"commit": made_by[next(iter(self.training))]["commit"]}
         run = json.loads((ROOT / self.runs[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
         return {

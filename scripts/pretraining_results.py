@@ -15,11 +15,10 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import markdown
-from command_lines import DATA, execute
+from command_lines import DATA, SEED, execute, run_commands
 from provenance import RESULTS, ROOT, provenance
 
 NAME = "pretraining"
-SEED = 42
 TEXT = f"{DATA}/text-en"
 FOLDER = f"runs/results/{NAME}"
 MODEL, RANDOM, CONTINUED = f"{FOLDER}/model", f"{FOLDER}/random", f"{FOLDER}/continued"
@@ -86,23 +85,6 @@ def measure(*, force: bool) -> dict[str, Any]:
     }
     (RESULTS / f"{NAME}.svg").write_text(draw(values), encoding="utf-8")
     return values
-
-
-def run_commands(commands: Mapping[str, str], folder: Path, *, force: bool) -> dict[str, dict[str, str]]:
-    """Run each command whose file is not there, and resume one that was stopped; returns the command and the commit that made
-    each file, which are kept in the folder."""
-    commit = provenance()["commit"]
-    kept = folder / "made_by.json"
-    made_by = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    for made, line in commands.items():
-        unfinished = made_by.get(made, {}).get("command") == line and not force
-        if unfinished and (ROOT / made).is_file():
-            continue
-        made_by[made] = made_by[made] if unfinished else {"command": line, "commit": commit}
-        folder.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
-        execute(line if unfinished else f"{line} --overwrite", SEED)
-    return made_by
 
 
 def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:

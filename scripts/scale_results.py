@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import markdown
 from entries import SCALE
 from provenance import ROOT, provenance
+from turns import run_script
 
 NAME = SCALE
+PACKAGES = ("bertkit", "torch")
 HEADER = ("what", "figure", "command")
 PARTS = {  # the options of each part's run
     "share": ["--only", "share"],
@@ -35,17 +34,8 @@ def measure(*, force: bool) -> dict[str, Any]:
     """Run all parts, one after the other; nothing is kept of a stopped run, whatever `force` says."""
     found: dict[str, Any] = {}
     for options in PARTS.values():
-        command = [sys.executable, str(ROOT / "scripts" / "timed_scale.py"), *options]
-        out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        found |= json.loads(out.splitlines()[-1])
+        found |= run_script(ROOT / "scripts" / "timed_scale.py", options, quiet=False)
     return {"name": NAME, "command": commands(), **found, **provenance()}
-
-
-def note(values: Mapping[str, Any]) -> str:
-    """What the figures were measured with."""
-    commit, _, dirty = values["commit"].partition("-")
-    versions = ", ".join(f"{package} {values['versions'][package]}" for package in ("bertkit", "torch"))
-    return f"{versions}; {values['machine']}; commit {commit[:12]}{' with changes' if dirty else ''}, {values['date']}."
 
 
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
@@ -80,4 +70,6 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
 
 def render(values: Mapping[str, Any]) -> str:
     """The block of docs/scale.md."""
-    return "\n".join([*markdown.table(HEADER, rows(values), numbers_from=3), "", note(values), ""])
+    return "\n".join(
+        [*markdown.table(HEADER, rows(values), numbers_from=3), "", f"{markdown.measured_with(values, PACKAGES)}.", ""]
+    )

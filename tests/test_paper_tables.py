@@ -11,10 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
+import command_lines
 import comparison
 import paired_results
 import paper_tables
-import pretraining_results
 
 CELL = {
     "row": "fine-tuned",
@@ -125,9 +125,9 @@ def test_both_ways_train_alike_and_are_compared(
         (folder / "run.json").write_text(json.dumps({"model": {"name": "minilm"}}), encoding="utf-8")
         return ""
 
-    for module in (comparison, pretraining_results):
+    for module in (comparison, command_lines):
         monkeypatch.setattr(module, "execute", execute)
-    for module in (paired_results, pretraining_results):
+    for module in (paired_results, command_lines):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     values: dict[str, Any] = paired.measure(force=False)
     shown = values["command"]
