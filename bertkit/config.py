@@ -373,7 +373,7 @@ class PretrainConfig(TrainConfig):
         return filled(cls(**{name: value for name, value in values.items() if name in options_of(cls)}))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "objective", RENAMED_OBJECTIVES.get(self.objective, self.objective))
+        object.__setattr__(self, "objective", RENAMED_OBJECTIVES.get(str(self.objective), self.objective))
         super().__post_init__()
         if self.hours is not None and self.max_steps is not None:
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")

@@ -58,7 +58,7 @@ class MachineError(UserError):
 
 @contextmanager
 def packages_of(extra: str) -> Iterator[None]:
-    """Within it the packages of an extra are imported, which is named as its command. Raises MachineError for a missing one."""
+    """Report a failed import inside the block as MachineError, with the extra to install."""
     try:
         yield
     except ImportError as error:
@@ -88,9 +88,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
 
 
-def listed(items: Sequence[str], most: int = 5, separator: str = ", ") -> str:
-    """The first items, and how many more there are."""
-    return separator.join(items[:most]) + (f"{separator}and {len(items) - most} more" if len(items) > most else "")
+def listed(items: Sequence[str], most: int = 5, separator: str = ", ", *, total: int | None = None) -> str:
+    """The first items, and how many more there are. total: of all, where `items` are the first of them."""
+    shown = [*items[:most]]
+    if more := (len(items) if total is None else total) - len(shown):
+        shown.append(f"and {more} more")
+    return separator.join(shown)
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

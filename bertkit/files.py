@@ -21,11 +21,8 @@ from bertkit import progress
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
 
 UNFINISHED = ".unfinished-"  # prefix of files and folders that are being written, or deleted
-# What a killed process leaves in an output folder; also the names that older versions gave to it.
-LEFTOVER = re.compile(
-    rf"{re.escape(UNFINISHED)}.*|\.tmp\w{{6}}|\.[\w-]+\.(json|txt|safetensors)\.\d+|building\.done|.*\.\d+\.unfinished",
-    re.DOTALL,
-)
+# What a killed process leaves in an output folder; safetensors writes .tmpXXXXXX.
+LEFTOVER = re.compile(rf"{re.escape(UNFINISHED)}.*|\.tmp\w{{6}}", re.DOTALL)
 MOVED_ASIDE = re.compile(r"\.old-\d+$")  # suffix of folders that --overwrite moved
 _OTHER_FOLDER = "choose another --output-dir"
 
@@ -120,12 +117,14 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path, hint: str | None = None) -> dict[str, Any]:
-    """The object in a JSON file; empty without the file. Raises ModelError for a damaged one."""
+    """The object in a JSON file; empty without the file. Raises ModelError for one that is damaged or cannot be read."""
     try:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if not isinstance(values, dict):
             raise ValueError(f"it holds a {type(values).__name__}")
         return values
+    except OSError as error:
+        raise ModelError(f"{path.name} cannot be read: {error.strerror}", where=str(path), hint=hint) from None
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path.name} is damaged: {error}", where=str(path), hint=hint) from None
 
@@ -143,10 +142,10 @@ def sweep(folder: Path) -> None:
     """Delete what killed processes have left in a folder that this one has locked."""
     with disk_errors(folder):
         for path in [path for path in folder.iterdir() if LEFTOVER.fullmatch(path.name)]:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+            if not path.is_dir() or path.is_symlink():
                 path.unlink(missing_ok=True)
+            elif path.name.startswith(UNFINISHED):  # any other is the user's
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
@@ -226,7 +225,7 @@ class OutputFolder:
         reads: files and folders that the command reads, which are never moved. Raises UsageError for a file, for a folder with
         other content, or without overwrite with finished content; MachineError for one that cannot be written.
         """
-        _refuse_unwritable(path)
+        refuse_unwritable(path)
         refused = partial(UsageError, where=str(path), hint=_OTHER_FOLDER)
         with disk_errors(path):
             content = _content_of(path)
@@ -251,7 +250,7 @@ class OutputFolder:
         if overwrite:
             if foreign := kind.foreign(names):
                 raise refused(f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}")
-            return cls(path, kind.name, moves_to=_free_name(path), content=content)
+            return cls(path, kind.name, moves_to=free_name(path), content=content)
         if finished or not resume:
             if finished:
                 with suppress(UsageError), lock(path, kind.name):  # another of its own processes may be at it
@@ -348,7 +347,7 @@ def _content_of(folder: Path) -> Content:
     return tuple(sorted((path.name, path.lstat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
 
 
-def _free_name(folder: Path) -> Path:
+def free_name(folder: Path) -> Path:
     """FOLDER.old-N, with the first free N. Raises UsageError for the working directory and its parents."""
     if Path.cwd().is_relative_to(folder.resolve()):
         what = "--overwrite would move the working directory"
@@ -357,7 +356,7 @@ def _free_name(folder: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def _refuse_unwritable(folder: Path) -> None:
+def refuse_unwritable(folder: Path) -> None:
     with disk_errors(folder):  # a parent may belong to someone else
         nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     if not nearest.is_dir():

@@ -50,7 +50,7 @@ class Manifest:
 
     @classmethod
     def of(cls, folder: Path, names: Collection[str] | None = None, *, hashes: Mapping[str, str] | None = None) -> Manifest:
-        """The files that are there now; names: only these; hashes: those of which it is known."""
+        """The files that are there now; names: only these; hashes: the sha256s already known."""
         paths = {path.relative_to(folder).as_posix(): path for path in files_in(folder)}
         paths.pop(MANIFEST, None)
         chosen = {name: path for name, path in paths.items() if names is None or name in names}
@@ -74,11 +74,6 @@ class Manifest:
     def text(self) -> str:
         """The content of manifest.json."""
         return json_text(dict(sorted(self.files.items())))
-
-    def size(self, names: Collection[str]) -> int:
-        """Bytes of these files that are still to be read."""
-        paths = [self.folder / name for name in names]
-        return sum(path.stat().st_size for path in paths if path.is_file())
 
     def compare(self, names: Collection[str], owner: Owner) -> None:
         """Raise the owner's error for a file that is missing or differs; warn of one that people edit."""
@@ -116,7 +111,7 @@ def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
 def replace_files(folder: Path, write: Callable[[Path], object], *, hashes: Mapping[str, str] | None = None) -> None:
     """Replace files of a folder by those that `write(temporary_folder)` makes, and its manifest by theirs.
 
-    While they are of two writings there is no manifest. hashes: the sha256 of files of which it is known.
+    While they are of two writings there is no manifest. hashes: the sha256s already known.
     """
     aside = folder / f"{UNFINISHED}files"
     with disk_errors(folder):
@@ -159,7 +154,7 @@ def verify(folder: Path, wanted: Callable[[str], bool], owner: Owner = MODEL) ->
     if manifest is None:
         return
     names = [name for name in manifest.files if wanted(name)]
-    if manifest.size(names) < LARGE:
+    if sum(path.stat().st_size for path in map(folder.joinpath, names) if path.is_file()) < LARGE:
         manifest.compare(names, owner)
         return
     compared: Future[None] = Future()

@@ -102,11 +102,8 @@ class Bar(Protocol):
 
 
 @contextmanager
-def bar(description: str | None, total: int, *, done: int = 0) -> Iterator[Bar]:
-    """A progress bar in a terminal; elsewhere an occasional line; without a description nothing."""
-    if description is None:
-        yield _Nothing()
-        return
+def bar(description: str, total: int, *, done: int = 0) -> Iterator[Bar]:
+    """A progress bar in a terminal; elsewhere an occasional line."""
     if not console.is_terminal:
         yield _Lines(description, total, done)
         return

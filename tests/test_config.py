@@ -270,3 +270,5 @@ def test_phases_are_lengths_with_shares() -> None:
     assert filled(PretrainConfig(phases="128:90%,512:10%", hours=1)).lengths() == [(128, 0.9), (512, 0.1)]
     assert filled(PretrainConfig(max_length=64)).lengths() == [(64, 1.0)]
     assert PretrainConfig(objective="ltr").objective == "clm"
+    with pytest.raises(UsageError):
+        PretrainConfig(objective=["mlm"])

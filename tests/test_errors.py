@@ -32,6 +32,7 @@ def test_the_closest_names_are_suggested(name: str, known: list[str], hint: str)
 
 def test_lists_and_counts() -> None:
     assert [listed("ab", 2), listed("abcd", 2), listed("abcd", 3, "; ")] == ["a, b", "a, b, and 2 more", "a; b; c; and 1 more"]
+    assert [listed("abc", 2, total=9), listed("a", total=1)] == ["a, b, and 7 more", "a"]
     assert [plural(1, "row"), plural(0, "row"), plural(2, "process", "processes")] == ["1 row", "0 rows", "2 processes"]
 
 

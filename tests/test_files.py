@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bertkit.corpus.directory import CORPUS
-from bertkit.errors import MachineError, UsageError, UserError
-from bertkit.files import Kind, OutputFolder, lock
+from bertkit.errors import MachineError, ModelError, UsageError, UserError
+from bertkit.files import Kind, OutputFolder, lock, read_json, sweep
 from bertkit.runs.directory import RUN
 from bertkit.runs.glue.submission import SUBMISSION
 from bertkit.runs.series import FOLDS, SEEDS
@@ -104,7 +104,7 @@ def test_overwrite_moves_a_damaged_folder_aside(kind: Kind, file: str, tmp_path:
 
 def test_what_a_kill_left_of_a_finished_folder_is_swept_by_the_next_start(tmp_path: Path) -> None:
     files = dict(FINISHED[1][1])
-    fill(tmp_path, {**files, ".unfinished-building/plan.json": "{}", "building.done/plan.json": "{}", ".tmpA3b2C1": ""})
+    fill(tmp_path, {**files, ".unfinished-building/plan.json": "{}", ".tmpA3b2C1": ""})
     with pytest.raises(UsageError):
         OutputFolder.prepare(tmp_path, CORPUS)
     assert content(tmp_path) == files
@@ -123,10 +123,27 @@ def test_preparing_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_remains_of_a_killed_process_count_as_nothing(tmp_path: Path) -> None:
-    older = {".model.safetensors.4711": "", ".tmpA3b2C1": "", "building.done/plan.json": "{}"}
-    fill(tmp_path, {".unfinished-run.json": "{", ".unfinished-checkpoint-3/model.safetensors": "", **older})
+    fill(tmp_path, {".unfinished-run.json": "{", ".unfinished-checkpoint-3/model.safetensors": "", ".tmpA3b2C1": ""})
     with OutputFolder.prepare(tmp_path, RUN).open():
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["plan.2024.unfinished", ".notes.json.1", "building.done/plan.json", ".tmpfolder/a.txt"])
+def test_a_file_of_the_user_is_not_swept(name: str, tmp_path: Path) -> None:
+    files = {name: "precious", "run.json": A_RUN}
+    sweep(fill(tmp_path, {**files, ".unfinished-x/a": ""}))
+    assert content(tmp_path) == files
+
+
+def test_a_json_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: Path, **_: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", closed)
+    path = fill(tmp_path, {"a.json": "{}"}) / "a.json"
+    with pytest.raises(ModelError) as error:
+        read_json(path)
+    assert (error.value.what, error.value.where) == ("a.json cannot be read: Permission denied", str(path))
 
 
 def test_the_working_directory_is_not_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Which tokens a masked language model predicts, and what replaces them in its input (Devlin et al., 2019, section 3.1).
 
-What becomes of a token depends on the key of its sequence and its place there alone, whatever it is made together with.
+What becomes of a token depends only on its sequence's key and its position, not on which sequences are made with it.
 """
 
 from __future__ import annotations

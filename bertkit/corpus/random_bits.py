@@ -1,4 +1,4 @@
-"""Random bits that depend on where they are used alone: (seed, number of the sequence, purpose, position).
+"""Random bits that depend only on where they are used: (seed, number of the sequence, purpose, position).
 
 Each sequence has for each purpose a stream of SplitMix64 (Steele et al., 2014) of its own, whose numbers are computed where
 they stand, not one after the other. So it does not matter which sequences are made together, by whom, or in which order.

@@ -1,7 +1,7 @@
 """The last pass of a build: which documents are kept is decided and written down, then each part becomes shards of the splits.
 
-A part of the corpus's own is deleted once its shards are there. So no second copy of the corpus is needed, and what a kill
-leaves is gone on with: a part whose shards are there is done.
+A part of the corpus's own is deleted once its shards are there. So no second copy of the corpus is needed, and a
+killed build resumes: a part whose shards exist is done.
 """
 
 from __future__ import annotations

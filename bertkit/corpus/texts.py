@@ -81,4 +81,4 @@ def report_left_out(faults: Faults) -> None:
     if faults.count:
         progress.warn(faults.summary())
     if faults.without_text:
-        progress.note(f"skipped {plural(faults.without_text, 'row')} whose text is empty or null")
+        progress.note(f"skipped {plural(faults.without_text, 'document')} whose text is empty or null")

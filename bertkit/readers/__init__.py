@@ -127,7 +127,7 @@ class Examples:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to read: white space and characters that nobody sees alone."""
+    """Whether a text holds only white space and invisible characters."""
     return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
 

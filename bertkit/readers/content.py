@@ -211,15 +211,15 @@ def open_content(
 
     Raises DataError for one that is missing or cannot be opened, UsageError for an unknown encoding, and as `open_url` does.
     """
-    source = source_name(path)
-    if source == "stdin":
+    source, is_stdin = source_name(path), str(path) == "-"
+    if is_stdin:
         stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer))
     else:
         stored = open_url(source) if is_url(path) else _open(Path(path))
     try:
         yield Content(source, stored, encoding=encoding, max_file_size=max_file_size, faults=faults)
     finally:
-        if source == "stdin":
+        if is_stdin:
             stored.detach()  # else it would close the standard input
         else:
             stored.close()
@@ -296,16 +296,8 @@ def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | Non
     where = f"{source}:{data.count(_LINE_FEED, 0, offset) + first_line}"
     if encoding is not None:
         raise DataError(f"the line is not text in {encoding}", where=where, hint="is --encoding right? the default is UTF-8")
-    for magic, (kind, hint) in _BINARY.items():
-        if first_line == 1 and data.startswith(magic):
-            raise DataError(f"this is {kind}; expected text", where=source, hint=hint)
-    if found := two_byte_encoding(data):
-        start = " ".join(f"0x{byte:02x}" for byte in data[:2])
-        what = f"the file looks like {found} (it starts with the bytes {start}); expected UTF-8"
-        raise DataError(what, where=f"{source}:{first_line}", hint=_encoding_hint(found))
-    if _is_binary(data):
-        hint = "is this the right file? Parquet, Arrow and Excel files are recognized by their endings"
-        raise DataError("the file is binary; expected text", where=source, hint=hint)
+    if first_line == 1:
+        _refuse_other_kind(data, source)
     what = f"byte {offset - data.rfind(_LINE_FEED, 0, offset)} of the line"
     if nul >= 0:
         raise DataError(f"{what} is NUL; expected text", where=where, hint="is this a text file, and undamaged?")
@@ -317,6 +309,20 @@ def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | Non
         raise DataError(what, where=where, hint=hint)
     found = guess_encoding(data)
     raise DataError(f"{what}; the file looks like {found}", where=where, hint=_encoding_hint(found))
+
+
+def _refuse_other_kind(data: bytes, source: str) -> None:
+    """Raise DataError where the beginning of a file shows that the whole file is not UTF-8 text."""
+    for magic, (kind, hint) in _BINARY.items():
+        if data.startswith(magic):
+            raise DataError(f"this is {kind}; expected text", where=source, hint=hint)
+    if found := two_byte_encoding(data):
+        start = " ".join(f"0x{byte:02x}" for byte in data[:2])
+        what = f"the file looks like {found} (it starts with the bytes {start}); expected UTF-8"
+        raise DataError(what, where=f"{source}:1", hint=_encoding_hint(found))
+    if _is_binary(data):
+        hint = "is this the right file? Parquet, Arrow and Excel files are recognized by their endings"
+        raise DataError("the file is binary; expected text", where=source, hint=hint)
 
 
 def _is_binary(data: bytes) -> bool:

@@ -172,7 +172,7 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
     reader = csv.reader(lines, delimiter=separator, strict=True)
     begin, ended = skipped + 1, False
     while not ended:
-        numbers, rows = [], []
+        numbers, rows, fault = [], [], None
         limit = csv.field_size_limit(_LONGEST_FIELD)
         try:
             for fields in reader:
@@ -185,16 +185,21 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
                     break
             else:
                 ended = True
+        except DataError as error:  # of the next block
+            fault = error
         except csv.Error as error:
             if "new-line" in str(error):
                 hint = 'put text that contains one in quotes: "..."'
                 what = "a carriage return inside an unquoted field"
-                raise DataError(what, where=f"{content.source}:{skipped + reader.line_num}", hint=hint) from None
-            text = "".join(text for _, text in held).split("\n", begin - held[0][0])[-1]
-            raise _quote_error(text, separator, content.source, begin) from None
+                fault = DataError(what, where=f"{content.source}:{skipped + reader.line_num}", hint=hint)
+            else:
+                text = "".join(text for _, text in held).split("\n", begin - held[0][0])[-1]
+                fault = _quote_error(text, separator, content.source, begin)
         finally:
             csv.field_size_limit(limit)
         yield numbers, rows
+        if fault:
+            raise fault
         del held[:-1]
 
 

@@ -10,14 +10,15 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bertkit.errors import DataError, listed, plural
 from bertkit.readers.content import (
@@ -95,18 +96,21 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
             continue
         there, is_folder = _named(name)
         files = []
+        skipped: dict[str, list[str]] = {}
         for file in there:
             if is_folder and (why := _why_skipped(file, Path(name).expanduser(), include, text_column)):
-                found.skipped.setdefault(why, []).append(file.name)
+                skipped.setdefault(why, []).append(file.name)
             else:
                 files.append(file)
         if not files and is_folder:
-            hint = listed([f"{files[0]} is {why}" for why, files in found.skipped.items()], 3, "; ") or None
+            hint = listed([f"{names[0]} is {why}" for why, names in skipped.items()], 3, "; ") or None
             raise DataError("the folder holds no text files", where=name, hint=hint)
         if not files:
             raise DataError("no file matches", where=name)
         if left_out := [name for file in files if extension(file.name) in _ZIP for name in _left_out(file.name)]:
-            found.skipped.setdefault("a kind that is not read in archives: unpack them", []).extend(left_out)
+            skipped["hidden, or of a kind that is not read in archives"] = left_out
+        for why, left_out in skipped.items():
+            found.skipped.setdefault(why, []).extend(left_out)
         found.sources |= {file.name: file for file in files}
     return found
 
@@ -150,8 +154,13 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def _is_hidden(path: PurePath) -> bool:
+    """Whether a file, by its path below a folder or in an archive, is hidden, or one that macOS adds to archives."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+
+
 def _is_read_in_archives(name: str) -> bool:
-    return extension(name) in {*READ, ""} - {*_PARQUET, *_ZIP}
+    return extension(name) in {*READ, ""} - {*_PARQUET, *_ZIP} and not _is_hidden(PurePath(name))
 
 
 def _left_out(path: str) -> list[str]:
@@ -168,7 +177,7 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
     """Why a file of a folder is not read; None if it is."""
     file = Path(source.name)
     ending = extension(file.name)
-    if any(part.startswith(".") for part in file.relative_to(folder).parts):
+    if _is_hidden(file.relative_to(folder)):
         return "hidden"
     if source.version is None:
         return "a broken link"
@@ -199,7 +208,10 @@ class Documents:
     text that is not UTF-8. faults: what to do about lines and rows that cannot be read. max_file_size: as in `open_content`.
     position: bytes of the source on disk that are read. found_layout: which of the two the plain text has, once it is known.
     Iterating gives `faults`, which by default raises it, a DataError for what is not text or not JSON or lacks the column.
+    Where a file, or one of an archive, cannot be read on, the documents before that place are kept.
     """
+
+    _stored: Content  # the source as it is on disk
 
     def __init__(
         self,
@@ -218,10 +230,16 @@ class Documents:
         self.found_layout: str | None = None
 
     def __iter__(self) -> Iterator[Document]:
+        yield from self._until_fault(self._documents())
+
+    def _until_fault(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """The documents of one file, up to where it cannot be read on."""
         try:
-            yield from self._documents()
+            yield from documents
         except DataError as error:
-            self.faults.take(error)  # and the rest of the file is left out
+            if self.faults.policy != "fail":
+                error.what += "; the rest of the file is left out"
+            self.faults.take(error)
 
     def _documents(self) -> Iterator[Document]:
         name, ending = self.source.name, extension(self.source.name)
@@ -233,26 +251,26 @@ class Documents:
             yield from self._of_archive()
         else:
             how: dict[str, Any] = {"encoding": self.encoding, "max_file_size": self.max_file_size, "faults": self.faults}
-            with open_content(name, **how) as content:
-                yield from self._of_content(content)
+            with open_content(name, **how) as self._stored:
+                yield from self._of_content(self._stored)
 
     def _of_archive(self) -> Iterator[Document]:
         """The documents of the files of text in a ZIP archive."""
-        try:
-            with open_content(self.source.name) as stored_archive, ZipFile(stored_archive.file()) as archive:
-                limit = MAX_FILE_SIZE if self.max_file_size is None else self.max_file_size
-                if sum(member.file_size for member in archive.infolist()) > limit * 10**9:  # of each, no more is unpacked
-                    raise too_large("the archive", self.source.name, limit)
-                for member in archive.infolist():
-                    if not member.is_dir() and _is_read_in_archives(member.filename):
-                        name = f"{self.source.name}/{member.filename}"
-                        with archive.open(member) as stored:
-                            unpacked = io.BufferedReader(cast("io.RawIOBase", stored))
-                            content = Content(name, unpacked, encoding=self.encoding, max_file_size=limit, faults=self.faults)
-                            yield from self._of_content(content)
-        except (BadZipFile, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
-            hint = "the file is cut off or damaged, or has a password: copy or download it again"
-            raise DataError(f"cannot unpack the ZIP archive: {error}", where=self.source.name, hint=hint) from None
+        name = self.source.name
+        with _zip_errors(name), open_content(name) as self._stored, ZipFile(self._stored.file()) as archive:
+            limit = MAX_FILE_SIZE if self.max_file_size is None else self.max_file_size
+            if sum(member.file_size for member in archive.infolist()) > limit * 10**9:  # of each, no more is unpacked
+                raise too_large("the archive", name, limit)
+            for member in archive.infolist():
+                if not member.is_dir() and _is_read_in_archives(member.filename):
+                    yield from self._until_fault(self._of_member(archive, member, limit))
+
+    def _of_member(self, archive: ZipFile, member: ZipInfo, limit: float) -> Iterator[Document]:
+        name = f"{self.source.name}/{member.filename}"
+        with _zip_errors(name), archive.open(member) as stored:
+            unpacked = io.BufferedReader(cast("io.RawIOBase", stored))
+            content = Content(name, unpacked, encoding=self.encoding, max_file_size=limit, faults=self.faults)
+            yield from self._of_content(content)
 
     def _of_content(self, content: Content) -> Iterator[Document]:
         source, ending = content.source, content.extension
@@ -267,30 +285,35 @@ class Documents:
             text = "\n".join(line for _, lines in self._lines(content) for line in lines)
             if lines := lines_of_page(text) if ending in _PAGES else _lines_of(text):
                 yield Document(lines, f"{source}:1")
+            else:
+                self.faults.without_text += 1
         else:
             yield from self._of_plain_text(content)
 
+    def _blocks(self, content: Content) -> Iterator[tuple[int, list[str]]]:
+        for block in content.lines():
+            self.position = self._stored.position
+            yield block
+
     def _lines(self, content: Content) -> Iterator[tuple[int, list[str]]]:
-        for first, lines in content.lines():
-            self.position = content.position
-            if self.faults.policy == "skip" and content.broken:
-                for number, line in enumerate(lines, start=first):
-                    if number not in content.broken:
-                        yield number, [line]
-            else:
-                yield first, lines
+        return _without(content.broken, self._blocks(content))
 
     def _of_plain_text(self, content: Content) -> Iterator[Document]:
         document: list[str] = []
         begin = 0
         layout = self.layout
-        blocks = self._lines(content)
-        head = [*islice(blocks, _HEAD)]
+        blocks = self._blocks(content)
+        head: list[tuple[int, list[str]]] = []
+        fault = None
+        try:
+            head.extend(islice(blocks, _HEAD))
+        except DataError as error:
+            fault = error  # of what follows these blocks
         if layout == "auto":
             text = "\n".join(line.strip() for _, lines in head for line in lines).strip("\n")
             layout = "blank-lines" if "\n\n" in text else "lines"
         self.found_layout = layout
-        for first, lines in chain(head, blocks):
+        for first, lines in _without(content.broken, chain(head, blocks)):
             for number, line in enumerate(map(str.strip, lines), start=first):
                 if line:
                     begin = begin if document else number
@@ -298,6 +321,8 @@ class Documents:
                 if document and (not line or layout == "lines"):
                     yield Document(document, f"{content.source}:{begin}")
                     document = []
+        if fault:
+            raise fault
         if document:
             yield Document(document, f"{content.source}:{begin}")
 
@@ -329,7 +354,7 @@ class Documents:
 
     def _table_rows(self, content: Content) -> Iterator[tuple[int | str, dict[str, Any]]]:
         for rows in parse_delimited(content, keep_broken=self.faults.policy != "fail"):
-            self.position = content.position
+            self.position = self._stored.position
             names = [*rows.columns]
             for number, values in zip(rows.lines, zip(*rows.columns.values(), strict=True), strict=True):
                 if values[0] is not None:
@@ -354,6 +379,25 @@ class Documents:
                     number += len(batch)
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"cannot read the Parquet file: {error}", where=name) from None
+
+
+@contextmanager
+def _zip_errors(where: str) -> Iterator[None]:
+    """Raise DataError in place of what zipfile raises for an archive, or a file in one, that cannot be unpacked."""
+    try:
+        yield
+    except (BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error) as error:
+        hint = "the file is cut off or damaged, or has a password: copy or download it again"
+        raise DataError(f"cannot unpack the ZIP archive: {error}", where=where, hint=hint) from None
+
+
+def _without(broken: Set[int], blocks: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    """The blocks without the lines of these numbers, of which there may be more with each block; then each line is a block."""
+    for first, lines in blocks:
+        if broken:
+            yield from ((number, [line]) for number, line in enumerate(lines, start=first) if number not in broken)
+        else:
+            yield first, lines
 
 
 def _lines_of(text: str) -> list[str]:

@@ -21,8 +21,8 @@ _BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
 class Recoded(io.RawIOBase):
     """The bytes of a text in `encoding` as UTF-8. begin: those that are already read from `stored`.
 
-    What is no text of that encoding becomes the byte 0xff, which UTF-8 never has: who decodes it names the line. Raises
-    UsageError for an unknown encoding.
+    Invalid bytes become 0xff, which UTF-8 never has, so the decoder can name the line. Raises UsageError for an unknown
+    encoding.
     """
 
     def __init__(self, begin: bytes, stored: Any, encoding: str) -> None:

@@ -17,7 +17,7 @@ class Faults:
 
     policy: str = "fail"
     count: int = 0
-    without_text: int = 0  # rows whose text is empty or null: no faults, but left out too
+    without_text: int = 0  # documents whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
 
     def take(self, error: DataError) -> None:
@@ -39,5 +39,4 @@ class Faults:
 def summary_of(faults: Sequence[str], count: int | None = None, verb: str = "skipped") -> str:
     """How many faults there were, and the first of them with file and line. count: where not all are among `faults`."""
     count = len(faults) if count is None else count
-    shown = [*faults[:count], *[""] * (count - len(faults))]
-    return f"{verb} {plural(count, 'row')}: {listed(shown, _SHOWN, '; ')}"
+    return f"{verb} {plural(count, 'row')}: {listed(faults, _SHOWN, '; ', total=count)}"

@@ -43,7 +43,7 @@ def parse_jsonl(
     of_line: AsRow = partial(_of_line, as_row)
     if keep_broken:
         as_row, of_line = partial(_or_nothing, as_row), partial(_or_nothing, of_line)
-    is_list = re.match(r'\s*\[(?!\s*")', content.beginning) is not None  # one that begins with a text is a pair, one a line
+    is_list = _is_list(content)
     if rows is not None:
         text = content.text()
         blocks = _list(text, source, _find(text, rows, source), as_row, inside=True)
@@ -175,6 +175,18 @@ def _ends_early(line: str) -> bool:
 
 
 # --- a list of rows --------------------------------------------------------------------------------------------------------
+
+
+def _is_list(content: Content) -> bool:
+    """Whether a file is one list of rows; lists that are rows themselves stand one a line, or begin with a text."""
+    if not re.match(r'\s*\[(?!\s*")', content.beginning):
+        return False
+    try:
+        values = json.loads(content.first_line)
+    except (ValueError, RecursionError):
+        return True
+    more = content.start.partition(content.first_line.encode())[2].strip()
+    return not more or all(isinstance(value, dict) for value in values)
 
 
 def _list(text: str, source: str, position: int, as_row: AsRow, *, inside: bool = False) -> Iterator[Block]:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 ARTICLE = re.compile(r"<doc [^>]*>")  # the line before an article of WikiExtractor
 _END = "</doc>"
-_HIDDEN = frozenset("head script style template noscript svg".split())
+_HIDDEN = frozenset("title script style template noscript svg".split())
 _INLINE = frozenset(
     "a abbr b bdi bdo cite code data del dfn em font i ins kbd mark q s samp small span strong sub sup time u var wbr".split()
 )

@@ -15,7 +15,7 @@ _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 def parse_parallel(folder: Path, *, encoding: str | None = None) -> Iterator[Examples]:
     """The rows of a folder, one block, as columns `tokens` and `tags`, lists of equal length, and `label`, text, if it has one.
 
-    Each file is plain, .gz or .xz; spaces separate tokens and tags. Raises DataError, with file and line, where
+    Each file may be compressed; spaces separate tokens and tags. Raises DataError, with file and line, where
     the files have different numbers of rows, or a row different numbers of tokens and tags.
     """
     tokens_path, tags_path, label_path = (_find(folder, name) for name in (_TOKENS, _TAGS, _LABEL))

@@ -33,24 +33,31 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
 
     A note counts the tasks that were rejected or ignored. Raises DataError for another answer, with file and line.
     """
+    left, accepted = 0, []
     for block in parse_jsonl(content, keep_broken=keep_broken):
-        answers = block.columns.get("answer") or [None] * len(block)
-        broken = [all(values[row] is None for values in block.columns.values()) for row in range(len(block))]
-        for row, answer in enumerate(answers):
-            if answer not in _ANSWERS and not broken[row]:
-                what = f"the answer is {answer!r}; expected {', '.join(_ANSWERS[:-1])} or {_ANSWERS[-1]}"
-                raise DataError(what, where=block.where(row), hint="export the annotated tasks: prodigy db-out DATASET")
-        rows = [row for row, answer in enumerate(answers) if answer == "accept" or broken[row]]
-        kept = block.select(rows)
-        columns = {
-            _NAMES.get(name, name): values
-            for name, values in kept.columns.items()
-            if name not in _OF_THE_TASK and not name.startswith("_")
-        }
-        if "entities" in columns:  # a task without spans may leave them out
-            columns["entities"] = [
-                [] if spans is None and not broken[row] else spans for row, spans in zip(rows, columns["entities"], strict=True)
-            ]
-        left = len(block) - len(kept)
-        note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
-        yield replace(kept, columns=columns, remarks=Remarks(note))
+        accepted.append(_accepted(block))
+        left += len(block) - len(accepted[-1])
+    note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
+    yield from (replace(block, remarks=Remarks(note)) for block in accepted)
+
+
+def _accepted(block: Examples) -> Examples:
+    """The rows of a block of tasks; those that are broken are kept."""
+    answers = block.columns.get("answer") or [None] * len(block)
+    broken = [all(values[row] is None for values in block.columns.values()) for row in range(len(block))]
+    for row, answer in enumerate(answers):
+        if answer not in _ANSWERS and not broken[row]:
+            what = f"the answer is {answer!r}; expected {', '.join(_ANSWERS[:-1])} or {_ANSWERS[-1]}"
+            raise DataError(what, where=block.where(row), hint="export the annotated tasks: prodigy db-out DATASET")
+    rows = [row for row, answer in enumerate(answers) if answer == "accept" or broken[row]]
+    kept = block.select(rows)
+    columns = {
+        _NAMES.get(name, name): values
+        for name, values in kept.columns.items()
+        if name not in _OF_THE_TASK and not name.startswith("_")
+    }
+    if "entities" in columns:  # a task without spans may leave them out
+        columns["entities"] = [
+            [] if spans is None and not broken[row] else spans for row, spans in zip(rows, columns["entities"], strict=True)
+        ]
+    return replace(kept, columns=columns)

@@ -60,7 +60,7 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
     values = read_json(path, "choose another folder")
     if not is_run(values):
         raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")
-    if (objective := values["training"].get("objective")) in RENAMED_OBJECTIVES:
+    if (objective := str(values["training"].get("objective"))) in RENAMED_OBJECTIVES:
         values["training"]["objective"] = RENAMED_OBJECTIVES[objective]
     return values | {"recipe": as_asked(values["recipe"])}
 

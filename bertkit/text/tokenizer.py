@@ -23,7 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Growing, Ragged, offsets_of, ranges
-from bertkit.files import Kind, write_files
+from bertkit.files import Kind, read_json, write_files
 from bertkit.text.truncation import cut_texts
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")
@@ -104,9 +104,9 @@ class Tokenizer:
         they are not given, tokenizer.json keeps its own; a vocab.txt is lower-cased unless tokens of its own have upper-case
         letters, which lower-cased text could never reach (transformers lower-cases even then, silently). Raises ModelError.
         """
-        settings = _read_json(folder / "tokenizer_config.json")
+        settings = read_json(folder / "tokenizer_config.json")
         given = {name: settings[key] for name, key in _OPTIONS.items() if isinstance(settings.get(key), bool)}
-        named = _read_json(folder / "special_tokens_map.json") | settings
+        named = read_json(folder / "special_tokens_map.json") | settings
         contents = {role: _content(named[role]) for role in SPECIAL_TOKENS if named.get(role)}
         if (path := folder / "tokenizer.json").exists():
             try:
@@ -236,9 +236,9 @@ class Tokenizer:
             "special_tokens_map.json": json.dumps(self.special_tokens, indent=2) + "\n",
         }
 
-    def save(self, folder: Path, *, model_max_length: int = 512) -> None:
+    def save(self, folder: Path) -> None:
         """Write `files` into the folder."""
-        write_files(folder, self.files(model_max_length=model_max_length))
+        write_files(folder, self.files())
 
 
 class PieceCache:
@@ -304,7 +304,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
     """Add the tokens after vocab.txt with their own ids, from added_tokens.json, or added_tokens_decoder of newer tools."""
-    added: dict[int, Any] = {int(number): token for token, number in _read_json(folder / "added_tokens.json").items()}
+    added: dict[int, Any] = {int(number): token for token, number in read_json(folder / "added_tokens.json").items()}
     added |= {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
     size = backend.get_vocab_size(with_added_tokens=False)
     for number, token in sorted((number, token) for number, token in added.items() if number >= size):
@@ -317,16 +317,3 @@ def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str,
 def _content(token: str | dict[str, Any]) -> str:
     """The text of a token, which may be an object with options."""
     return token["content"] if isinstance(token, dict) else token
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no such file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"not valid JSON: {error}", where=str(path)) from None
-    if not isinstance(values, dict):
-        raise ModelError("not a JSON object", where=str(path))
-    return values

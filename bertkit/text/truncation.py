@@ -1,7 +1,7 @@
 """Truncation of texts that are longer than a sequence, computed from lengths alone (Sun et al., 2019, section 5.3.1).
 
-head keeps the begin of a text, tail its end, head+tail a quarter of what is kept from the begin and the rest from the end;
-windows keep all, in several sequences. E examples, S sequences.
+head keeps the beginning of a text, tail its end, head+tail a quarter of what is kept from the beginning and the rest from the
+end; windows keep all, in several sequences. E examples, S sequences.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertkit.features import ranges
 
 TRUNCATIONS = ("head", "tail", "head+tail", "windows")
-_HEAD = 4  # head+tail keeps one in so many tokens from the begin: 128 of 510 in the paper
+_HEAD = 4  # head+tail keeps one in so many tokens from the beginning: 128 of 510 in the paper
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def test_a_stopped_build_resumes_to_the_same_bytes(text: str, small_parts, build
 
     def stopping(documents: Any, folder: Path) -> None:
         if len(made) == 4 and folder.name not in made:
-            (folder.with_name(f"{folder.name}.1.unfinished")).mkdir()  # as a kill leaves it
+            folder.with_name(f".unfinished-{folder.name}").mkdir()  # as a kill leaves it
             made.append("stopped")
             raise KeyboardInterrupt
         made.append(folder.name)
@@ -737,10 +737,10 @@ def test_rows_without_text_are_counted(run_bertkit, tiny_tokenizer_dir: Path, tm
     (tmp_path / "a.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     build = ("corpus", "build", "a.jsonl", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1)
     ran = run_bertkit(*build, "-o", "c")
-    assert (ran.code, "skipped 3 rows whose text is empty or null" in ran.err) == (0, True), ran.err
+    assert (ran.code, "skipped 3 documents whose text is empty or null" in ran.err) == (0, True), ran.err
     assert read_meta(tmp_path / "c")["documents"]["read"] == 1
     ran = run_bertkit("tokenizer", "train", "a.jsonl", "--vocab-size", 120, "-o", "t")
-    assert (ran.code, "skipped 3 rows" in ran.err) == (0, True), ran.err
+    assert (ran.code, "skipped 3 documents" in ran.err) == (0, True), ran.err
 
 
 def test_text_that_is_not_utf8_is_read(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:

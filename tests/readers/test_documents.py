@@ -64,6 +64,12 @@ def test_the_layout_is_that_of_the_first_blocks_for_the_whole_file(tmp_path, mon
         assert (len([*reader]), reader.found_layout) == (documents, layout)
 
 
+def test_a_line_that_is_left_out_does_not_change_the_layout(tmp_path):
+    text = "\n\n".join(f"{i}.\n" + "More.\n" * 19 for i in range(30))
+    path = write(tmp_path / "a.txt", b"\xff\n" + text.encode())
+    assert [len(read(path, faults=Faults(policy))) for policy in ("skip", "replace")] == [30, 30]
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "json", "ndjson.gz", "json-lines"])
 def test_json_lines(tmp_path, ending):
     rows = [{"id": 1, "text": "One.\nTwo."}, {"id": 2, "text": None}, {"id": 3, "text": " \n "}, {"text": "half \ud83d"}]
@@ -112,12 +118,25 @@ def test_what_is_written_is_read_whatever_the_blocks(tmp_path_factory, documents
         assert lines_of(path, layout="blank-lines") == documents
 
 
+def test_a_file_named_stdin_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(write(tmp_path / "stdin", TEXT).parent)
+    assert lines_of("stdin") == EXPECTED
+
+
 def test_the_position_ends_at_the_size_on_disk(tmp_path):
     path = write(tmp_path / "a.txt.xz", lzma.compress(TEXT.encode() * 1000))
     (source,) = look_for([str(path)]).sources.values()
     reader = Documents(source)
     assert (reader.position, len(list(reader))) == (0, 2001)
     assert reader.position == source.size == path.stat().st_size
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in "ab":
+            archive.writestr(f"{name}.txt", TEXT * 9999)
+    (source,) = look_for([str(tmp_path / "a.zip")]).sources.values()
+    reader = Documents(source)
+    positions = [reader.position for _ in reader]
+    assert positions == sorted(positions)
+    assert source.size // 3 < positions[-1] <= source.size
 
 
 def test_real_files_hold_what_their_sources_say(data_dir):
@@ -132,7 +151,7 @@ def test_real_files_hold_what_their_sources_say(data_dir):
 
 
 def test_folders_globs_and_doubles(tmp_path):
-    names = "b.txt a.jsonl.gz sub/c.PARQUET sub/d.txt.xz g.pdf README .hidden.txt .git/e.txt f.csv"
+    names = "b.txt a.jsonl.gz sub/c.PARQUET sub/d.txt.xz g.pdf README .hidden.txt .git/e.txt __MACOSX/h.txt f.csv"
     for name in names.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, "x\nx\n")
@@ -150,7 +169,7 @@ def test_folders_globs_and_doubles(tmp_path):
         look_for([str(tmp_path / "g.pdf")]).sources[str(tmp_path / "g.pdf")].size == 4
     )  # named, it is text whatever its ending
     skipped = {Path(name).name: why for why, names in look_for([str(tmp_path)]).skipped.items() for name in names}
-    assert skipped.keys() == {"g.pdf", "README", ".hidden.txt", "e.txt", "f.csv"}, "all others, each with a reason"
+    assert skipped.keys() == {"g.pdf", "README", ".hidden.txt", "e.txt", "h.txt", "f.csv"}, "all others, each with a reason"
     assert "*.pdf" in skipped["g.pdf"]
     assert "text-column" in skipped["f.csv"]
     more = look_for([str(tmp_path)], include=["*.pdf", "READ*"], text_column="x")
@@ -209,7 +228,10 @@ def test_pages_and_markdown_are_one_document_each(tmp_path):
     page = """<html><head><title>Not this</title><style>p {}</style></head><body><h1>One</h1>
     <p>A <b>bold</b>
     word &amp; more.<p>Two<br>lines<script>var x = "<p>";</script></body></html>"""
-    assert lines_of(write(tmp_path / "a.html", page)) == [["One", "A bold word & more.", "Two", "lines"]]
+    for text in (page, page.replace("</head>", ""), page.replace("</head><body>", "")):
+        assert lines_of(write(tmp_path / "a.html", text)) == [["One", "A bold word & more.", "Two", "lines"]]
+    faults = Faults()
+    assert (read(write(tmp_path / "b.html", "<script>x</script>"), faults=faults), faults.without_text) == ([], 1)
     assert lines_of(write(tmp_path / "a.md", "# One\n\nTwo.\n\nThree.\n")) == [["# One", "Two.", "Three."]]
 
 
@@ -231,11 +253,15 @@ def test_archives(tmp_path):
         archive.writestr("b/two.jsonl", '{"text": "Six."}\n')
         archive.writestr("b/wiki_00", ARTICLES)
         archive.writestr("b/image.png", b"\x89PNG\0")
+        for name in ("__MACOSX/b/._one.txt", "b/.DS_Store"):
+            archive.writestr(name, b"\0\5\x16\7")
     assert lines_of(path)[:4] == [*EXPECTED, ["Six."]]
     assert len(lines_of(path)) == 6
     assert read(path)[1].where == f"{path}/b/one.txt:5"
     for name in (path, tmp_path):
-        assert [*look_for([str(name)]).skipped.values()] == [[f"{path}/b/image.png"]]
+        assert [*look_for([str(name)]).skipped.values()] == [
+            [f"{path}/{hidden}" for hidden in ("b/image.png", "__MACOSX/b/._one.txt", "b/.DS_Store")]
+        ]
     path.write_bytes(path.read_bytes()[:-40])
     assert refused(read, path).where == str(path)
 
@@ -329,20 +355,60 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path, data):
     assert str(path) in faults.summary()
 
 
+TABLE = "text\n" + "Good.\n" * 5 + '"Bad" quote.\n' + "Good.\n" * 1000
+NUMBERS = "".join(f"{i}.\n" for i in range(99_999))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "least", "most", "place"),
+    [
+        ("a.csv", TABLE.encode(), 5, 5, ":7"),
+        ("b.csv", TABLE.replace('"Bad" ', "Bad\r").encode(), 5, 5, ":7"),
+        *((name, gzip.compress(b"text\n" + NUMBERS.encode(), mtime=0)[:-2000], 90_000, 99_998, "")
+          for name in ("a.txt.gz", "a.csv.gz", "a.tsv.gz")),
+    ],
+    ids=["quote", "carriage return", "cut text", "cut CSV", "cut TSV"],
+)  # fmt: skip
+def test_what_precedes_a_fault_is_kept(tmp_path, name, data, least, most, place):
+    path = write(tmp_path / name, data)
+    faults = Faults("skip")
+    assert least <= len(read(path, faults=faults)) <= most
+    assert f"; the rest of the file is left out ({path}{place})" in faults.summary()
+    assert "left out" not in refused(read, path).what
+
+
+def test_the_other_files_of_an_archive_are_read(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in (("a.txt", TEXT), ("b.txt", "damaged"), ("c.csv", TABLE), ("d.txt", b"%PDF\0"), ("e.txt", TEXT)):
+            archive.writestr(name, text)
+    path.write_bytes(path.read_bytes().replace(b"damaged", b"Damaged"))
+    faults = Faults("skip")
+    assert lines_of(path, faults=faults) == [*EXPECTED, *[["Good."]] * 5, *EXPECTED]
+    assert faults.count == 3
+    assert all(f"({path}/{place})" in faults.summary() for place in ("b.txt", "c.csv:7", "d.txt"))
+    assert refused(read, path).where == f"{path}/b.txt"
+
+
 @pytest.mark.parametrize("name", ["missing.txt", "*.txt", "empty"])
 def test_names_that_lead_to_nothing(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    assert refused(look_for, [str(tmp_path / name)]).where == str(tmp_path / name)
+    (tmp_path / "full").mkdir()
+    for ending in ("txt", "pdf"):
+        write(tmp_path / "full" / f"a.{ending}", "x")
+    error = refused(look_for, [str(tmp_path / "full"), str(tmp_path / name)])
+    assert (error.where, "a.pdf" in str(error.hint)) == (str(tmp_path / name), False)
 
 
 # --- errors ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["na\u00efve\n".encode("latin-1"), b"a\0b\n"])
+@pytest.mark.parametrize("broken", ["na\u00efve\n".encode("latin-1"), b"a\0b\n", b"\0" * 99 + b"\n", b"a\0" * 99 + b"\n"])
 def test_bytes_that_are_not_utf8_are_named_by_line_in_any_block(tmp_path, monkeypatch, broken):
     monkeypatch.setattr(content, "BLOCK", 16)
     path = write(tmp_path / "a.txt", b"good line of text\n" * 9 + broken + b"good\n")
     assert refused(read, path).where == f"{path}:10"
+    assert len(read(path, faults=Faults("skip"))) == 10
 
 
 @pytest.mark.parametrize("line", ['{"text": "a"', '["a"]', '{"body": "a"}', '{"text": 3}'])

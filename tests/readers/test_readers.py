@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UsageError, UserError
-from bertkit.readers import Examples, is_blank
+from bertkit.readers import Examples, content, is_blank
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.content import BLOCK, extension, unpacked_name
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.formats import parse_lines, read_file
 from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.prodigy import parse_prodigy
 
 table, jsonl = partial(parsed, parse_delimited), partial(parsed, parse_jsonl)
 # What other tools take for a missing value, a line end or a quote.
@@ -282,6 +283,13 @@ def test_broken_json_is_refused_by_line(content, line):
 
 
 # --- columns -------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_that_are_skipped_are_counted_over_all_blocks(monkeypatch):
+    monkeypatch.setattr(content, "BLOCK", 512)
+    tasks = [{"text": f"{i}", "answer": "accept" if i % 4 else "reject", "_input_hash": i} for i in range(600)]
+    rows = parsed(parse_prodigy, "".join(f"{json.dumps(task)}\n" for task in tasks))
+    assert (len(rows), rows.remarks.notes) == (450, ("skipped 150 tasks that annotators rejected or ignored",))
 
 
 def test_select_keeps_places_and_label_names():

@@ -90,12 +90,24 @@ def test_documents_without_such_rows_are_refused(text: str, options: dict[str, A
     ("text", "options"),
     [
         ('[["a", "x"],\n["b\\n", "y"]]', {}),
+        ('\n[["a", "x"], ["b\\n", "y"]]\n\n', {}),
         (json.dumps({"train": [["a", "x"], ["b\n", "y"]], "val": []}), {"rows": "train"}),
     ],
 )
 def test_rows_that_are_lists_get_names(text: str, options: dict[str, Any]) -> None:
     assert parsed(parse_jsonl, text, columns=("text", "label"), **options).columns == COLUMNS
     assert "--columns text,label" in (refused(parsed, parse_jsonl, text, **options).hint or "")
+
+
+@pytest.mark.parametrize("rows", [[[1, "good"], [0, "bad"]], [[["a"], "x"], [{"b": 1}, "y"]], [["a", "x"]], [[1, {}]] * 9999])
+def test_rows_that_are_lists_a_line_each(rows: list[Any]) -> None:
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    found = parsed(parse_jsonl, text, columns=("a", "b"))
+    assert (found.columns, [*found.lines]) == (
+        {"a": [a for a, _ in rows], "b": [b for _, b in rows]},
+        [*range(1, len(rows) + 1)],
+    )
+    assert "--columns" in (refused(parsed, parse_jsonl, text).hint or "")
 
 
 def test_objects_take_no_names(tmp_path: Path) -> None:

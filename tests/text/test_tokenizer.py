@@ -319,15 +319,15 @@ def test_saved_folder_opens_in_transformers_with_equal_ids(folder: Path, tmp_pat
     edit_json(folder / "tokenizer_config.json", do_lower_case=lower)
     tokenizer = Tokenizer.load(folder)
     saved = tmp_path / "saved"
-    tokenizer.save(saved, model_max_length=64)
+    tokenizer.save(saved)
     names = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
     assert sorted(path.name for path in saved.iterdir()) == names
     automatic = AutoTokenizer.from_pretrained(saved)
-    assert automatic.model_max_length == 64
+    assert automatic.model_max_length == 512
     encoded = tokenizer.encode(TEXTS, TEXTS[::-1], max_length=12)
     for oracle in (automatic, BertTokenizer(str(saved / "vocab.txt"), do_lower_case=lower)):
         assert_same(encoded, TEXTS, TEXTS[::-1], oracle, 12)
-    assert Tokenizer.load(saved).files(model_max_length=64) == tokenizer.files(model_max_length=64)
+    assert Tokenizer.load(saved).files() == tokenizer.files()
     (saved / "tokenizer.json").unlink()
     alone = Tokenizer.load(saved).encode(TEXTS, TEXTS[::-1], max_length=12)
     assert np.array_equal(alone.input_ids.values, encoded.input_ids.values)
