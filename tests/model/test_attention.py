@@ -104,7 +104,7 @@ def test_sequences_that_fill_their_cells(lengths: list[int], groups: list[int], 
         queries = layout(rows, groups=groups) if first else keys
         found = attend(query, key, value, queries, keys, PLAIN)
         assert Pattern.of(queries, keys, None, torch.float64).is_full
-        assert not any(each._heads for each in (queries, keys))
+        assert not any(each._head_layouts for each in (queries, keys))
     torch.testing.assert_close(found, one_by_one(query, key, value, rows, lengths), rtol=1e-12, atol=1e-12)
 
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import test_parity
+import parity
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
-from test_parity import (
+from parity import (
     NO_DROPOUT,
     TINY,
     Rows,
@@ -35,7 +35,7 @@ LEAST = 0.01  # of all gradients, to which a tensor's error is relative at least
 
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
-    case = draw(test_parity.cases())
+    case = draw(parity.cases())
     sizes = {name: value for name, value in case["sizes"].items() if name != "problem_type"}
     return case | {"sizes": sizes | {"num_labels": max(2, sizes["num_labels"])}}
 
@@ -46,7 +46,7 @@ def rows_of(case: dict[str, Any], lengths: list[int] | None = None) -> tuple[np.
 
 
 def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float, **more: Any) -> None:
-    test_parity.assert_same_gradients(ours, theirs, tolerance, least=LEAST, **more)
+    parity.assert_same_gradients(ours, theirs, tolerance, least=LEAST, **more)
 
 
 def last_bias(case: dict[str, Any]) -> str:
@@ -129,7 +129,7 @@ def test_multiple_choice(case: dict[str, Any], dtype: torch.dtype) -> None:
     counts = rng.integers(1, 5, 3).tolist()
     counts[int(rng.integers(3))] = 3
     sequences = np.cumsum([0, *counts]).tolist()
-    _, rows = rows_of(case, rng.integers(1, test_parity.LONGEST, sum(counts)).tolist())
+    _, rows = rows_of(case, rng.integers(1, parity.LONGEST, sum(counts)).tolist())
     questions = [rows[first:last] for first, last in pairwise(sequences)]
     answers = [int(rng.integers(count)) for count in counts]
     tolerance = TOLERANCES[dtype]

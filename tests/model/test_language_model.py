@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from test_parity import NO_DROPOUT, assert_packed, copied, gradients, padded
+from parity import NO_DROPOUT, assert_packed, copied, gradients, padded
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -12,9 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from parity import NO_DROPOUT, TINY, assert_close, assert_same_gradients, packed, random_rows
 from safetensors.numpy import load_file
-from test_head_parity import assert_same_gradients, packed, random_rows
-from test_parity import NO_DROPOUT, TINY, assert_close
 from torch import Tensor, nn
 
 import bertkit

@@ -12,8 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from test_head_parity import assert_same_gradients, packed, random_rows
-from test_parity import NO_DROPOUT, TINY, Rows, assert_close, padded
+from parity import NO_DROPOUT, TINY, Rows, assert_close, assert_same_gradients, packed, padded, random_rows
 from torch import Tensor, nn
 
 from bertkit.config import filled
